@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
 from caption.errors import ImageError
+from caption.lens_reading import LensReading
 from caption.parts import public_path
 from caption.regions import Grid, Views
 from caption.result import Caption
@@ -43,6 +44,13 @@ LIKELIEST = 5
 """How many of the likeliest words of each step a caption keeps."""
 FORBIDDEN = (PAD, START, UNKNOWN)
 """Words that search must not emit."""
+
+
+class LensReader(Protocol):
+    """A lens (`caption.analysis.lens`), as a captioner uses it."""
+
+    def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
+        """The readings of B images with a caption each; `views` are the encoder's."""
 
 
 class Captioner(nn.Module):
@@ -73,6 +81,8 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.transform = transform
         self.search = search or BeamSearch()
+        self.lens: LensReader | None = None
+        """Reads what the encoder sees behind each word of a caption; see `caption.load`."""
         region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)
@@ -221,7 +231,11 @@ class Captioner(nn.Module):
             views = encode(self.encoder, decoded, self.device)
             hypotheses = self.generate(views, search, likeliest=LIKELIEST)
             seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
-            yield from self.captions(hypotheses, self.grids(views), seen, photos)
+            captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
+            if self.lens is not None:
+                for caption, reading in zip(captions, self.lens.read(views, captions), strict=True):
+                    caption.lens = reading
+            yield from captions
 
     def captions(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.lens_reading import LensReading
 from caption.regions import WeightProperties
 from caption.runtime.files import Opener, replacing
 
@@ -60,6 +61,7 @@ class Caption:
             likely first; "(end)" is the end of the sentence. None if they were not kept.
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
+        lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
     """
 
     text: str
@@ -79,6 +81,7 @@ class Caption:
     likeliest: list[list[tuple[str, float]]] | None = None
     seen: tuple[float, float, float, float] | None = None
     map_boxes: dict[str, tuple[float, float, float, float]] | None = None
+    lens: LensReading | None = None
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -141,6 +144,7 @@ class Caption:
             "properties": self.properties._asdict(),
             "likeliest": self.likeliest
             and [[[word, _json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
+            "lens": self.lens and self.lens.to_dict(),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 
@@ -187,6 +191,7 @@ class Caption:
             box=(self.map_boxes or {}).get(name, self.box),
             seen=self.seen or self.box,
             map_boxes=None,
+            lens=None,
         )
 
     def with_weights(self, weights: np.ndarray, properties: WeightProperties | None = None) -> Caption:
@@ -198,7 +203,7 @@ class Caption:
         """
         return replace(
             self, weights=weights, properties=properties or self.properties,
-            maps={}, map_boxes=None, locations=None, points=None, alternatives=[],
+            maps={}, map_boxes=None, locations=None, points=None, alternatives=[], lens=None,
         )  # fmt: skip
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:

@@ -30,6 +30,7 @@ VERBS = {
     "compare": ("compare", "training runs side by side: scores, learning curves, maps of the same photos"),
     "analyse": ("analyse.command", "measure where models look, and whether that explains their words"),
     "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
+    "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
     "completion": ("completion", "let a shell complete verbs and options at the TAB key"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),

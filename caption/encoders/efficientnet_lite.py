@@ -111,10 +111,14 @@ class EfficientNetLite(TorchvisionEncoder):
             sizes.append(convolutions[-1])
         return tuple(sizes)
 
-    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
+    def pretrained_state(self) -> dict[str, Tensor]:
+        state = super().pretrained_state()
         if "_conv_stem.weight" in state:  # by the names of the port
             state = torchvision_names(state, self.names_of_whole)
-        super().load_weights(state, source)
+        return state
+
+    def expected_normalisation(self) -> tuple[Sequence[float], Sequence[float]]:
+        return (MEAN,) * 3, (STD,) * 3
 
 
 class Whole(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -99,10 +99,22 @@ class PretrainedEncoder(Encoder):
 
     def load_pretrained(self) -> None:
         if self.weights is not None:
-            file = weights_file(self.weights)
-            self.load_weights(
-                self.named_weights(self.weights) if file is None else read_state(file), self.weights
-            )
+            self.load_weights(self.pretrained_state(), self.weights)
+
+    def pretrained_state(self) -> dict[str, Tensor]:
+        """The state dict that `weights` names, by the library's names; {} without weights."""
+        if self.weights is None:
+            return {}
+        file = weights_file(self.weights)
+        return self.named_weights(self.weights) if file is None else read_state(file)
+
+    def whole(self) -> nn.Module:
+        """The library's whole model with its classifier, and with random weights."""
+        raise NotImplementedError
+
+    def expected_normalisation(self) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Mean and std of the images that the pretrained weights were trained on; None where they are not known."""
+        return None
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         """The state dict of the whole model with the library's weights of that name; a UserError without any."""

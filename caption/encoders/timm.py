@@ -91,6 +91,17 @@ class TimmEncoder(PretrainedEncoder):
             raise UserError(f"{weights} names neither a file nor weights of timm: give a path, or timm")
         return _model(self.model_name, pretrained=True).state_dict()
 
+    def whole(self) -> Any:
+        return _model(self.model_name)
+
+    def expected_normalisation(self) -> tuple[Sequence[float], Sequence[float]] | None:
+        if self.weights != "timm":
+            return None
+        import timm
+
+        config: Any = timm.get_pretrained_cfg(self.model_name)
+        return config.mean, config.std
+
 
 def _model(name: str, pretrained: bool = False) -> Any:
     try:

@@ -97,6 +97,18 @@ class TorchvisionEncoder(PretrainedEncoder):
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         return dict(self.whole_model(self.model_name, weights).state_dict())
 
+    def whole(self) -> Any:
+        return self.whole_model(self.model_name, None)
+
+    def expected_normalisation(self) -> tuple[Sequence[float], Sequence[float]] | None:
+        from torchvision import models
+
+        try:
+            transforms = models.get_model_weights(self.model_name)[self.weights or ""].transforms()
+        except (KeyError, ValueError):  # a file
+            return None
+        return transforms.mean, transforms.std
+
     @staticmethod
     def cut(model: Any, name: str, layers: Sequence[str]) -> Any:
         """The part of a model up to its layers: normalised images -> their maps by name.

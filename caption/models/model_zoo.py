@@ -46,7 +46,10 @@ def model_file(name: str) -> str:
 
 
 def load(
-    model: str | os.PathLike[str], device: str | torch.device = "cpu", trust: Iterable[str] = ()
+    model: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    trust: Iterable[str] = (),
+    lens: bool = False,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
@@ -56,16 +59,32 @@ def load(
         device: where to put the captioner.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
+        lens: read what the encoder sees behind each word, too: `Caption.lens`. The lens comes from the file beside the
+            model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
 
     Raises:
-        UserError: there is no such model, the device is not available, or the hub cannot be reached.
+        UserError: there is no such model, the device is not available, or the hub cannot be reached; the encoder has
+            no classifier for a lens.
         CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
+    captioner = _load(os.fspath(model), device, trust)
+    if lens:
+        from caption.analysis.lens_file import load_lens
+
+        captioner.lens = load_lens(captioner, lens_path(model))
+    return captioner
+
+
+def lens_path(model: str | os.PathLike[str]) -> Path:
+    """Where the lens of a model lies, if it has one: beside its file, with the suffix .lens."""
+    return Path(os.path.expanduser(model_file(os.fspath(model)))).with_suffix(".lens")
+
+
+def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captioner:
     import torch
 
     from caption import checkpoint
 
-    name = os.fspath(model)
     try:
         where = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:

@@ -14,6 +14,7 @@ from PIL import Image
 from caption.analysis.pointing_game import Mention, find_mentions
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
+from caption.lens_reading import LEAST_SEEN
 from caption.result import Caption, map_label
 from caption.visualize.figure_file import DPI, NotebookFigure
 from caption.visualize.layout import Layout, layout_of
@@ -60,7 +61,8 @@ def plot_caption(
     All words share one scale, stated by the bar at the bottom. It goes from 0 to the largest α of the caption, also of
     words that are not drawn; for signed weights it diverges from 0. Under each panel stands the word's largest α in
     multiples of even attention, 1/L (of the mean weight, if weights are not distributions; as it is, if they are
-    signed), then β, if the model has a gate, and the share of a sentinel, if there is one. A frame marks the cell that
+    signed), then β, if the model has a gate, and the share of a sentinel, if there is one; below, what a lens sees.
+    A frame marks the cell that
     hard attention chose, a cross the point that was chosen.
 
     Args:
@@ -271,7 +273,8 @@ class Drawing:
         Raises:
             ValueError: columns or rows is less than 1, or both are given.
         """
-        layout = layout_of(len(self.panels), self.photo.size, self.has_legend, columns, rows)
+        feet = self.has_legend + any(panel.caption.lens is not None for panel in self.drawn)
+        layout = layout_of(len(self.panels), self.photo.size, feet, columns, rows)
         return layout._replace(heading=heading, legend=tuple(self._legend()) if self.has_legend else ())
 
     def draw(self, fig: Figure | SubFigure, layout: Layout) -> Any:
@@ -280,9 +283,12 @@ class Drawing:
         for number, panel in enumerate(self.panels):
             ax = layout.add_panel(fig, number)
             self.draw_panel(ax, panel)
-            if panel.step is not None and self.has_legend:
-                foot = "   ".join(_foot(panel.caption, panel.step, self.scale))
-                ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
+            if panel.step is not None:
+                feet = ["   ".join(_foot(panel.caption, panel.step, self.scale))] * self.has_legend
+                feet += _seen(panel.caption, panel.step)
+                if feet:
+                    foot = "\n".join(feet)
+                    ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
         if self.has_legend:
             draw_scale(layout.add_legend(fig), self.scale, self.regions, **self.options)
         return fig
@@ -350,6 +356,12 @@ def _foot(caption: Caption, step: int, scale: Scale) -> list[str]:
         # Adding 0 turns −0.0 into 0.0.
         parts.append(f"sentinel {round(float(caption.sentinel_shares[step]), 2) + 0.0:.2f}")
     return parts
+
+
+def _seen(caption: Caption, step: int) -> list[str]:
+    """What the lens sees at a word, if it is likely enough: "sees: saxophone 0.9"."""
+    seen = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
+    return [] if seen is None else [f"sees: {seen}"]
 
 
 def peak_text(caption: Caption, step: int, scale: Scale) -> str:

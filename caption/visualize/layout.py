@@ -16,7 +16,7 @@ SHORTEST = 0.75  # side of a panel; a word stands over it, and a peak under it
 PAGE = 10.0  # width of the whole, unless a single panel or the number of columns asks for more
 GAP = 0.08  # between panels
 TITLE = 0.27  # above a panel: its word
-FOOT = 0.19  # below a panel: its peak and β
+FOOT = 0.19  # a line below a panel: its peak and β, or what the lens sees
 MARGIN = 0.12
 HEADING_LINE = 0.24  # of the sentence at the top
 BAR = 1.2  # width of the bar that states the scale
@@ -105,7 +105,7 @@ def add_axes(
 
 
 def layout_of(
-    panels: int, photo: tuple[int, int], foot: bool, columns: int | None = None, rows: int | None = None
+    panels: int, photo: tuple[int, int], feet: int, columns: int | None = None, rows: int | None = None
 ) -> Layout:
     """Where panels go that show a photo of this (width, height) in pixels, without heading and legend.
 
@@ -119,7 +119,7 @@ def layout_of(
             raise ValueError(f"rows must be at least 1, not {rows}")
         columns = math.ceil(panels / rows)
     width, height = panel_size(photo)
-    below = FOOT if foot else 0.0
+    below = FOOT * feet
     if columns is None:
         columns = _columns(panels, (width + GAP, height + TITLE + below + GAP))
     if columns < 1:

@@ -1,4 +1,4 @@
-"""Plots on given axes: the alignment matrix, the gate along the sentence, deletion and insertion curves."""
+"""Plots: the alignment matrix, the gate along the sentence, deletion and insertion curves, reliability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from caption.visualize.figure import new_figure
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
+    from caption.analysis.lens_calibration import Reliability
     from caption.result import Caption
 
 # Distinct in grey as well. Attention comes first: it is what everything is compared with.
@@ -88,6 +91,36 @@ def plot_curves(curves: FaithfulnessCurves) -> Figure:
         ax.set_title(kind, fontsize=10)
         ax.label_outer()
     axes[1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    return fig
+
+
+def plot_reliability(reliabilities: Mapping[str, Reliability]) -> Figure:
+    """Draw how often people name what a lens reads with a probability (after Guo et al. 2017, figure 1), a line each.
+
+    A dot is a tenth of the probabilities' range, at its mean; the larger, the more nouns of words it stands for. On the
+    diagonal the probabilities are right.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    if not any(len(each.named) for each in reliabilities.values()):
+        raise ValueError("no words were read: there is no reliability to draw")
+    fig = new_figure((4.4, 4.0))
+    fig.set_layout_engine("constrained")
+    ax = fig.add_subplot()
+    ax.plot([0, 1], [0, 1], color="0.8", linewidth=1)
+    for number, (name, each) in enumerate(reliabilities.items()):
+        predicted, named, counts = each.bins()
+        label = f"{name}, calibration error {each.error:.2f}"
+        ax.plot(
+            predicted, named, STYLES[number % len(STYLES)], color=f"C{number}", label=label, linewidth=1.5
+        )
+        ax.scatter(
+            predicted, named, s=200 * counts / counts.max(), color=f"C{number}", alpha=0.5, linewidth=0
+        )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="share that people name", aspect="equal")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
     return fig
 
 

@@ -212,6 +212,7 @@ NOT_OUTPUTS = {
         "--split",
         "--tokenizer",
         "--only",
+        "--report",
     ),
     *("--names", "--checkpoint.mode", "--checkpoint.monitor", "--early_stopping.mode"),
     *("--early_stopping.monitor", "--last_checkpoint.every", "--data.tokenizer", "--print_config"),
@@ -229,6 +230,9 @@ NOT_OUTPUTS = {
 NOT_ATTACKED = {
     "prepare flickr30k --out": "laid out as flickr8k",
     "prepare coco --out": "laid out as flickr8k",
+    **dict.fromkeys(
+        ["lens --out", "lens --figure"], "needs an encoder with a classifier: tests/cli/test_cli_lens.py"
+    ),
     "validate --data.reader": "as fit",
     "test --data.reader": "as fit",
     "predict --data.reader": "as fit",

@@ -19,6 +19,7 @@ from caption.cli.describe.photos import Inputs, StdinPhoto, input_photos, is_pat
 from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import ImageError, UserError, printable
+from caption.lens_reading import LEAST_SEEN, UNLIKE
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, open_input
 from caption.runtime.outputs import check_outputs, output_paths
@@ -85,6 +86,7 @@ def _describe(options: argparse.Namespace, inputs: Inputs) -> int:
     warning = _scene_model_warning([*models, *compared], photos)
     if warning is not None:
         print(f"caption describe: {printable(warning)}", file=sys.stderr)
+    _add_lens(captioner, models[0], options.lens)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     if compared:
@@ -103,6 +105,10 @@ def _describe(options: argparse.Namespace, inputs: Inputs) -> int:
                         failed += 1
                         print(f"caption describe: {_reason(inputs.sources[index], caption)}", file=sys.stderr)
                     else:
+                        for remark in remarks(caption):
+                            print(f"caption describe: {printable(photos[index])}: {remark}", file=sys.stderr)
+                        if not options.lens:
+                            caption.lens = None
                         printer.add(photos[index], caption)
                         if attentions:
                             caption.save_attention(attentions[index], replacing_own)
@@ -136,6 +142,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--length-normalization", type=float, metavar="A", help=help_)
     choices = ("expectation", "argmax", "sample")
     add("--at-test", choices=choices, help="what hard attention reads at each word; default: the model's")
+    help_ = "what the encoder sees where the model looked for each word; words for which it is sure of another thing"
+    add("--lens", action="store_true", help=help_)
     help_ = "captions of each photo, best first; widens the beam where it is smaller; default 1"
     add("--candidates", type=int, metavar="N", help=help_)
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
@@ -181,6 +189,37 @@ def _load_models(models: Sequence[str], device: str, trust: Sequence[str]) -> Ca
     from caption.models.ensemble import ensemble
 
     return ensemble(captioners)
+
+
+def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
+    """Read what the encoder sees. A lens that lies beside a model also tells photos unlike those that it knows.
+
+    Raises:
+        UserError: a lens is wanted, and the encoder has no classifier.
+    """
+    from caption.models.model_zoo import lens_path
+
+    path = lens_path(model)
+    if not wanted and not path.is_file():
+        return
+    from caption.analysis.lens_file import load_lens
+
+    lens = load_lens(captioner, path)
+    if lens.calibration is None:
+        print(
+            f"caption describe: the lens of {printable(model)} is not calibrated, and is often too sure; caption lens "
+            f"writes a calibrated one, {printable(str(path))}",
+            file=sys.stderr,
+        )
+    captioner.lens = lens
+
+
+def remarks(caption: Caption) -> list[str]:
+    """What the lens has against a caption, in short sentences."""
+    reading = caption.lens
+    if reading is None:
+        return []
+    return [UNLIKE] * bool(reading.unlike) + [str(doubt) for doubt in reading.doubts]
 
 
 def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:
@@ -250,7 +289,7 @@ class Printer:
         entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
             for candidate in candidates:
-                sentence = str(candidate) or EMPTY
+                sentence = (str(candidate) or EMPTY) + _seen(candidate)
                 print(f"{printable(photo)}\t{sentence}" if self.several else sentence)
         elif self.form == "csv":
             self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
@@ -267,6 +306,20 @@ class Printer:
         """Print the end of a document. Call it once, also after an error."""
         if self.form in ("json", "coco"):
             print("[]" if self.separator == "[\n" else "\n]")
+
+
+def _seen(caption: Caption) -> str:
+    """What the lens sees at the words that name things, behind a tab; "" without a lens."""
+    if caption.lens is None:
+        return ""
+    from caption.visualize.words import FUNCTION_WORDS
+
+    things = [
+        f"{word}: {seen}"
+        for step, word in enumerate(caption.words)
+        if word.lower() not in FUNCTION_WORDS and (seen := caption.lens.seen(step, LEAST_SEEN)) is not None
+    ]
+    return f"\tsees {', '.join(things) or 'nothing that it knows'}"
 
 
 def coco_id(photo: str) -> int | str:

@@ -1,0 +1,305 @@
+"""The lens: what the encoder sees where the decoder looks.
+
+Many encoders were trained with a linear classifier on the average of their regions. Applied to the average that
+attention takes, softmax(W Σ_i α_i a_i + b), it gives the classes of each word's context; applied to single regions, a
+map of a class. With even weights it is the plain classifier. It is for captioners what the logit lens is for language
+models: an early state, read by the last layer.
+
+    captioner = caption.load("photos", lens=True)
+    captioner("photo.jpg").lens.words
+
+A classifier that has only known plain averages is too sure where a map is sharp: `lens_calibration` fits
+probabilities to what people name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.captioner import Captioner
+from caption.encoders.classifier import Classifier, classifier_of
+from caption.encoders.several_encoders import SeveralEncoders
+from caption.errors import UserError
+from caption.lens_reading import Doubt, LensReading, Seen
+from caption.regions import Regions, Views, mean_region
+from caption.result import Caption
+from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
+
+SURE = 0.5
+"""Probability from which the lens doubts a word."""
+SHOWN = 3
+"""Things per word."""
+LEAST_SHARE = 0.8
+"""Of a noun's probability that a less general one must hold to be named in its place: retriever for dog."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From the classifier's logits to the probability that people name a noun; see `lens_calibration`.
+
+    With x = logit of the noun's part of the softmax of the word's context, h = H[α] / log L, the entropy of the map in
+    [0, 1], and s = logit of the noun's part of all classes, which is x of a classifier that knows nothing (a hundred
+    classes are dogs):
+
+        p(noun) = σ(slope · x + of_entropy · h + slope_of_entropy · x · h + of_size · s + offset)
+
+    Attributes:
+        slope, of_entropy, slope_of_entropy, of_size, offset: see above.
+        doubtful: for words that are usually read rightly, the probability of their noun below which it is doubted.
+        companions: for such words, and for "person", nouns that are read where the word is right, too.
+        known: (N, D) directions of the mean regions of photos, as uint8, largest 255.
+        neighbours: how many of them a photo is compared with.
+        farthest: cosine distance from its neighbours above which a photo is unlike them.
+        photos: number of photos of the fit.
+        encoder: class path and arguments of the encoder, without its weights.
+    """
+
+    slope: float
+    of_entropy: float
+    slope_of_entropy: float
+    of_size: float
+    offset: float
+    doubtful: dict[str, float] = field(default_factory=dict)
+    companions: dict[str, list[str]] = field(default_factory=dict)
+    known: Tensor | None = None
+    neighbours: int = 10
+    farthest: float = 1.0
+    photos: int = 0
+
+    def probabilities(self, context: Tensor, entropy: Tensor, membership: Tensor) -> Tensor:
+        """Logits (..., T, C) of contexts, H[α] / log L (..., T), classes in nouns (C, N) -> (..., T, N)."""
+        x = torch.logit((context.softmax(-1) @ membership).clamp(1e-6, 1 - 1e-6))
+        h, s = entropy[..., None], sizes(membership)
+        return torch.sigmoid(
+            self.slope * x
+            + self.of_entropy * h
+            + self.slope_of_entropy * x * h
+            + self.of_size * s
+            + self.offset
+        )
+
+    def distance(self, mean: Tensor) -> float:
+        """Mean cosine distance of a mean region (D,) from those of the nearest photos of the fit."""
+        assert self.known is not None
+        known = functional.normalize(self.known.float(), dim=1)
+        nearest = (known @ functional.normalize(mean.float(), dim=0)).topk(min(self.neighbours, len(known)))
+        return 1 - float(nearest.values.mean())
+
+
+def sizes(membership: Tensor) -> Tensor:
+    """Logit (N,) of each noun's part of all classes, from the classes in nouns (C, N)."""
+    return torch.logit((membership.sum(0) / len(membership)).clamp(1e-6, 1 - 1e-6))
+
+
+class Lens:
+    """Reads what the encoder sees in weighted averages of its regions.
+
+    Args:
+        classifier: for the regions of the encoder's first view.
+        nouns: the nouns of its classes.
+        calibration: None = probabilities are the classifier's own.
+    """
+
+    def __init__(
+        self, classifier: Classifier, nouns: Nouns | None = None, calibration: Calibration | None = None
+    ) -> None:
+        self.classifier = classifier.eval().requires_grad_(False)
+        self.nouns = nouns or imagenet_nouns()
+        self.calibration = calibration
+        count = classifier.linear.out_features
+        if count != len(self.nouns.class_names):
+            raise UserError(
+                f"the encoder's classifier knows {count:,} classes, and the lens has nouns for the "
+                f"{len(self.nouns.class_names):,} of ImageNet: give Lens a table of nouns"
+            )
+        places = {noun: place for place, noun in enumerate(self.nouns.names)}
+        self.membership = torch.zeros(count, len(places))
+        """(C, N) 1 where a class is a kind of the noun."""
+        for number, noun in enumerate(self.nouns.class_nouns):
+            self.membership[number, [places[general] for general in self.nouns.chain(noun)]] = 1
+        self.places = places
+        self._specific = [place for noun, place in places.items() if noun not in GENERAL]
+
+    @torch.no_grad()
+    def logits(self, regions: Regions, weights: Tensor | np.ndarray | None = None) -> Tensor:
+        """Logits (B, T, C) of the classes of Σ_i α_i a_i; nothing but α depends on a decoder.
+
+        Args:
+            regions: of the encoder, before any refiner; from a photo or from a store.
+            weights: (B, T, L) or (B, T, rows, cols), of any mechanism, masked or forced; each map is divided by its sum
+                (a sentinel has no regions to read). None = even weights over the real regions, T = 1.
+
+        Raises:
+            UserError: the maps are not on the regions' grid, or are negative.
+        """
+        vectors = regions.vectors.float()
+        if weights is None:
+            return self.classifier(mean_region(regions._replace(vectors=vectors)))
+        return self.classifier(_even_sum(torch.as_tensor(weights), regions) @ vectors)
+
+    def classes(self, regions: Regions, weights: Tensor | np.ndarray | None = None) -> Tensor:
+        """(B, T, C) softmax of `logits`, not calibrated."""
+        return self.logits(regions, weights).softmax(-1)
+
+    def map_of(self, regions: Regions, thing: str) -> Tensor:
+        """(B, rows, cols): where is it? The softmax of a class, or of all classes of a noun, at each region alone.
+
+        Raises:
+            UserError: no class or noun has this name.
+        """
+        by_region = self.classifier(regions.vectors.float()).softmax(-1)
+        named = [
+            number for number, name in enumerate(self.nouns.class_names) if name.lower() == thing.lower()
+        ]
+        nouns = [self.places[noun] for noun in self.nouns.of_word(thing)]
+        if not named and not nouns:
+            raise UserError(
+                f"the lens knows no {thing!r}: name a class of ImageNet or a noun of its table, such as dog"
+            )
+        chosen = self.membership[:, nouns].amax(1) if nouns else torch.zeros(len(self.membership))
+        chosen[named] = 1
+        return (by_region @ chosen).view(-1, *regions.grid)
+
+    def probabilities(self, regions: Regions, weights: Tensor | np.ndarray | None = None) -> Tensor:
+        """(B, T, N) the probability of each noun at each map, calibrated if the lens is; see `logits`."""
+        logits = self.logits(regions, weights)
+        if self.calibration is None:
+            return logits.softmax(-1) @ self.membership
+        real = regions.vectors.shape[1] if regions.mask is None else regions.mask.sum(1, keepdim=True)
+        if weights is None:
+            entropies = torch.ones(logits.shape[:2])
+        else:
+            even = _even_sum(torch.as_tensor(weights), regions)
+            entropies = -torch.xlogy(even, even).sum(-1) / torch.as_tensor(real).clamp(min=2).log()
+        return self.calibration.probabilities(logits, entropies, self.membership)
+
+    def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
+        """What is seen behind the words of captions, one of each image.
+
+        Args:
+            views: of the encoder, the first of which is read.
+            captions: with weights over this view's grid. Where hard attention has chosen a region, that one is read.
+
+        Raises:
+            UserError: the weights of a caption are on another grid, or may be negative.
+        """
+        regions, readings = views[0], []
+        for index, caption in enumerate(captions):
+            chosen = slice(index, index + 1)
+            mask = None if regions.mask is None else regions.mask[chosen].cpu()
+            one = Regions(regions.vectors[chosen].cpu(), regions.grid, mask)
+            readings.append(self._read(one, caption))
+        return readings
+
+    def _read(self, regions: Regions, caption: Caption) -> LensReading:
+        weights = torch.from_numpy(read_weights(caption))[None]
+        probabilities = self.probabilities(regions, weights)[0]
+        classes = self.classes(regions, weights)[0]
+        of_photo = self.probabilities(regions)[0, 0]
+        unlike = None
+        if self.calibration is not None and self.calibration.known is not None:
+            mean = mean_region(regions._replace(vectors=regions.vectors.float()))[0, 0]
+            unlike = self.calibration.distance(mean) > self.calibration.farthest
+        return LensReading(
+            [self.things(p) for p in probabilities],
+            [self._classes(p) for p in classes],
+            self.things(of_photo),
+            self._doubts(caption.words, probabilities),
+            unlike,
+            self.calibration is not None,
+        )
+
+    def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
+        """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
+        found: list[Seen] = []
+        for place in sorted(self._specific, key=lambda place: -float(probabilities[place])):
+            noun = self.nouns.names[place]
+            if any(self.nouns.related(noun, seen.noun) for seen in found):
+                continue
+            noun = self._less_general(noun, probabilities)
+            found.append(Seen(noun, float(probabilities[self.places[noun]])))
+            if len(found) == count:
+                break
+        return found
+
+    def _less_general(self, noun: str, probabilities: Tensor) -> str:
+        least = LEAST_SHARE * float(probabilities[self.places[noun]])
+        below = [kind for kind in self.nouns.below(noun) if float(probabilities[self.places[kind]]) >= least]
+        return max(below, key=lambda kind: len(self.nouns.chain(kind)))
+
+    def _classes(self, probabilities: Tensor) -> list[tuple[str, float]]:
+        top = probabilities.topk(min(SHOWN, len(probabilities)))
+        return [(self.nouns.class_names[c], float(p)) for p, c in zip(top.values, top.indices, strict=True)]
+
+    def _doubts(self, words: Sequence[str], probabilities: Tensor) -> list[Doubt]:
+        if self.calibration is None:
+            return []
+        doubts = []
+        for step, word in enumerate(words):
+            nouns = self.nouns.of_word(word)
+            seen = self.things(probabilities[step], 1)[0]
+            if (
+                not nouns
+                or seen.probability < SURE
+                or any(self.nouns.related(seen.noun, said) for said in nouns)
+            ):
+                continue
+            is_person = "person" in nouns
+            key = "person" if is_person else word.lower()
+            if not {*self.nouns.chain(seen.noun)}.isdisjoint(self.calibration.companions.get(key, [])):
+                continue
+            if is_person:  # of whom the classes know next to nothing: they are dressed and carry things
+                doubted = not {"animal", "food"}.isdisjoint(self.nouns.chain(seen.noun))
+            else:
+                said = max(float(probabilities[step, self.places[noun]]) for noun in nouns)
+                doubted = said < self.calibration.doubtful.get(key, 0.0)
+            if doubted:
+                doubts.append(Doubt(step, word, seen.noun, seen.probability))
+        return doubts
+
+
+def read_weights(caption: Caption) -> np.ndarray:
+    """(T, rows, cols): the weights with which regions were read; 1 at the region that hard attention has chosen."""
+    if caption.locations is None:
+        return caption.weights
+    steps, rows, cols = caption.weights.shape
+    chosen = np.zeros((steps, rows, cols), np.float32)
+    chosen[np.arange(steps), caption.locations[:, 0], caption.locations[:, 1]] = 1
+    return chosen
+
+
+def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> Lens:
+    """The lens of a captioner, with the classifier of its encoder's pretrained weights.
+
+    Raises:
+        UserError: the encoder has no classifier that reads the average of its regions; see `classifier_of`.
+    """
+    encoder = captioner.encoder
+    if isinstance(encoder, SeveralEncoders):
+        encoder = encoder.encoders[0]
+    transform = captioner.transform
+    return Lens(classifier_of(encoder, transform.height, transform.width), None, calibration)
+
+
+def _even_sum(weights: Tensor, regions: Regions) -> Tensor:
+    """Maps (B, T, L) whose sums are 1."""
+    count = regions.vectors.shape[1]
+    grid = tuple(weights.shape[2:])
+    if grid not in ((count,), tuple(regions.grid)):
+        shown = "x".join(map(str, grid))
+        raise UserError(
+            f"these weights are on {shown} regions, but the encoder's have a grid of {regions.grid[0]}x"
+            f"{regions.grid[1]}: the lens reads the encoder's own regions, not those that a refiner or another view has"
+        )
+    flat = weights.float().flatten(2)
+    if bool((flat < 0).any()):
+        raise UserError(
+            "these weights are negative in places, so that they take no average that a lens could read"
+        )
+    return flat / flat.sum(-1, keepdim=True).clamp(min=1e-8)

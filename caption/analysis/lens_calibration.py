@@ -1,0 +1,259 @@
+"""Calibrates a lens: are nouns that it reads with 60 % named by people in 60 of 100 cases?
+
+The references of a split that trained nothing say whether a noun is named, itself or by a less or more general one.
+That is less than whether the thing is there: people leave things out. Nouns that hardly anybody names are therefore
+left out of the fit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.analysis.lens import SURE, Calibration, Lens, read_weights, sizes
+from caption.analysis.replay import batches
+from caption.captioner import Captioner
+from caption.data.batch_inference import decode, encode
+from caption.data.decoding import Photo
+from caption.errors import UserError
+from caption.regions import Regions, mean_region
+from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
+from caption.text.nouns import GENERAL
+
+OFTEN = 5
+"""Photos whose references must name a noun, and right words that a threshold needs."""
+PER_WORD = 3
+"""The likeliest nouns of each word that are fitted."""
+RARELY = 0.05
+"""Share of right words that fall below the threshold of doubt."""
+READABLE = 0.02
+"""A threshold below this tells nothing: the word is read badly where it is right."""
+FALSE_ALARMS = 0.015
+"""Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
+BINS = 10
+
+
+class PhotoReading(NamedTuple):
+    """What the fit needs of one photo."""
+
+    caption: Caption
+    contexts: Tensor
+    """(T, C) logits of each word's context."""
+    entropies: Tensor
+    """(T,) H[α] / log L."""
+    region: Tensor
+    """(D,) the mean region."""
+    named: Tensor
+    """(N,) bool: nouns that the references name."""
+
+
+class Reliability(NamedTuple):
+    """How well probabilities fit."""
+
+    probabilities: np.ndarray
+    """(P,) of pairs of a word and one of its likeliest nouns."""
+    named: np.ndarray
+    """(P,) bool: people name the noun."""
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error over ten classes of probability (Guo et al. 2017, eq. 3)."""
+        predicted, named, counts = self.bins()
+        return float((np.abs(predicted - named) * counts).sum() / counts.sum())
+
+    def bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean probability, share that is named and number of pairs, of the tenths of the range that have any."""
+        place = np.minimum((self.probabilities * BINS).astype(int), BINS - 1)
+        parts = [place == number for number in range(BINS) if (place == number).any()]
+        means = [[column[part].mean() for part in parts] for column in (self.probabilities, self.named)]
+        return np.array(means[0]), np.array(means[1]), np.array([part.sum() for part in parts])
+
+    @property
+    def nll(self) -> float:
+        """Mean −log p, in nats."""
+        p = np.clip(self.probabilities, 1e-6, 1 - 1e-6)
+        return float(-np.where(self.named, np.log(p), np.log1p(-p)).mean())
+
+
+def read_photos(
+    lens: Lens,
+    captioner: Captioner,
+    photos: Iterable[Photo],
+    references: Sequence[Sequence[str]],
+    batch_size: int = 16,
+) -> list[PhotoReading]:
+    """Caption photos and read them.
+
+    Raises:
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    readings: list[PhotoReading] = []
+    with eval_mode(captioner), torch.no_grad():
+        for batch in batches(photos, batch_size):
+            decoded = [decode(photo, captioner.transform) for photo in batch]
+            views = encode(captioner.encoder, decoded, captioner.device)
+            hypotheses = captioner.generate(views)
+            captions = captioner.captions(
+                hypotheses, captioner.grids(views), [photo.box for photo in decoded]
+            )
+            for index, caption in enumerate(captions):
+                one = Regions(views[0].vectors[index : index + 1].cpu(), views[0].grid)
+                readings.append(read_photo(lens, one, caption, references[len(readings)]))
+    return readings
+
+
+def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Sequence[str]) -> PhotoReading:
+    """The reading of one photo's regions (1, L, D), also from a store."""
+    weights = torch.from_numpy(read_weights(caption)).flatten(1)
+    even = weights / weights.sum(1, keepdim=True).clamp(min=1e-8)
+    entropies = -torch.xlogy(even, even).sum(1) / np.log(max(2, even.shape[1]))
+    named = lens.nouns.named(references)
+    regions = regions._replace(vectors=regions.vectors.float())
+    return PhotoReading(
+        caption,
+        lens.logits(regions, weights[None])[0],
+        entropies,
+        mean_region(regions)[0, 0],
+        torch.tensor([noun in named for noun in lens.nouns.names]),
+    )
+
+
+def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
+    """The calibration with the smallest NLL.
+
+    Args:
+        lens: the classifier and the nouns are used.
+        readings: of a split that neither trained the captioner nor reports scores, such as validation.
+
+    Raises:
+        UserError: there are too few photos, or too few nouns that references name.
+    """
+    fitted = common_nouns(lens, readings)
+    if len(readings) < 20 or not len(fitted):
+        raise UserError(
+            f"a lens is calibrated on photos with captions, and {len(readings)} photos whose captions name "
+            f"{len(fitted)} of its nouns at least {OFTEN} times are too few"
+        )
+    x, entropy, size, named = _pairs(lens, readings, fitted)
+    slope, of_entropy, slope_of_entropy, of_size, offset = _logistic(
+        torch.stack((x, entropy, x * entropy, size), 1), named
+    )
+    calibration = Calibration(slope, of_entropy, slope_of_entropy, of_size, offset)
+    doubtful, companions = _words(lens, calibration, readings)
+    known, farthest = _neighbours(
+        torch.stack([reading.region for reading in readings]), calibration.neighbours
+    )
+    return replace(
+        calibration,
+        doubtful=doubtful,
+        companions=companions,
+        known=known,
+        farthest=farthest,
+        photos=len(readings),
+    )
+
+
+def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:
+    """(N',) places of the nouns that references of several photos name, without those that are too general."""
+    counts = torch.stack([reading.named for reading in readings]).sum(0)
+    specific = torch.tensor([noun not in GENERAL for noun in lens.nouns.names])
+    return ((counts >= OFTEN) & specific).nonzero().squeeze(1)
+
+
+def reliability(
+    lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor, calibration: Calibration | None
+) -> Reliability:
+    """Of the likeliest nouns of each word; without a calibration, of the softmax of the context."""
+    probabilities, named = [], []
+    for reading in readings:
+        if not len(reading.contexts):
+            continue
+        p = (
+            reading.contexts.softmax(-1) @ lens.membership
+            if calibration is None
+            else calibration.probabilities(reading.contexts, reading.entropies, lens.membership)
+        )
+        top = p[:, fitted].topk(min(PER_WORD, len(fitted)), 1)
+        probabilities.append(top.values.flatten())
+        named.append(reading.named[fitted[top.indices]].flatten())
+    return Reliability(torch.cat(probabilities).numpy(), torch.cat(named).numpy())
+
+
+def _pairs(
+    lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of words and their likeliest nouns: logit of the noun's softmax, entropy of the map, size of the noun, whether
+    it is named."""
+    columns: list[list[Tensor]] = [[], [], [], []]
+    size = sizes(lens.membership)
+    for reading in readings:
+        top = (reading.contexts.softmax(-1) @ lens.membership)[:, fitted].topk(min(PER_WORD, len(fitted)), 1)
+        columns[0].append(torch.logit(top.values.clamp(1e-6, 1 - 1e-6)).flatten())
+        columns[1].append(reading.entropies[:, None].expand_as(top.values).flatten())
+        columns[2].append(size[fitted[top.indices]].flatten())
+        columns[3].append(reading.named[fitted[top.indices]].flatten().float())
+    x, entropy, of_size, named = (torch.cat(column) for column in columns)
+    return x, entropy, of_size, named
+
+
+def _logistic(features: Tensor, target: Tensor) -> list[float]:
+    """The weights of logistic regression, with the offset last."""
+    centre, scale = features.mean(0), features.std(0).clamp(min=1e-6)
+    scaled = torch.cat(((features - centre) / scale, torch.ones(len(features), 1)), 1)
+    weights = torch.zeros(scaled.shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = functional.binary_cross_entropy_with_logits(scaled @ weights, target)
+        (value + 1e-3 * weights[:-1].square().sum()).backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    slopes = weights.detach()[:-1] / scale
+    return [*slopes.tolist(), float(weights.detach()[-1] - (slopes * centre).sum())]
+
+
+def _words(
+    lens: Lens, calibration: Calibration, readings: Sequence[PhotoReading]
+) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """`doubtful` and `companions` of a calibration."""
+    of_right: dict[str, list[float]] = defaultdict(list)
+    beside: dict[str, Counter[str]] = defaultdict(Counter)
+    for reading in readings:
+        probabilities = calibration.probabilities(reading.contexts, reading.entropies, lens.membership)
+        for word, p in zip(reading.caption.words, probabilities, strict=True):
+            nouns = lens.nouns.of_word(word)
+            if not any(reading.named[lens.places[noun]] for noun in nouns):
+                continue
+            key = "person" if "person" in nouns else word.lower()
+            of_right[key].append(max(float(p[lens.places[noun]]) for noun in nouns))
+            seen = lens.things(p, 1)[0]
+            if seen.probability >= SURE and not any(lens.nouns.related(seen.noun, noun) for noun in nouns):
+                beside[key][seen.noun] += 1
+    doubtful = {
+        word: round(float(np.quantile(values, RARELY)), 4)
+        for word, values in of_right.items()
+        if len(values) >= OFTEN and word != "person" and np.quantile(values, RARELY) >= READABLE
+    }
+    companions = {key: sorted(beside[key]) for key in (*doubtful, "person") if beside[key]}
+    return doubtful, companions
+
+
+def _neighbours(regions: Tensor, count: int) -> tuple[Tensor, float]:
+    """The directions of mean regions (N, D) as uint8, and the distance that few of them exceed from the others."""
+    largest = regions.clamp(min=0).amax(1, keepdim=True).clamp(min=1e-6)
+    known = (regions.clamp(min=0) / largest * 255).round().to(torch.uint8)
+    directions = functional.normalize(known.float(), dim=1)
+    similar = (functional.normalize(regions, dim=1) @ directions.T).fill_diagonal_(-1)
+    distances = 1 - similar.topk(min(count, len(known) - 1), 1).values.mean(1)
+    return known, float(distances.quantile(1 - FALSE_ALARMS))

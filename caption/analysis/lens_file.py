@@ -1,0 +1,143 @@
+"""A lens in a file beside its model: `photos.lens` for `photos.safetensors`.
+
+The file is in the format of safetensors: the classifier's layer in half precision, the mean regions of the photos of
+the fit, and in the header, as JSON, the calibration and the encoder that it belongs to. Nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from caption.analysis.lens import Calibration, Lens, make_lens
+from caption.captioner import Captioner
+from caption.encoders.base import Encoder
+from caption.encoders.classifier import Classifier
+from caption.encoders.several_encoders import SeveralEncoders
+from caption.errors import CheckpointError, UserError
+from caption.runtime.files import Opener, creating
+from caption.runtime.inputs import MODEL, open_input
+
+SUFFIX = ".lens"
+FORMAT = 1
+IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
+
+
+def load_lens(captioner: Captioner, path: str | Path) -> Lens:
+    """The lens of a model: from its file if there is one, else not calibrated, from the encoder's pretrained weights.
+
+    Raises:
+        UserError: the encoder has no classifier, or the file belongs to another encoder.
+        CheckpointError: the file is damaged or no lens.
+    """
+    return read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
+
+
+def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener = creating) -> None:
+    """Write a calibrated lens.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    calibration = lens.calibration
+    assert calibration is not None
+    linear, norm = lens.classifier.linear, lens.classifier.norm
+    tensors = {"weight": linear.weight.half(), "bias": linear.bias.float()}
+    if norm is not None:
+        tensors |= {"norm_weight": norm.weight.float(), "norm_bias": norm.bias.float()}
+    if calibration.known is not None:
+        tensors["known"] = calibration.known
+    header = {
+        "format": FORMAT,
+        "encoder": _identity(captioner.encoder),
+        "fingerprint": _fingerprint(captioner.encoder),
+        "norm_eps": None if norm is None else norm.eps,
+        "calibration": {name: getattr(calibration, name) for name in IN_HEADER},
+    }
+    contents = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with opener(path) as file:
+        file.write(safetensors.torch.save(contents, {"lens": json.dumps(header)}))
+
+
+def read_lens(path: str | Path, captioner: Captioner) -> Lens:
+    """Read the lens of a captioner.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no lens.
+        UserError: it belongs to another encoder.
+    """
+    open_input(path, MODEL).close()
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            header = json.loads((file.metadata() or {})["lens"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        classifier = _classifier(tensors, header["norm_eps"])
+        calibration = _calibration(header["calibration"], tensors.get("known"), classifier.linear.in_features)
+        identity, fingerprint = header["encoder"], [float(number) for number in header["fingerprint"]]
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']}, not {FORMAT}")
+    except Exception as error:  # safetensors and damaged headers raise many types
+        raise CheckpointError(
+            f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
+        ) from error
+    if identity != _identity(captioner.encoder):
+        raise UserError(f"{path} is a lens for another encoder than the model's: make one with caption lens")
+    actual = _fingerprint(captioner.encoder)
+    if any(abs(a - b) > 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)):
+        raise UserError(
+            f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
+        )
+    return Lens(classifier, None, calibration)
+
+
+def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
+    weight, bias = tensors["weight"].float(), tensors["bias"].float()
+    classes, size = weight.shape
+    if bias.shape != (classes,) or not (weight.isfinite().all() and bias.isfinite().all()):
+        raise ValueError("weight and bias of the classifier do not fit together")
+    linear = nn.Linear(size, classes)
+    norm = None if eps is None else nn.LayerNorm(size, eps=float(eps))
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(bias)
+        if norm is not None:
+            norm.weight.copy_(tensors["norm_weight"])
+            norm.bias.copy_(tensors["norm_bias"])
+    return Classifier(linear, norm)
+
+
+def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
+    names = ("slope", "of_entropy", "slope_of_entropy", "of_size", "offset")
+    slope, of_entropy, slope_of_entropy, of_size, offset = (float(header[name]) for name in names)
+    doubtful = {str(word): float(least) for word, least in header["doubtful"].items()}
+    companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
+    if known is not None and (known.ndim != 2 or known.shape[1] != size or not len(known)):
+        raise ValueError("the mean regions have another size than the classifier's")
+    return Calibration(
+        slope, of_entropy, slope_of_entropy, of_size, offset, doubtful, companions, known,
+        int(header["neighbours"]), float(header["farthest"]), int(header["photos"]),
+    )  # fmt: skip
+
+
+def _first(encoder: Encoder) -> Encoder:
+    return encoder.encoders[0] if isinstance(encoder, SeveralEncoders) else encoder
+
+
+def _identity(encoder: Encoder) -> dict[str, Any]:
+    """Class path and arguments, without what does not change the regions."""
+    spec = _first(encoder).spec
+    arguments = {k: v for k, v in spec["init_args"].items() if k not in ("weights", "finetune_from")}
+    return json.loads(json.dumps({"class_path": spec["class_path"], "init_args": arguments}))
+
+
+def _fingerprint(encoder: Encoder) -> list[float]:
+    """The mean size of the weights of the first and last layers."""
+    kernels = [p for p in _first(encoder).state_dict().values() if p.is_floating_point() and p.ndim > 1]
+    return [float(tensor.float().abs().mean()) for tensor in (*kernels[:2], *kernels[-2:])]

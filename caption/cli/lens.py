@@ -1,0 +1,113 @@
+"""`caption lens`: calibrate what a model's encoder sees where its decoder looks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.exit_codes import DONE
+from caption.errors import UserError
+from caption.runtime.figure_formats import FIGURES
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from collections.abc import Callable
+
+    from caption.analysis.lens import Calibration
+    from caption.analysis.lens_calibration import PhotoReading, Reliability
+
+FITTED = "val"
+"""The split of the calibration."""
+
+DESCRIPTION = """\
+Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people name
+on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file that lies beside the
+model and has its name.
+
+  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens
+  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens --report test --figure reliability.png
+
+Of the configuration only data.reader is used; its entries can be overridden as in training.
+"""
+
+
+def main(args: list[str]) -> int:
+    options, overrides = make_parser().parse_known_args(args)
+
+    from caption.analysis.lens import Lens, make_lens
+    from caption.analysis.lens_calibration import common_nouns, fit, read_photos, reliability
+    from caption.analysis.lens_file import SUFFIX, save_lens
+    from caption.cli.configuration.parts import make_reader, read_parts
+    from caption.models.model_zoo import load
+    from caption.runtime.outputs import new_file
+    from caption.runtime.progress import progress_bar
+    from caption.visualize import save_figure
+    from caption.visualize.plots import plot_reliability
+
+    out = new_file(options.out, (SUFFIX,), "--out")
+    figure = None if options.figure is None else new_file(options.figure, FIGURES, "--figure")
+    captioner = load(options.model, trust=options.trust)
+    lens = make_lens(captioner)
+    splits = make_reader(read_parts(options.config, overrides, ("data.reader",))).read()
+
+    for split in (FITTED, options.report):
+        if not splits.get(split):
+            raise UserError(f"data.reader has no images in the split {split}, which the lens needs")
+
+    def read(split: str) -> list[PhotoReading]:
+        images = splits[split]
+        with progress_bar(f"reading {split}", len(images)) as advance:
+            photos = _counted((str(image.path) for image in images), advance)
+            references = [image.captions for image in images]
+            return read_photos(lens, captioner, photos, references, options.batch_size)
+
+    readings = read(FITTED)
+    calibration = fit(lens, readings)
+    fitted = common_nouns(lens, readings)
+    if options.report != FITTED:
+        readings = read(options.report)
+    before, after = (reliability(lens, readings, fitted, each) for each in (None, calibration))
+    far = sum(calibration.distance(reading.region) > calibration.farthest for reading in readings)
+    save_lens(Lens(lens.classifier, lens.nouns, calibration), captioner, out)
+    if figure is not None:
+        save_figure(plot_reliability({"classifier": before, "calibrated": after}), figure)
+    print(_summary(calibration, options.report, before, after, far / len(readings)))
+    return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = verb_parser("lens", DESCRIPTION)
+    add = parser.add_argument
+    add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
+    help_ = "configuration whose data.reader names the captions; may be repeated"
+    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add(
+        "--out",
+        metavar="FILE.lens",
+        required=True,
+        help="a new file; beside the model with its name, it is found",
+    )
+    help_ = "split on which probabilities are compared with what people name; default val, that of the fit"
+    add("--report", metavar="SPLIT", default=FITTED, help=help_)
+    add("--figure", metavar="FILE", help="a picture of this comparison, before and after calibration")
+    add("--batch-size", metavar="N", type=count, default=16, help="images at once (default 16)")
+    add_trust(parser)
+    return parser
+
+
+def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[str]:
+    for photo in photos:
+        yield photo
+        advance(1)
+
+
+def _summary(
+    calibration: Calibration, split: str, before: Reliability, after: Reliability, far: float
+) -> str:
+    return (
+        f"calibrated on {calibration.photos:,} images. On {split}: calibration error {before.error:.3f} -> "
+        f"{after.error:.3f}, NLL {before.nll:.3f} -> {after.nll:.3f} ({len(after.named):,} nouns of words); "
+        f"{len(calibration.doubtful)} words can be doubted; {far:.1%} of the images "
+        "are unlike those of the calibration"
+    )

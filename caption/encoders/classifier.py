@@ -1,0 +1,134 @@
+"""The classifier that an encoder was trained with: a linear layer on the average of its regions.
+
+The average need not be plain: applied to the average that attention takes, the layer tells which classes the encoder
+sees where a decoder looks (`caption.analysis.lens`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caption.encoders.base import Encoder
+from caption.encoders.pretrained import PretrainedEncoder
+from caption.errors import CheckpointError, UserError
+from caption.regions import mean_region
+from caption.runtime.eval_mode import eval_mode
+
+ROUNDED = 2e-3
+"""Relative difference of weights that were stored in half precision."""
+
+
+class Classifier(nn.Module):
+    """Averages of regions (..., D) -> logits (..., C): an optional LayerNorm (ConvNeXt, ViT), then a linear layer.
+
+    Args:
+        linear: D -> C.
+        norm: applied to the average first; None = nothing is.
+    """
+
+    def __init__(self, linear: nn.Linear, norm: nn.LayerNorm | None = None) -> None:
+        super().__init__()
+        self.linear = linear
+        self.norm = norm
+
+    def forward(self, averages: Tensor) -> Tensor:
+        if self.norm is not None:
+            averages = self.norm(averages)
+        return self.linear(averages)
+
+
+@torch.no_grad()
+def classifier_of(encoder: Encoder, height: int, width: int) -> Classifier:
+    """The classifier of an encoder's pretrained weights, after checking that it reads the average of the regions.
+
+    The check passes two images through the encoder and through the whole pretrained model: the classifier on the plain
+    average of the regions must give the model's logits.
+
+    Args:
+        encoder: of the first view of a captioner, or with a single view.
+        height: of its input, in pixels.
+        width: likewise.
+
+    Raises:
+        UserError: the encoder has no classifier, its normalisation is not that of the weights, it was fine-tuned, or
+            the classifier reads something other than the average of these regions.
+    """
+    if not isinstance(encoder, PretrainedEncoder) or encoder.weights is None:
+        why = (
+            "was trained with the captions"
+            if not isinstance(encoder, PretrainedEncoder)
+            else "names no weights"
+        )
+        raise UserError(
+            f"the encoder {type(encoder).__name__} has no classifier, because it {why}: the lens needs one of "
+            "torchvision, timm or EfficientNetLite with pretrained weights"
+        )
+    name = encoder.model_name
+    _check_normalisation(encoder)
+    whole = encoder.whole()
+    try:
+        whole.load_state_dict(encoder.pretrained_state())
+    except RuntimeError as error:
+        raise UserError(
+            f"the weights {encoder.weights} have no classifier of {name}: {str(error).splitlines()[-1].strip()}"
+        ) from error
+    except CheckpointError as error:
+        raise UserError(f"the classifier of {name} cannot be read: {error}") from error
+    whole = whole.to(encoder.mean.device).eval()
+    _check_trunk(encoder, whole)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8, generator=generator)
+    images = images.to(encoder.mean.device)
+    with eval_mode(encoder):
+        regions = encoder(images)[0]
+        logits = whole(encoder.normalise(images))
+    if isinstance(logits, Tensor):
+        average = mean_region(regions)[:, 0]
+        for found in _candidates(whole, average.shape[1]):
+            if found.linear.out_features == logits.shape[-1] and torch.allclose(
+                found(average), logits, rtol=0, atol=0.01 * float(logits.abs().max())
+            ):
+                return found.requires_grad_(False)
+    layers = ", ".join(getattr(encoder, "layers", ["its output"]))
+    raise UserError(
+        f"the classifier of {name} does not read the average of the regions of {layers}: the lens needs the last "
+        "layer of a model that averages its regions before one linear layer"
+    )
+
+
+def _candidates(whole: nn.Module, size: int) -> list[Classifier]:
+    linear = [m for m in whole.modules() if isinstance(m, nn.Linear) and m.in_features == size][-1:]
+    norms = [
+        m for m in whole.modules() if isinstance(m, nn.LayerNorm) and tuple(m.normalized_shape) == (size,)
+    ]
+    return [Classifier(layer, norm) for layer in linear for norm in (None, *norms[::-1])]
+
+
+def _check_normalisation(encoder: PretrainedEncoder) -> None:
+    """The scale of pixels that the weights were trained with, where it is known."""
+    expected = encoder.expected_normalisation()
+    if expected is None:
+        return
+    actual = (encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
+    for kind, values, wanted in zip(("mean", "std"), actual, expected, strict=True):
+        if max(abs(a - b) for a, b in zip(values, wanted, strict=True)) > 0.01:
+            shown, right = ([round(value, 3) for value in each] for each in (values, wanted))
+            raise UserError(
+                f"the encoder {encoder.model_name} normalises pixels with the {kind} {shown}, but its classifier was "
+                f"trained with {right}: its classes would be wrong"
+            )
+
+
+def _check_trunk(encoder: PretrainedEncoder, whole: nn.Module) -> None:
+    """The encoder's weights are still those that the classifier was trained with."""
+    pretrained = whole.state_dict()
+    for name, tensor in encoder.trunk.state_dict().items():
+        if name not in pretrained or not tensor.is_floating_point():
+            continue
+        other = pretrained[name].to(tensor)
+        if (tensor - other).abs().max() > ROUNDED * max(1e-3, float(other.abs().max())):
+            raise UserError(
+                f"the encoder {encoder.model_name} was fine-tuned ({name} differs from {encoder.weights}): its "
+                "classifier does not know these regions"
+            )

@@ -1,0 +1,76 @@
+"""What a lens reads in the regions behind a caption: the things that the encoder sees where the decoder looked.
+
+Importing this module does not load PyTorch; `caption.analysis.lens` makes readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+UNLIKE = "unlike the photos that this model knows"
+LEAST_SEEN = 0.5
+"""Probability of what is seen from which text, figures and pages say so."""
+
+
+class Seen(NamedTuple):
+    """A thing, in one noun, and the probability that it is there."""
+
+    noun: str
+    probability: float
+
+    def __str__(self) -> str:
+        return f"{self.noun} {self.probability:.1f}"
+
+
+class Doubt(NamedTuple):
+    """A word of the caption for something else than the encoder sees there."""
+
+    step: int
+    """The word's place, counted from 0."""
+    says: str
+    sees: str
+    probability: float
+    """Of what is seen."""
+
+    def __str__(self) -> str:
+        return f"says {self.says}, sees {self.sees}"
+
+
+@dataclass(frozen=True)
+class LensReading:
+    """What a lens reads, for the T words of a caption.
+
+    Attributes:
+        words: for each word, the likeliest things in its context, likeliest first.
+        classes: for each word, the names of the likeliest classes with their softmax, not calibrated.
+        photo: the likeliest things in the plain average of the regions, as for `words`.
+        doubts: words for which the lens is sure of another thing.
+        unlike: whether the photo is unlike those that the lens was calibrated on; None if that is not known.
+        calibrated: False if the probabilities are the classifier's own, which are too high where a map is sharp.
+    """
+
+    words: list[list[Seen]]
+    classes: list[list[tuple[str, float]]]
+    photo: list[Seen]
+    doubts: list[Doubt] = field(default_factory=list)
+    unlike: bool | None = None
+    calibrated: bool = True
+
+    def seen(self, step: int, least: float = 0.0) -> Seen | None:
+        """The likeliest thing at a word, if its probability is at least that."""
+        things = self.words[step]
+        return things[0] if things and things[0].probability >= least else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """In types that `json.dumps` accepts."""
+        return {
+            "words": [[[noun, round(p, 4)] for noun, p in things] for things in self.words],
+            "classes": [[[name, round(p, 4)] for name, p in classes] for classes in self.classes],
+            "photo": [[noun, round(p, 4)] for noun, p in self.photo],
+            "doubts": [
+                doubt._asdict() | {"probability": round(doubt.probability, 4)} for doubt in self.doubts
+            ],
+            "unlike": self.unlike,
+            "calibrated": self.calibrated,
+        }

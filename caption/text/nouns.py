@@ -1,0 +1,144 @@
+"""Nouns in everyday English for ImageNet's classes: singular, plural, other words for the same, more general nouns.
+
+`imagenet_classes.tsv` gives each of the thousand classes one noun ("Irish terrier": terrier), `nouns.tsv` the noun that
+is more general (terrier: dog: mammal: animal) and other words that people use for it (bicycle: bike). Both were made by
+hand from the classes' names and WordNet's hypernyms; they are tables to be read and mended.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+from caption.text.tokenizer import get_tokenizer
+
+IRREGULAR = {
+    "man": "men", "woman": "women", "child": "children", "person": "people", "goose": "geese", "mouse": "mice",
+    "knife": "knives", "wolf": "wolves", "ox": "oxen", "fish": "fish", "sheep": "sheep", "bison": "bison",
+    "buffalo": "buffalo", "salmon": "salmon", "octopus": "octopuses", "scarf": "scarves", "loaf": "loaves",
+    "broccoli": "broccoli", "pasta": "pasta", "bread": "bread", "clothing": "clothing", "furniture": "furniture",
+    "food": "food", "hay": "hay", "corn": "corn", "armor": "armor", "electronics": "electronics", "coral": "coral",
+    "aircraft": "aircraft", "volcano": "volcanoes", "potato": "potatoes", "leaf": "leaves", "people": "people",
+    "baseball": "baseballs", "piano": "pianos", "shellfish": "shellfish", "jellyfish": "jellyfish",
+    "starfish": "starfish", "crayfish": "crayfish", "moose": "moose",
+}  # fmt: skip
+"""Plurals of last words that no rule gives."""
+PLURAL_ONLY = frozenset(
+    ["binoculars", "jeans", "sunglasses", "pajamas", "trunks", "bars", "shades", "glasses", "parasailing"]
+)
+GENERAL = frozenset(
+    [
+        "amphibian", "animal", "building", "clothing", "drink", "electronics", "flower", "food", "fruit", "furniture",
+        "insect", "instrument", "mammal", "mollusc", "person", "reptile", "shellfish", "shore", "tool", "vegetable",
+        "vehicle", "weapon",
+    ]
+)  # fmt: skip
+"""Nouns too general to tell what a thing is."""
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun, of whose words the last changes: "hot dog" -> "hot dogs"."""
+    before, space, last = noun.rpartition(" ")
+    return before + space + _plural(last)
+
+
+def _plural(word: str) -> str:
+    if word in IRREGULAR or word in PLURAL_ONLY:
+        return IRREGULAR.get(word, word)
+    if word.endswith(("man", "woman")) and word != "human":
+        return f"{word[:-3]}men" if word.endswith("man") else word
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{word}es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}s"
+
+
+class Nouns:
+    """The table of nouns.
+
+    Attributes:
+        names: the N nouns, sorted.
+        class_names: of the C classes, in the classifier's order.
+        class_nouns: the noun of each class.
+    """
+
+    def __init__(
+        self, classes: Sequence[tuple[str, str]], nouns: Iterable[tuple[str, str, Sequence[str]]]
+    ) -> None:
+        """The names and nouns of classes; nouns, each with the more general one ("" = none) and other words for it."""
+        self.class_names = [name for name, _ in classes]
+        self.class_nouns = [noun for _, noun in classes]
+        self.more_general = {noun: general for noun, general, _ in nouns}
+        self.names = sorted(self.more_general)
+        self._own_words = {
+            noun: frozenset(form for word in (noun, *others) for form in (word, plural(word)))
+            for noun, _, others in nouns
+        }
+        self._below: dict[str, list[str]] = {noun: [] for noun in self.names}
+        for noun in self.names:
+            for general in self.chain(noun):
+                self._below[general].append(noun)
+        self._by_word: dict[str, list[str]] = {}
+        for noun in self.names:
+            for word in self._own_words[noun]:
+                self._by_word.setdefault(word, []).append(noun)
+
+    def chain(self, noun: str) -> list[str]:
+        """The noun, then more and more general ones: terrier, dog, mammal, animal."""
+        chain = [noun]
+        while general := self.more_general[chain[-1]]:
+            chain.append(general)
+        return chain
+
+    def below(self, noun: str) -> list[str]:
+        """The noun and all that are less general."""
+        return self._below[noun]
+
+    def of_word(self, word: str) -> list[str]:
+        """The nouns that a word of a caption may mean, in the singular or plural: "bikes" -> bicycle, mountain bike."""
+        return self._by_word.get(word.lower(), [])
+
+    def related(self, one: str, other: str) -> bool:
+        """Whether two nouns may name one thing: one is more general, or a word stands for both."""
+        return (
+            one in self.chain(other)
+            or other in self.chain(one)
+            or not self._own_words[one].isdisjoint(self._own_words[other])
+        )
+
+    def named(self, texts: Iterable[str]) -> set[str]:
+        """The nouns that captions name, themselves or by a noun that is less or more general.
+
+        "A terrier runs" names terrier, dog and animal, but not retriever; "a dog runs" names them all.
+        """
+        spoken: set[str] = set()
+        tokenize = get_tokenizer("ptb")
+        for text in texts:
+            words = tokenize(text)
+            at = 0
+            while at < len(words):
+                grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}  # a hot dog is not a dog
+                longest = next((n for n, gram in grams.items() if gram in self._by_word), None)
+                spoken.update(self._by_word[grams[longest]] if longest else ())
+                at += longest or 1
+        upward = {general for noun in spoken for general in self.chain(noun)}
+        return upward | {less for noun in spoken - GENERAL for less in self.below(noun)}
+
+
+@cache
+def imagenet_nouns() -> Nouns:
+    """The installed table, of the thousand classes of ILSVRC 2012."""
+    classes = [(row["class"], row["noun"]) for row in _rows("imagenet_classes.tsv")]
+    nouns = [
+        (row["noun"], row["more general"], [word for word in row["other words"].split(", ") if word])
+        for row in _rows("nouns.tsv")
+    ]
+    return Nouns(classes, nouns)
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (files("caption") / "text" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))

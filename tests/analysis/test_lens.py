@@ -1,0 +1,339 @@
+"""The lens: the classifier of an encoder on averages that attention takes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_captioner import captioner as tiny_captioner
+from torch import nn
+
+import caption
+from caption.analysis.lens import Calibration, Lens, make_lens, read_weights
+from caption.analysis.lens_calibration import PhotoReading, Reliability, fit, read_photo
+from caption.analysis.lens_file import read_lens, save_lens
+from caption.encoders import EfficientNetLite, TorchvisionEncoder
+from caption.encoders.classifier import Classifier, classifier_of
+from caption.encoders.efficientnet_lite import efficientnet_lite
+from caption.errors import CheckpointError, UserError
+from caption.regions import Regions
+from caption.result import Caption
+from caption.text.nouns import GENERAL, Nouns, imagenet_nouns, plural
+
+DOG, SAX = 207, 776
+
+
+@pytest.fixture
+def nouns() -> Nouns:
+    classes = [("tabby", "cat"), ("Irish terrier", "terrier"), ("sax", "saxophone"), ("cup", "cup")]
+    table = [
+        ("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", []), ("terrier", "dog", []),
+        ("saxophone", "", ["sax"]), ("cup", "", []),
+    ]  # fmt: skip
+    return Nouns(classes, table)
+
+
+def hand_lens(nouns: Nouns, calibration: Calibration | None = None) -> Lens:
+    """Regions of four numbers, one for each class."""
+    linear = nn.Linear(4, 4)
+    with torch.no_grad():
+        linear.weight.copy_(8 * torch.eye(4))
+        linear.bias.copy_(torch.tensor([0.0, 0.1, 0.2, 0.3]))
+    return Lens(Classifier(linear), nouns, calibration)
+
+
+def caption_of(words: list[str], weights: np.ndarray, **more: object) -> Caption:
+    return Caption(" ".join(words), words, weights, -1.0, np.zeros(len(words)), (0, 0, 8, 8), **more)  # type: ignore[arg-type]
+
+
+def test_logits_are_those_of_the_weighted_average(nouns: Nouns) -> None:
+    lens = hand_lens(nouns)
+    generator = torch.Generator().manual_seed(0)
+    vectors, weights = torch.rand(2, 6, 4, generator=generator), torch.rand(2, 3, 6, generator=generator)
+    found = lens.classes(Regions(vectors, (2, 3)), weights.view(2, 3, 2, 3))
+    for image in range(2):
+        for step in range(3):
+            total = sum(float(w) for w in weights[image, step])
+            context = [
+                sum(float(weights[image, step, i]) * float(vectors[image, i, d]) for i in range(6)) / total
+                for d in range(4)
+            ]
+            raised = [np.exp(8 * value + 0.1 * number) for number, value in enumerate(context)]
+            assert found[image, step].tolist() == pytest.approx([r / sum(raised) for r in raised], abs=1e-5)
+
+
+def test_masked_regions_do_not_count_in_the_plain_average(nouns: Nouns) -> None:
+    vectors = torch.eye(4)[None]
+    mask = torch.tensor([[True, False, False, False]])
+    logits = hand_lens(nouns).logits(Regions(vectors, (2, 2), mask))
+    assert logits[0, 0].tolist() == pytest.approx([8, 0.1, 0.2, 0.3])
+
+
+def test_a_map_of_a_noun_is_the_softmax_at_each_region(nouns: Nouns) -> None:
+    lens = hand_lens(nouns)
+    regions = Regions(torch.eye(4)[None], (2, 2))
+    for thing in ("dog", "Irish terrier", "terriers"):
+        where = lens.map_of(regions, thing)
+        assert where.shape == (1, 2, 2)
+        assert where.flatten().argmax() == 1
+    with pytest.raises(UserError, match="knows no 'zebra'"):
+        lens.map_of(regions, "zebra")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [(torch.ones(1, 1, 3, 3), "3x3 regions"), (-torch.ones(1, 1, 2, 2), "negative")],
+)
+def test_weights_that_take_no_average_of_these_regions_are_refused(
+    nouns: Nouns, weights: torch.Tensor, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        hand_lens(nouns).logits(Regions(torch.eye(4)[None], (2, 2)), weights)
+
+
+def test_a_chosen_region_is_what_hard_attention_reads() -> None:
+    weights = np.full((1, 2, 2), 0.25)
+    chosen = caption_of(["dog"], weights, locations=np.array([[1, 0]]))
+    assert read_weights(chosen).tolist() == [[[0, 0], [1, 0]]]
+    assert read_weights(caption_of(["dog"], weights)).tolist() == weights.tolist()
+
+
+def test_a_reading_names_things_by_word(nouns: Nouns) -> None:
+    weights = np.zeros((2, 2, 2))
+    weights[0, 0, 1] = weights[1, 1, 0] = 1
+    words = ["dog", "guitar"]
+    reading = hand_lens(nouns).read((Regions(torch.eye(4)[None], (2, 2)),), [caption_of(words, weights)])[0]
+    assert [things[0].noun for things in reading.words] == ["terrier", "saxophone"]
+    assert reading.classes[1][0][0] == "sax"
+    assert not reading.calibrated
+    assert json.loads(json.dumps(reading.to_dict()))["words"][1][0][0] == "saxophone"
+
+
+def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
+    calibration = Calibration(1.0, 0.0, 0.0, 0.0, 0.0, {"dog": 0.2}, {"dog": ["cup"]})
+    lens = hand_lens(nouns, calibration)
+    regions = Regions(torch.eye(4)[None], (2, 2))
+
+    def doubts(word: str, region: int) -> list[str]:
+        weights = np.eye(4)[region].reshape(1, 2, 2)
+        return [str(doubt) for doubt in lens.read((regions,), [caption_of([word], weights)])[0].doubts]
+
+    assert doubts("dog", 0) == ["says dog, sees cat"]
+    assert doubts("dog", 1) == []  # a terrier is a dog
+    assert doubts("dog", 3) == []  # dogs are seen beside cups
+    assert doubts("cup", 0) == []  # of which nothing is known
+    assert doubts("the", 0) == []
+
+
+def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
+    """Sharp maps read nouns that nobody names, even maps those that people name."""
+    lens = hand_lens(nouns)
+    generator = np.random.default_rng(0)
+    names = nouns.names
+    readings = []
+    for _ in range(60):
+        sharp, kind = generator.random() < 0.5, int(generator.integers(4))
+        named = kind if not sharp or generator.random() < 0.3 else (kind + 1) % 4
+        weights = np.zeros((1, 2, 2))
+        weights.flat[kind] = 1
+        if not sharp:
+            weights = 0.6 * weights + 0.1
+        spoken = ["cat", "terrier", "saxophone", "cup"][named]
+        regions = Regions(torch.eye(4)[None], (2, 2))
+        readings.append(read_photo(lens, regions, caption_of(["a"], weights), [f"a {spoken}"]))
+    found = fit(lens, readings)
+    context = torch.tensor([[8.0, 0, 0, 0]])
+    sharp, even = (
+        float(found.probabilities(context, torch.tensor([h]), lens.membership)[0, names.index("cat")])
+        for h in (0.0, 0.9)
+    )
+    assert sharp < 0.6 < even
+    assert found.photos == 60
+    assert found.known is not None
+    assert found.known.dtype == torch.uint8
+
+
+def test_too_few_photos_calibrate_nothing(nouns: Nouns) -> None:
+    with pytest.raises(UserError, match="3 photos"):
+        fit(hand_lens(nouns), [_empty(nouns)] * 3)
+
+
+def _empty(nouns: Nouns) -> PhotoReading:
+    none = torch.zeros(0, 4)
+    return PhotoReading(
+        caption_of([], np.zeros((0, 2, 2))),
+        none,
+        none[:, 0],
+        torch.zeros(4),
+        torch.zeros(6).bool(),
+    )
+
+
+def test_reliability_against_sums_by_hand() -> None:
+    found = Reliability(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
+    assert found.error == pytest.approx((2 * 0.45 + 2 * 0.15) / 4)
+    assert found.nll == pytest.approx(-(np.log(0.95) + np.log(0.05) + 2 * np.log(0.85)) / 4)
+
+
+# -- the encoders' classifiers --------
+
+
+def saved_weights(model: nn.Module, path) -> str:
+    torch.save(model.state_dict(), path)
+    return str(path)
+
+
+def photo_logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(images)
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """With BatchNorm statistics other than those of a new model, so that its place matters."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+    return model
+
+
+def encoder_with_weights(kind: str, folder):
+    torch.manual_seed(0)
+    if kind == "efficientnet_lite0":
+        model = shaken(efficientnet_lite(kind))
+        encoder = EfficientNetLite(kind, weights=saved_weights(model, folder / "w.pth"))
+    elif kind == "timm":
+        timm = pytest.importorskip("timm")
+        from caption.encoders import TimmEncoder
+
+        name = "test_vit2.r160_in1k"
+        model = timm.create_model(name)
+        encoder = TimmEncoder(name, weights=saved_weights(model, folder / "w.pth"))
+    else:
+        from torchvision import models
+
+        model = shaken(models.get_model(kind))
+        layer = {"resnet18": "layer4", "mobilenet_v3_small": "features"}[kind]
+        encoder = TorchvisionEncoder(kind, layer, weights=saved_weights(model, folder / "w.pth"))
+    encoder.load_pretrained()
+    return model, encoder.eval()
+
+
+@pytest.mark.parametrize("kind", ["efficientnet_lite0", "resnet18", "timm"])
+def test_even_weights_give_the_plain_classifier(kind: str, tmp_path) -> None:
+    model, encoder = encoder_with_weights(kind, tmp_path)
+    size = 160 if kind == "timm" else 96
+    images = torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8)
+    lens = Lens(classifier_of(encoder, size, size))
+    with torch.no_grad():
+        (regions,) = encoder(images)
+    even = torch.full((2, 1, regions.vectors.shape[1]), 1 / regions.vectors.shape[1])
+    expected = photo_logits(model, encoder.normalise(images))
+    torch.testing.assert_close(lens.logits(regions, even)[:, 0], expected, rtol=1e-3, atol=2e-4)
+    torch.testing.assert_close(lens.logits(regions)[:, 0], expected, rtol=1e-3, atol=2e-4)
+
+
+def test_a_classifier_that_reads_no_average_is_refused(tmp_path) -> None:
+    """MobileNetV3 has a hidden layer behind its average."""
+    _, encoder = encoder_with_weights("mobilenet_v3_small", tmp_path)
+    with pytest.raises(UserError, match="does not read the average"):
+        classifier_of(encoder, 64, 64)
+
+
+def test_a_fine_tuned_encoder_and_another_scale_are_refused(tmp_path) -> None:
+    _, encoder = encoder_with_weights("efficientnet_lite0", tmp_path)
+    other = EfficientNetLite("efficientnet_lite0", weights=encoder.weights, mean=(0.485, 0.456, 0.406))
+    other.load_pretrained()
+    with pytest.raises(UserError, match=r"normalises pixels with the mean \[0.485, 0.456, 0.406\]"):
+        classifier_of(other, 64, 64)
+    with torch.no_grad():
+        next(encoder.trunk.parameters()).mul_(1.1)
+    with pytest.raises(UserError, match="was fine-tuned"):
+        classifier_of(encoder, 64, 64)
+
+
+def test_weights_without_a_classifier_are_named(tmp_path) -> None:
+    model, encoder = encoder_with_weights("resnet18", tmp_path)
+    state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("fc")}
+    torch.save(state, tmp_path / "w.pth")
+    with pytest.raises(UserError, match="have no classifier of resnet18"):
+        classifier_of(encoder, 64, 64)
+
+
+def test_an_encoder_of_the_captions_has_none() -> None:
+    with pytest.raises(
+        UserError, match="SmallCNN has no classifier, because it was trained with the captions"
+    ):
+        make_lens(tiny_captioner())
+
+
+# -- the installed lens --------
+
+
+def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(tmp_path) -> None:
+    captioner = caption.load("photos", lens=True)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    result = captioner(noise)
+    assert result.lens is not None
+    assert result.lens.unlike
+    assert len(result.lens.words) == len(result.words)
+    assert all(0 <= p <= 1 for things in result.lens.words for _, p in things)
+    assert result.to_dict()["lens"]["unlike"] is True
+    assert result.with_weights(result.weights).lens is None
+    assert caption.load("photos").lens is None
+
+
+def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
+    captioner = caption.load("photos", lens=True)
+    lens = captioner.lens
+    assert isinstance(lens, Lens)
+    path = tmp_path / "copy.lens"
+    save_lens(lens, captioner, path)
+    again = read_lens(path, captioner)
+    assert torch.equal(again.classifier.linear.weight, lens.classifier.linear.weight)
+    assert again.calibration is not None
+    assert lens.calibration is not None
+    assert again.calibration.doubtful == lens.calibration.doubtful
+    with pytest.raises(UserError, match="for another encoder"):
+        read_lens(path, tiny_captioner())
+    with torch.no_grad():
+        next(captioner.encoder.trunk.parameters()).mul_(1.1)
+    with pytest.raises(UserError, match="fine-tuned"):
+        read_lens(path, captioner)
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(CheckpointError, match="damaged or no lens"):
+        read_lens(path, captioner)
+
+
+# -- the table of nouns --------
+
+
+def test_the_table_of_nouns_is_whole() -> None:
+    table = imagenet_nouns()
+    assert len(table.class_names) == 1000
+    assert set(table.class_nouns) <= set(table.names)
+    assert set(table.names) >= GENERAL
+    assert table.chain(table.class_nouns[184]) == ["terrier", "dog", "mammal", "animal"]
+    assert table.class_nouns[SAX] == "saxophone"
+    assert table.class_nouns[DOG] == "golden retriever"
+    for noun in table.names:
+        assert len(set(table.chain(noun))) == len(table.chain(noun))
+    kept = set(table.class_nouns) | {general for noun in table.class_nouns for general in table.chain(noun)}
+    assert set(table.names) == kept
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [("dog", "dogs"), ("hot dog", "hot dogs"), ("bus", "buses"), ("puppy", "puppies"), ("knife", "knives"),
+     ("sheep", "sheep"), ("fireman", "firemen"), ("trolleybus", "trolleybuses"), ("jeans", "jeans"), ("toy", "toys")],
+)  # fmt: skip
+def test_plurals(one: str, many: str) -> None:
+    assert plural(one) == many
+
+
+def test_what_captions_name() -> None:
+    named = imagenet_nouns().named(["Two men ride their bikes.", "A terrier with a hot dog"])
+    assert {"bicycle", "person", "terrier", "dog", "hot dog"} <= named
+    assert not {"cat", "retriever", "motorcycle"} & named
