@@ -20,7 +20,12 @@ from caption.decoders import RecurrentDecoder
 from caption.encoders import Encoder
 
 SMALL = (
-    *("--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"),
+    *(
+        "--trainer.max_epochs=1",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.log_every_n_steps=1",
+        "--attention_figures.images=0",
+    ),
     *("--data.reader.init_args.train=40", "--data.reader.init_args.val=5", "--data.reader.init_args.test=5"),
 )
 

@@ -22,7 +22,12 @@ PAGE = "tutorial.md"
 FEW = [
     f"--data.reader.init_args.{split}={count}" for split, count in (("train", 40), ("val", 5), ("test", 5))
 ]
-SHORT = ["--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"]
+SHORT = [
+    "--trainer.max_epochs=1",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.log_every_n_steps=1",
+    "--attention_figures.images=0",
+]
 SMALL = {"features": FEW, "fit": [*FEW, *SHORT], "test": [*FEW, *SHORT]}
 pytestmark = pytest.mark.slow
 
