@@ -266,7 +266,11 @@ NOT_ATTACKED = {
     "tools.notebooks notebooks": "edits the notebooks that are named",
     "tools.small_png pictures": "replaces the figures that are named, if they bear our mark",
     **dict.fromkeys(
-        ["tools.photo_pointing --json", "tools.agreement --out", "tools.head_curve --out"], "needs minutes"
+        [
+            *("tools.photo_pointing --json", "tools.agreement --out", "tools.head_curve --out"),
+            *("tools.unnamed_nouns --out", "tools.unnamed_nouns --figure"),
+        ],
+        "needs minutes",
     ),
     **dict.fromkeys(
         [

@@ -1,0 +1,173 @@
+"""Nouns of captions that no reference names, and how well scores tell them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_captioner import captioner, photo
+from torch import nn
+
+from caption.analysis.lens import Lens
+from caption.analysis.unnamed_nouns import (
+    EVEN,
+    MEAN,
+    OTHER,
+    OWN,
+    SHARES,
+    NounUses,
+    auroc,
+    chosen_share,
+    intervals,
+    measure,
+    noun_uses,
+    scores,
+)  # fmt: skip
+from caption.encoders.classifier import Classifier
+from caption.regions import Regions
+from caption.result import Caption
+from caption.text.nouns import Nouns
+from caption.text.vocabulary import START
+
+SCALE = 4.0
+
+
+def lens(size: int = 3) -> Lens:
+    """Three classes, each of which is read in one of the region's numbers."""
+    nouns = Nouns(
+        [("tabby", "cat"), ("Irish terrier", "terrier"), ("sax", "saxophone")],
+        [("cat", "", ["kitten"]), ("dog", "", []), ("terrier", "dog", []), ("saxophone", "", ["sax"]),
+         ("person", "", ["man"])],
+    )  # fmt: skip
+    linear = nn.Linear(size, 3, bias=False)
+    with torch.no_grad():
+        linear.weight.copy_(SCALE * torch.eye(3, size))
+    return Lens(Classifier(linear), nouns)
+
+
+def caption_of(words: list[str], maps: list[list[float]]) -> Caption:
+    weights = np.array(maps).reshape(-1, 1, 3)
+    return Caption(" ".join(words), words, weights, -9.0, -np.arange(1.0, len(words) + 1), (0, 0, 9, 3))
+
+
+def measured() -> NounUses:
+    """Two photos, whose regions are a cat, a terrier and a saxophone each."""
+    captions = [
+        caption_of(["man", "Dogs", "kitten"], [[1, 0, 0], [0, 3, 0], [0.5, 0, 0.5]]),
+        caption_of(["sax"], [[0, 0, 1]]),
+    ]
+    regions = [Regions(torch.eye(3)[None], (1, 3)) for _ in captions]
+    entropies = [np.array([0.1, 0.2, 0.3]), np.array([0.4])]
+    return measure(lens(), captions, entropies, regions, [["a terrier", "a man"], ["a saxophone"]])
+
+
+def surprise(logits: list[float], place: int) -> float:
+    return -float(np.log(np.exp(logits[place]) / np.exp(logits).sum()))
+
+
+def test_nouns_are_measured_but_those_for_people() -> None:
+    uses = measured()
+    assert uses.words == ("dogs", "kitten", "sax")
+    assert uses.images.tolist() == [0, 0, 1]
+    assert uses.unnamed.tolist() == [False, True, False]
+    assert uses.of_model["−log p"].tolist() == [2, 3, 1]
+    assert uses.of_model["entropy"].tolist() == [0.2, 0.3, 0.4]
+    assert uses.of_model["map entropy"].tolist() == pytest.approx([0, np.log(2), 0])
+    assert "gate" not in uses.of_model
+
+
+def test_the_lens_reads_four_maps_in_mixtures_with_the_photo() -> None:
+    uses = measured()
+    alone = {name: values[:, SHARES.index(1.0)] for name, values in uses.surprise.items()}
+    assert alone[OWN] == pytest.approx(
+        [surprise([0, SCALE, 0], 1), surprise([SCALE / 2, 0, SCALE / 2], 0), surprise([0, 0, SCALE], 2)],
+        rel=1e-5,
+    )
+    # The maps of the other photo, word by word; the last is repeated.
+    assert alone[OTHER] == pytest.approx(
+        [surprise([0, 0, SCALE], 1), surprise([0, 0, SCALE], 0), surprise([SCALE, 0, 0], 2)],
+        rel=1e-5,
+    )
+    mean = [SCALE * 0.25, SCALE * 0.5, SCALE * 0.25]  # of (1, 0, 0), (0, 3, 0), (½, 0, ½), (0, 0, 1)
+    assert alone[MEAN] == pytest.approx([surprise(mean, 1), surprise(mean, 0), surprise(mean, 2)], rel=1e-5)
+    assert uses.surprise[EVEN] == pytest.approx(np.full((3, len(SHARES)), np.log(3)))
+    quarter = SHARES.index(0.25)
+    mixed = [0.75 * SCALE / 3, 0.75 * SCALE / 3 + 0.25 * SCALE, 0.75 * SCALE / 3]
+    assert uses.surprise[OWN][0, quarter] == pytest.approx(surprise(mixed, 1))
+    for values in uses.surprise.values():
+        assert values[:, 0] == pytest.approx(np.full(3, np.log(3)))
+
+
+def test_entropies_are_those_of_single_steps() -> None:
+    model = captioner()
+    photos = [photo(seed=seed) for seed in range(3)]
+    read = noun_uses(model, lens(6), photos, [["a cat"]] * 3, batch_size=2)
+    expected = []
+    for one in model(photos):
+        state = model.decoder.start(model.project(model.encode([one.image])))
+        before = START
+        for word in one.words:
+            log_probs, state = model.decoder.step(state, torch.tensor([[before]]))
+            p = log_probs[0, 0].detach().double().exp().numpy()
+            before = model.vocabulary[word]
+            if word in ("cat", "dog"):
+                expected.append(-sum(q * np.log(q) for q in p if q > 0))
+    assert len(expected) >= 2
+    assert read.of_model["entropy"] == pytest.approx(expected, abs=1e-4)
+    assert "gate" in read.of_model
+
+
+def uses_of(words: str, unnamed: list[int], images: list[int], **values: list[float]) -> NounUses:
+    count = len(unnamed)
+    surprise = {
+        name: np.tile(np.linspace(0, 1, count)[:, None], len(SHARES)) for name in (OWN, MEAN, OTHER, EVEN)
+    }
+    of_model = {name: np.array(numbers, float) for name, numbers in values.items()}
+    return NounUses(tuple(words), np.array(images), np.array(unnamed, bool), of_model, surprise)
+
+
+def test_auroc_counts_pairs() -> None:
+    generator = np.random.default_rng(0)
+    score = generator.integers(0, 4, 30).astype(float)
+    unnamed, words = generator.random(30) < 0.4, "".join(generator.choice(list("ab"), 30))
+    for within in (False, True):
+        pairs = [
+            (score[i], score[j])
+            for i in range(30)
+            for j in range(30)
+            if unnamed[i] and not unnamed[j] and (words[i] == words[j] or not within)
+        ]
+        higher = sum((x > y) + 0.5 * (x == y) for x, y in pairs)
+        assert auroc(score, unnamed, words, within) == pytest.approx(higher / len(pairs))
+    assert np.isnan(auroc(score[:2], np.array([True, False]), "ab", within=True))
+
+
+def test_intervals_draw_photos_and_subtract_on_the_same_draws() -> None:
+    generator = np.random.default_rng(1)
+    uses = uses_of("a" * 80, list((np.arange(80) // 2) % 2), list(np.arange(80) // 4))
+    noisy = uses.unnamed + generator.normal(size=80)
+    found = intervals({"noisy": noisy, "copy": noisy}, uses)
+    assert found["noisy"].mean == pytest.approx(auroc(noisy, uses.unnamed, uses.words))
+    assert found["noisy"].low < found["noisy"].mean < found["noisy"].high
+    assert intervals({"noisy": noisy, "copy": noisy}, uses, less="noisy")["copy"] == (0, 0, 0)
+    # A noun twice in each photo tells nothing new.
+    twice = uses_of("a" * 160, list(uses.unnamed.repeat(2)), list(uses.images.repeat(2)))
+    assert intervals({"noisy": noisy.repeat(2)}, twice)["noisy"] == pytest.approx(found["noisy"])
+
+
+def test_signs_shares_and_weights_are_chosen_on_other_photos() -> None:
+    fitted = uses_of("aabb", [1, 0, 1, 0], [0, 1, 2, 3], gate=[0, 1, 0, 1])
+    fitted.surprise[OWN][:] = 0.5
+    fitted.surprise[OWN][:, 4] = [1, 0, 1, 0]
+    assert chosen_share(fitted, OWN) == 4
+    scored = uses_of("aab", [0, 1, 1], [0, 1, 2], gate=[0.2, 0.4, 0.6])
+    found = scores(fitted, scored)
+    assert found["gate"].tolist() == [-0.2, -0.4, -0.6]  # although here a high one would be right
+    assert found[f"lens, {OWN}"].tolist() == scored.surprise[OWN][:, 4].tolist()
+    assert (np.diff(found["word and model together"][:2]) < 0).all()
+
+
+def test_a_word_alone_is_as_doubtful_as_it_was_wrong() -> None:
+    fitted = uses_of("aaaab", [1, 1, 1, 1, 0], [0, 1, 2, 3, 4], gate=[0, 1, 0, 1, 0])
+    found = scores(fitted, uses_of("abc", [0, 1, 1], [0, 1, 2], gate=[0, 0, 0]))["the word alone"]
+    assert found == pytest.approx([(4 + 5 * 0.8) / 9, 5 * 0.8 / 6, 0.8])
