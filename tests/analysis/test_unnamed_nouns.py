@@ -98,6 +98,16 @@ def test_the_lens_reads_four_maps_in_mixtures_with_the_photo() -> None:
         assert values[:, 0] == pytest.approx(np.full(3, np.log(3)))
 
 
+def test_a_mixture_weighs_the_photo_with_the_rest() -> None:
+    captions = [caption_of(["dog"], [[0, 0, 1]]), caption_of(["cat"], [[1, 0, 0]])]
+    mostly_cats = Regions(torch.eye(3)[[0, 0, 1]][None], (1, 3))
+    uses = measure(lens(), captions, [np.zeros(1)] * 2, [mostly_cats] * 2, [["a dog"], ["a cat"]])
+    photo = np.array([SCALE * 2 / 3, SCALE / 3, 0])
+    for place, share in enumerate(SHARES):
+        logits = share * np.array([0, SCALE, 0]) + (1 - share) * photo
+        assert uses.surprise[OWN][0, place] == pytest.approx(surprise(list(logits), 1), rel=1e-5)
+
+
 def test_entropies_are_those_of_single_steps() -> None:
     model = captioner()
     photos = [photo(seed=seed) for seed in range(3)]
