@@ -130,9 +130,9 @@ class Caption:
         return {
             "text": self.text,
             "words": list(self.words),
-            "log_prob": _json_number(self.log_prob),
-            "word_log_probs": [_json_number(value) for value in self.word_log_probs],
-            "gates": None if self.gates is None else [_json_number(value) for value in self.gates],
+            "log_prob": json_number(self.log_prob),
+            "word_log_probs": [json_number(value) for value in self.word_log_probs],
+            "gates": None if self.gates is None else [json_number(value) for value in self.gates],
             "finished": self.finished,
             "box": list(self.box),
             "seen": list(self.seen or self.box),
@@ -143,7 +143,7 @@ class Caption:
             "points": None if self.points is None else self.points.tolist(),
             "properties": self.properties._asdict(),
             "likeliest": self.likeliest
-            and [[[word, _json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
+            and [[[word, json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
             "lens": self.lens and self.lens.to_dict(),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
@@ -398,5 +398,6 @@ def _locations(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     return locations
 
 
-def _json_number(value: float) -> float | None:
+def json_number(value: float) -> float | None:
+    """The number, or None where JSON cannot write it (NaN, infinities)."""
     return float(value) if math.isfinite(value) else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from helpers.browser import CHROMIUM, Browser
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def signals() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A Chromium for the tests of pages."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,11 @@ def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> 
 
 @contextmanager
 def edit_maps(
-    decoder: HasAttentions, edit: Edit, grids: Sequence[Grid], names: Collection[str] | None = None
+    decoder: HasAttentions,
+    edit: Edit,
+    grids: Sequence[Grid],
+    names: Collection[str] | None = None,
+    first_step: int = 0,
 ) -> Iterator[None]:
     """Context in which the maps of a decoder's attention are edited before they are read.
 
@@ -80,13 +84,14 @@ def edit_maps(
         edit: see `Edit`; called for each map that lies on a grid.
         grids: (rows, cols) of each view of the images.
         names: of the mechanisms whose maps are edited; None = all.
+        first_step: the number of the first step that runs in the context.
 
     Raises:
         UserError: see `attentions`.
     """
 
     def hook(attention: Attention) -> Callable[..., Any]:
-        step = -1
+        step = first_step - 1
 
         def edit_maps(module: nn.Module, args: tuple[Any, ...], maps: Any) -> Any:
             nonlocal step

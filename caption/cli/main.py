@@ -21,6 +21,10 @@ from caption.runtime.signals import name_of, stopping_at_once
 VERBS = {
     "demo": ("demo", "train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU"),
     "describe": ("describe.command", "caption photos, with a heatmap for every word"),
+    "serve": (
+        "serve",
+        "a local page on which you move a model's attention and read how the sentence changes",
+    ),
     "score": ("score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
     "features": ("features", "encode a dataset's images once, for faster training"),
     "check": ("check", "find faults in a dataset before training on it"),

@@ -1,4 +1,5 @@
-"""Wrappers of the step function, for any search: a given beginning, and the likeliest words of each step."""
+"""Wrappers of the step function, for any search: a given beginning, steps that were computed before, and the likeliest
+words of each step."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from caption.kernels.top_k import top_k
 from caption.search.base import Step
-from caption.tensor_tree import State, TensorTree
+from caption.tensor_tree import State, TensorTree, select_hypotheses
 
 
 def with_prefix(step: Step, words: Sequence[int]) -> Step:
@@ -36,6 +37,43 @@ def with_prefix(step: Step, words: Sequence[int]) -> Step:
         return only, state
 
     return forced
+
+
+class ComputedStep(NamedTuple):
+    """A step of one caption of one image."""
+
+    word: int
+    """The word that was chosen."""
+    log_probs: Tensor
+    """(1, 1, V) of the words that could follow."""
+    state: State
+    """After the step, for one hypothesis."""
+
+
+def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
+    """A step function for one search of one image, whose caption begins with steps that are not computed again.
+
+    It gives what `with_prefix` gives for their words.
+
+    Args:
+        step: scores the words after them; its traces are like theirs.
+        computed: the first steps.
+    """
+    remaining = iter(computed)
+
+    def replayed(state: State, previous: Tensor) -> tuple[Tensor, State]:
+        known = next(remaining, None)
+        if known is None:
+            return step(state, previous)
+        only = torch.full_like(known.log_probs, -torch.inf)
+        only[..., known.word] = known.log_probs[..., known.word]
+        # Every hypothesis continues the one there was; search drops all but the first, which are impossible.
+        only, carried, trace = select_hypotheses(
+            (only, known.state.carried, known.state.trace), torch.zeros_like(previous)
+        )
+        return only, State(known.state.shared, carried, trace)
+
+    return replayed
 
 
 class LikeliestWords(NamedTuple):

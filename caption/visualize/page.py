@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LONGEST = 640  # pixels of the longer side of an embedded photo
 # Bytes before base64, which makes them a third more. Together with the script, a photo stays below 400 KB.
 PHOTO_BYTES = 180_000
+# In a notebook, MathJax would read "$" in a caption as a formula, and JupyterLab (`data-lm-...`) would take arrow keys.
+CLASSES = "satt mathjax_ignore tex2jax_ignore"
 
 
 def to_html(
@@ -62,8 +64,39 @@ def to_html(
         ValueError: no captions, not one photo or name each, or no such look.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    script, style = page_script(), page_style()
-    policy = f"default-src 'none'; img-src data:; script-src {content_hash(script)}; style-src {content_hash(style)}"
+    return _document(
+        title, _element(captions, images, names, Look(**look), heading=title), page_script(), page_style()
+    )
+
+
+def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions]) -> str:
+    """The page of `caption serve`: a place to drop a photo, and the script that asks the server.
+
+    It loads nothing but the answers of its own server.
+
+    Args:
+        title: plain text.
+        settings: what the script `live.js` is told: `models`, `largest_bytes`, `scenes`.
+        look: see `to_html`.
+    """
+    data = _json({**look_record(Look(**look)), **settings})
+    body = f"""<div class="{CLASSES} satt-live">
+<h1>{html.escape(title)}</h1>
+<div class="satt-drop">
+<p>Drop a photo here, paste one, or</p>
+<div class="satt-buttons"></div>
+<input type="file" accept="image/*" aria-label="Photo">
+</div>
+<p class="satt-problem" role="alert"></p>
+<noscript><p>This page needs JavaScript.</p></noscript>
+<script type="application/json">{data}</script>
+</div>"""
+    return _document(title, body, page_script("live.js"), page_style(explore=True), " connect-src 'self';")
+
+
+def _document(title: str, body: str, script: str, style: str, allowed: str = "") -> str:
+    hashes = f"script-src {content_hash(script)}; style-src {content_hash(style)}"
+    policy = f"default-src 'none'; img-src data:;{allowed} {hashes}"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -77,7 +110,7 @@ def to_html(
 </head>
 <body class="satt-page">
 <main>
-{_element(captions, images, names, Look(**look), heading=title)}
+{body}
 </main>
 <script>{script}</script>
 </body>
@@ -133,7 +166,7 @@ def _element(
     groups, records = [], []
     for index, source in enumerate(photos):
         photo = open_image(source)
-        small = _shrunk(photo)
+        small = shrunk(photo)
         name = names[index] if names is not None else photo_name(source, index)
         figures: list[str] = []
         for model, of_model in by_model.items():
@@ -142,10 +175,8 @@ def _element(
             records.append(photo_record(of_model[index], name, photo.size, small.size))
         groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
-    # In a notebook, MathJax would read "$" in a caption as a formula, and JupyterLab would intercept arrow keys.
-    classes = "satt mathjax_ignore tex2jax_ignore"
     data = _json({**look_record(look), "photos": records})
-    return f"""<div class="{classes}" data-lm-suppress-shortcuts="true">
+    return f"""<div class="{CLASSES}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
 {"".join(groups)}</div>
 <script type="application/json">{data}</script>
@@ -156,7 +187,7 @@ def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, mod
     """A photo and its sentence, readable before the script has built the rest, and without it."""
     sentence = html.escape(str(caption))
     size = 'width="{}" height="{}"'.format(*photo.size)
-    source = f'src="{_data_uri(photo)}" ' if embedded else ""
+    source = f'src="{data_uri(photo)}" ' if embedded else ""
     above = f'<p class="satt-model">{html.escape(model)}</p>\n' if model else ""
     # An empty line keeps photos that stand side by side on one height.
     above = f'<h2 class="satt-name">{html.escape(name) or "&nbsp;"}</h2>\n{above}'
@@ -169,14 +200,15 @@ def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, mod
 """
 
 
-def _shrunk(photo: Image.Image) -> Image.Image:
+def shrunk(photo: Image.Image) -> Image.Image:
+    """The photo as large as a page embeds it."""
     # thumbnail() never enlarges, and keeps at least one pixel of the shorter side.
     small = photo.copy()
     small.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
     return small
 
 
-def _data_uri(photo: Image.Image) -> str:
+def data_uri(photo: Image.Image) -> str:
     """The photo as JPEG in as many bytes as it may have, without EXIF, which may say where it was taken."""
     profile = photo.info.get("icc_profile")
     photo.info.clear()

@@ -4,15 +4,20 @@ The modules are plain: a browser, an editor or a linter reads each of them as it
 word `export` before a declaration, so all declarations share one scope, and no two may have the same name.
 
     page.js      the static page: starts the elements that stand in the HTML
+    live.js      the page of `caption serve`
+    widget.js    the widget of a notebook, an ES module
 """
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 STYLE_SHEETS = ("page.css", "card.css")
+EXPLORE_SHEETS = ("explore.css",)
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 
@@ -39,9 +44,16 @@ def page_script(entry: str = "page.js") -> str:
 
 
 @cache
-def page_style() -> str:
-    """The style sheet of every page."""
-    return "".join(map(web_resource, STYLE_SHEETS))
+def page_style(explore: bool = False) -> str:
+    """The style sheet of every page, and that of the pages on which attention is moved."""
+    return "".join(map(web_resource, STYLE_SHEETS + (EXPLORE_SHEETS if explore else ())))
+
+
+@cache
+def data_schemas() -> dict[str, Any]:
+    """The JSON Schemas of what a page is told and what it asks for, by name; references are those of OpenAPI."""
+    schemas: dict[str, Any] = json.loads(web_resource("data.schema.json"))["components"]["schemas"]
+    return schemas
 
 
 def web_resource(name: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
-from caption.analysis.interventions.intervene import combine_edits, edited_attention, mask_views
+from caption.analysis.interventions.edited_attention import combine_edits, edited_attention, mask_views
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner

@@ -194,9 +194,21 @@ class Page:
         self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[place])
         self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
-    def press(self, key):
-        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, " ": 32}
-        options = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+    def drag(self, selector, *places):
+        """Press the mouse on the first place of an element, in shares of its size; move to the others; release."""
+        left, top, width, height = self.box_of(selector)
+        scroll = self.run("[scrollX, scrollY]")
+        points = [{"x": left + x * width - scroll[0], "y": top + y * height - scroll[1]} for x, y in places]
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **points[0])
+        self.call("Input.dispatchMouseEvent", type="mousePressed", button="left", clickCount=1, **points[0])
+        for point in points[1:]:
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", button="left", **point)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", button="left", clickCount=1, **points[-1])
+
+    def press(self, key, shift=False):
+        codes = {"Tab": 9, "Enter": 13, "Home": 36, "End": 35, "Escape": 27, " ": 32}
+        codes |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        options = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 * shift}
         self.call("Input.dispatchKeyEvent", type="keyDown", **options)
         self.call("Input.dispatchKeyEvent", type="keyUp", **options)
 

@@ -205,6 +205,7 @@ NOT_OUTPUTS = {
     *(
         "--trust",
         "--device",
+        "--host",
         "--cmap",
         "--words",
         "--metrics",

@@ -1,16 +1,6 @@
-"""A browser for the tests of the interactive page."""
+"""Pages in a browser for the tests of the interactive page."""
 
 import pytest
-from helpers.browser import CHROMIUM, Browser
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

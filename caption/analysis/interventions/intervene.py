@@ -11,28 +11,23 @@ of the same words, even if the caption stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible_on
+from caption.analysis.interventions.edits import Change, Erase
+from caption.analysis.interventions.encoded_photo import (
+    NO_EDITS,
+    EditedCaption,
+    EncodedPhoto,
+    log_probs_of,
+)
 from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
-from caption.analysis.interventions.selection import steps_of, tokens_of
-from caption.analysis.module_copy import with_parts
-from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.analysis.interventions.selection import tokens_of
 from caption.captioner import Captioner
-from caption.data.decoding import Photo, open_image
-from caption.decoders.base import Decoder
-from caption.regions import Grid, Regions, Views
+from caption.data.decoding import Photo
 from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
-from caption.text.vocabulary import START
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,111 +131,36 @@ def intervene(
     """
     if not changes:
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
-    image = open_image(photo)
-    part = captioner.transform.box(*image.size)
-    with eval_mode(captioner), torch.no_grad():
-        views = captioner.refine(captioner.encode([image]))
-        grids = [view.grid for view in views]
-        model = with_parts(captioner, {"refiner": None})  # these regions are refined
-
-        def describe(views: Views, edit: Edit, begin: Sequence[str] = ()) -> Caption:
-            with fixed_seed(seed, model.device), edited_attention(model.decoder, edit, grids, seed):
-                hypotheses = model.generate(views, search, [model.vocabulary[word] for word in begin])
-            return next(model.captions(hypotheses, grids, [part], [photo]))
-
-        def log_probs_of(caption: Caption) -> LogProbs:
-            without = _log_probs(model, views, combine_edits([]), caption, seed)
-            return LogProbs(tokens_of(caption), without, _log_probs(model, left, edit, caption, seed))
-
-        original = describe(views, combine_edits([]))
-        edits = [change.edit(original) for change in changes if isinstance(change, Change)]
-        places = [change.where for change in changes if isinstance(change, Erase)]
-        seen = {grid: visible_on(places, original, grid) for grid in grids} if places else {}
-        left, edit = mask_views(views, seen), combine_edits(edits, seen)
-        named = [steps_of(change.at, original) for change in changes if isinstance(change, Change)]
-
-        def edited_steps(caption: Caption) -> list[int]:
-            steps = range(len(tokens_of(caption)))
-            return [step for step in steps if any(some is None or step in some for some in named)]
-
-        kept_words = 0 if anew or places else min(edited_steps(original), default=len(original.words))
-        changed = describe(left, edit, original.words[:kept_words])
-        steps = tuple(edited_steps(changed))
-        return Intervention(changes, original, changed, log_probs_of(original), log_probs_of(changed), steps)
+    encoded = EncodedPhoto(captioner, photo, seed)
+    original = encoded.caption(search=search)
+    edits = NO_EDITS.plus(changes, original.caption)
+    return compare(encoded, original, encoded.caption(edits, search, None if anew else original), changes)
 
 
-def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
-    """Views in which only some regions are left: (L,) bool by grid; {} = all."""
+def compare(
+    encoded: EncodedPhoto, original: EditedCaption, changed: EditedCaption, changes: Sequence[Change | Erase]
+) -> Intervention:
+    """Two captions of a photo, each word with its probability without and under the changes.
 
-    def left(view: Regions) -> Regions:
-        mask = seen[view.grid].to(view.vectors.device).expand(view.vectors.shape[:2])
-        return view._replace(mask=mask if view.mask is None else view.mask & mask)
-
-    return tuple(map(left, views)) if seen else views
-
-
-def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
-    """Edits one after the other, which keep out of erased regions.
-
-    `seen` are (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
-    is scaled to the sum that there was.
+    Args:
+        encoded: the photo.
+        original: without edits.
+        changed: under the edits that the changes make.
+        changes: as they were asked for.
     """
-
-    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
-        after = weights
-        for apply in edits:
-            after = apply(after, step, grid)
-        if after is weights or not seen:
-            return after
-        return scaled_like(after * seen[grid].to(after), after)
-
-    return edit
-
-
-@contextmanager
-def edited_attention(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Iterator[None]:
-    """Within it, attention is edited, and samples from a generator of its own at each step.
-
-    Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps.
-    """
-    drawing = ExitStack()
-
-    def seeding(number: int) -> Callable[..., None]:
-        step = -1
-
-        def seed_step(*of_hook: Any) -> None:
-            nonlocal step
-            step += 1
-            of_step = np.random.SeedSequence((seed, step, number)).generate_state(1)[0]
-            drawing.enter_context(fixed_seed(int(of_step), next(decoder.parameters()).device))
-
-        return seed_step
-
-    with ExitStack() as stack:
-        stack.enter_context(edit_maps(decoder, edit, grids))
-        stack.callback(drawing.close)
-        for number, attention in enumerate(attentions(decoder).values()):
-            stack.enter_context(attention.register_forward_pre_hook(seeding(number)))
-            stack.enter_context(attention.register_forward_hook(lambda *of_hook: drawing.close()))
-        yield
-
-
-@contextmanager
-def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """Within it, random numbers begin with `seed`; the global generators stay as they are."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
-@torch.no_grad()
-def _log_probs(model: Captioner, views: Views, edit: Edit, caption: Caption, seed: int) -> np.ndarray:
-    """(N,) of the caption's tokens, by teacher forcing."""
-    log_p = []
-    with edited_attention(model.decoder, edit, [view.grid for view in views], seed):
-        state, word = model.decoder.start(model.project(views)), START
-        for token in tokens_of(caption):
-            log_probs, state = model.decoder.step(state, torch.tensor([[word]], device=model.device))
-            word = model.vocabulary[token]
-            log_p.append(float(log_probs[0, 0, word]))
-    return np.array(log_p)
+    common = original.steps[: changed.edits.unchanged_words(NO_EDITS, original.caption)]
+    under = encoded.follow(original.caption, changed.edits, common)
+    tokens, others = tokens_of(original.caption), tokens_of(changed.caption)
+    alike = next(
+        (step for step, pair in enumerate(zip(tokens, others, strict=False)) if pair[0] != pair[1]),
+        min(len(tokens), len(others)),
+    )
+    without = encoded.follow(changed.caption, NO_EDITS, original.steps[:alike])
+    return Intervention(
+        tuple(changes),
+        original.caption,
+        changed.caption,
+        LogProbs(tokens, original.log_probs, log_probs_of(under)),
+        LogProbs(others, log_probs_of(without), changed.log_probs),
+        tuple(changed.edits.edited_steps(changed.caption)),
+    )

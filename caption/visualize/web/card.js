@@ -10,8 +10,11 @@ import { savePicture } from "./save.js";
 const PACE = 900; // milliseconds per word when playing
 
 export class Card {
-  constructor(figure, photo, view, chosen) {
+  constructor(figure, record, view, chosen) {
+    const photo = { ...record }; // `update` changes it
     Object.assign(this, { figure, photo, view, chosen });
+    this.pinned = null; // the word to return to when the pointer leaves; null for none
+    this.marked = () => {}; // called when another word is on the screen
     const stage = figure.querySelector(".satt-photo");
     stage.style.setProperty("--ratio", photo.size[0] / photo.size[1]);
     this.stage = stage;
@@ -39,6 +42,17 @@ export class Card {
     figure.querySelector(".satt-body").append(this.strip.node);
     this.listen();
     this.show(0);
+  }
+
+  // Another caption of the same photo, on the same word and map.
+  update(photo) {
+    const name = this.mapSelect.value;
+    Object.assign(this.photo, photo);
+    if (this.candidates) this.candidates.remove();
+    if (photo.captions.length > 1) this.figure.querySelector("figcaption").append(this.makeChoice());
+    this.show(0, Math.min(this.pinned, photo.captions[0].words.length - 1));
+    const map = Array.from(this.mapSelect.options).findIndex((option) => option.value === name);
+    if (map > 0) this.showMap((this.mapSelect.selectedIndex = map));
   }
 
   setVisible(visible) {
@@ -82,7 +96,7 @@ export class Card {
   // The other captions of the search, as radio buttons.
   makeChoice() {
     const name = `satt-${Math.random()}`; // radio buttons of one name exclude each other
-    const choice = element("fieldset", "satt-choice");
+    const choice = (this.candidates = element("fieldset", "satt-choice"));
     choice.append(element("legend", "", "Captions, best first"));
     this.photo.captions.forEach((caption, index) => {
       const label = element("label");
@@ -101,7 +115,7 @@ export class Card {
     return choice;
   }
 
-  show(index) {
+  show(index, step = null) {
     this.caption = this.photo.captions[index];
     const { words, gates, maps } = this.caption;
     const chips = words.map((word, step) => this.makeChip(word, gates ? gates[step] : null));
@@ -117,7 +131,8 @@ export class Card {
     this.mapChoice.hidden = !maps.length;
     this.step = -1;
     this.showMap(0);
-    this.select(this.sharpest());
+    this.select(step === null ? this.sharpest() : step);
+    if (this.pinned !== null) this.pinned = this.step;
   }
 
   // The word whose weights are the most peaked: the first to be shown.
@@ -132,7 +147,6 @@ export class Card {
   // The summary, or one of the further maps.
   showMap(index) {
     this.map = index ? this.caption.maps[index - 1] : this.caption;
-    this.map.values = this.map.values || decode(this.map);
     this.drawScale();
     this.strip.show();
     this.select(this.step);
@@ -141,7 +155,7 @@ export class Card {
   // u of every cell for one word.
   valuesOf(step) {
     const size = this.map.grid[0] * this.map.grid[1];
-    return this.map.values.subarray(step * size, (step + 1) * size);
+    return decode(this.map).subarray(step * size, (step + 1) * size);
   }
 
   makeChip(word, gate) {
@@ -172,6 +186,7 @@ export class Card {
       const step = stepOf(event);
       if (step !== null) this.halt(step, { focus: true, link: true });
     });
+    this.words.addEventListener("pointerleave", () => this.back());
     this.words.addEventListener("keydown", (event) => this.key(event));
     this.play.addEventListener("click", () => this.togglePlay());
     this.stage.addEventListener("pointermove", (event) => this.pointAt(event));
@@ -190,10 +205,15 @@ export class Card {
     this.halt(Math.max(Math.min(goals[event.key], last), -1), { focus: true, link: true });
   }
 
+  back() {
+    if (this.pinned !== null && this.pinned !== this.step) this.select(this.pinned);
+  }
+
   halt(step, { focus = false, link = false } = {}) {
     this.stop();
     this.select(step);
     if (focus) this.chips[step + 1].focus();
+    if (this.pinned !== null && (focus || link)) this.pinned = step;
     if (link) this.chosen(this, step);
   }
 
@@ -213,6 +233,7 @@ export class Card {
     this.others.hidden = !likeliest;
     if (likeliest) this.others.textContent = step < 0 ? "" : this.alsoLikely(step);
     if (gates) this.drawGate(step < 0 ? null : gates[step]);
+    this.marked();
   }
 
   // The cell and the point that were chosen for a word, where there are any.

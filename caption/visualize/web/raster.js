@@ -56,8 +56,15 @@ export function clamped(cell, cells) {
   return Math.min(Math.max(cell, 0), cells - 1);
 }
 
-// u of every cell of all words of a map.
+const decoded = new WeakMap();
+
+// u of every cell of all words of a map, decoded once.
 export function decode(map) {
+  if (!decoded.has(map)) decoded.set(map, decodedBytes(map));
+  return decoded.get(map);
+}
+
+function decodedBytes(map) {
   const root = (q) => (q - 128) / 127;
   const toU = map.signed ? (q) => (1 + root(q) * Math.abs(root(q))) / 2 : (q) => (q / 255) ** 2;
   return Float32Array.from(atob(map.weights), (byte) => toU(byte.charCodeAt(0)));
@@ -146,7 +153,7 @@ export function drawPhoto(context, photo, width, height, saturation) {
 }
 
 // Where a cell begins and ends along one side: the outermost cells where that ends which the model has seen.
-function edges(cell, cells, [start, end], [first, last]) {
+export function edges(cell, cells, [start, end], [first, last]) {
   const edge = (number) => {
     if (number === 0) return first;
     if (number === cells) return last;

@@ -19,6 +19,7 @@ export class Strip {
       const step = stepOf(event);
       if (step !== null && event.pointerType === "mouse" && step !== card.step) card.halt(step);
     });
+    this.node.addEventListener("pointerleave", () => card.back());
     this.node.addEventListener("click", (event) => {
       const step = stepOf(event);
       if (step !== null) card.halt(step, { link: true });

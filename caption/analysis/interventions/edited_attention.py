@@ -1,0 +1,83 @@
+"""Edits applied to a decoder: maps changed at every step, erased regions masked, samples drawn alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.analysis.interventions.edits import scaled_like
+from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.decoders.base import Decoder
+from caption.regions import Grid, Regions, Views
+
+
+def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
+    """Views in which only some regions are left: (L,) bool by grid; {} = all."""
+
+    def left(view: Regions) -> Regions:
+        mask = seen[view.grid].to(view.vectors.device).expand(view.vectors.shape[:2])
+        return view._replace(mask=mask if view.mask is None else view.mask & mask)
+
+    return tuple(map(left, views)) if seen else views
+
+
+def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
+    """Edits one after the other, which keep out of erased regions.
+
+    `seen` are (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
+    is scaled to the sum that there was.
+    """
+
+    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        after = weights
+        for apply in edits:
+            after = apply(after, step, grid)
+        if after is weights or not seen:
+            return after
+        return scaled_like(after * seen[grid].to(after), after)
+
+    return edit
+
+
+@contextmanager
+def edited_attention(
+    decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int, first_step: int = 0
+) -> Iterator[None]:
+    """Within it, attention is edited, and samples from a generator of its own at each step.
+
+    Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps,
+    from `first_step` on.
+    """
+    drawing = ExitStack()
+
+    def seeding(number: int) -> Callable[..., None]:
+        step = first_step - 1
+
+        def seed_step(*of_hook: Any) -> None:
+            nonlocal step
+            step += 1
+            of_step = np.random.SeedSequence((seed, step, number)).generate_state(1)[0]
+            drawing.enter_context(fixed_seed(int(of_step), next(decoder.parameters()).device))
+
+        return seed_step
+
+    with ExitStack() as stack:
+        stack.enter_context(edit_maps(decoder, edit, grids, first_step=first_step))
+        stack.callback(drawing.close)
+        for number, attention in enumerate(attentions(decoder).values()):
+            stack.enter_context(attention.register_forward_pre_hook(seeding(number)))
+            stack.enter_context(attention.register_forward_hook(lambda *of_hook: drawing.close()))
+        yield
+
+
+@contextmanager
+def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """Within it, random numbers begin with `seed`; the global generators stay as they are."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,211 @@
+"""A photo that is encoded once and captioned under many edits of the attention.
+
+    photo = EncodedPhoto(captioner, "photo.jpg")
+    original = photo.caption()
+    looking_left = photo.caption(NO_EDITS.plus([Force((2, 0), at=3)], original.caption), after=original)
+
+The second caption keeps the first three words, and their steps are not computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.analysis.interventions.edited_attention import (
+    combine_edits,
+    edited_attention,
+    fixed_seed,
+    mask_views,
+)
+from caption.analysis.interventions.edits import Change, Erase, visible_on
+from caption.analysis.interventions.selection import Place, steps_of, tokens_of
+from caption.analysis.module_copy import with_parts
+from caption.attention.map_hooks import Edit
+from caption.captioner import FORBIDDEN, LIKELIEST, Captioner
+from caption.data.decoding import Photo, open_image
+from caption.regions import Grid
+from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
+from caption.search import Search
+from caption.search.base import Step
+from caption.search.step_functions import ComputedStep, with_computed_steps, with_likeliest_words
+from caption.tensor_tree import State
+from caption.text.vocabulary import END, START
+
+
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """Changes of the attention, each resolved against the caption that it was meant for."""
+
+    maps: tuple[Edit, ...] = ()
+    steps: tuple[frozenset[int] | None, ...] = ()
+    """The steps of each of `maps`; None = all."""
+    erased: tuple[Place, ...] = ()
+    reference: Caption | None = None
+    """A caption of the photo; its grid and box say where the erased places are."""
+
+    def plus(self, changes: Sequence[Change | Erase], caption: Caption) -> Edits:
+        """These edits, and then others.
+
+        Args:
+            changes: applied after these, in this order.
+            caption: the one that the steps, words and places of `changes` refer to.
+
+        Raises:
+            ValueError: it has no such step, word or place.
+        """
+        of_maps = [change for change in changes if isinstance(change, Change)]
+        return Edits(
+            self.maps + tuple(change.edit(caption) for change in of_maps),
+            self.steps + tuple(steps_of(change.at, caption) for change in of_maps),
+            self.erased + tuple(change.where for change in changes if isinstance(change, Erase)),
+            caption,
+        )
+
+    def seen(self, grids: Sequence[Grid]) -> dict[Grid, Tensor]:
+        """(L,) bool by grid: the regions that are not erased; {} = all."""
+        if self.reference is None or not self.erased:
+            return {}
+        return {grid: visible_on(self.erased, self.reference, grid) for grid in grids}
+
+    def edited_steps(self, caption: Caption) -> list[int]:
+        """The steps of a caption at which maps are edited."""
+        steps = range(len(tokens_of(caption)))
+        return [step for step in steps if any(some is None or step in some for some in self.steps)]
+
+    def unchanged_words(self, before: Edits, caption: Caption) -> int:
+        """How many words of a caption stand before the first step that these edits change and `before` does not."""
+        if len(self.erased) > len(before.erased):
+            return 0
+        newer = replace(self, steps=self.steps[len(before.steps) :])
+        return min(newer.edited_steps(caption), default=len(caption.words))
+
+
+NO_EDITS = Edits()
+
+
+class EditedCaption(NamedTuple):
+    """The caption that a photo gets under some edits, and the steps that it took."""
+
+    edits: Edits
+    caption: Caption
+    steps: list[ComputedStep]
+    """One for each token of the caption, by teacher forcing."""
+
+    @property
+    def log_probs(self) -> np.ndarray:
+        """(N,) natural log-probability of each token under the edits."""
+        return log_probs_of(self.steps)
+
+
+def log_probs_of(steps: Sequence[ComputedStep]) -> np.ndarray:
+    """(N,) natural log-probability of the word of each step."""
+    return np.array([float(step.log_probs[0, 0, step.word]) for step in steps])
+
+
+class EncodedPhoto:
+    """The regions of a photo, and the model that captions them.
+
+    Args:
+        captioner: the model; it is the same afterwards.
+        photo: see `Captioner.describe`.
+        seed: for attention and searches that sample: all captions are drawn with the same random numbers, so that only
+            the edits make a difference. The global generator is not used.
+        watch: called before every step that is computed, and may raise to stop the work.
+
+    Raises:
+        caption.errors.ImageError: the photo cannot be read.
+    """
+
+    def __init__(
+        self, captioner: Captioner, photo: Photo, seed: int = 0, watch: Callable[[], None] | None = None
+    ) -> None:
+        self.photo, self.image, self.seed, self.watch = photo, open_image(photo), seed, watch
+        self.seen = captioner.transform.box(*self.image.size)
+        with eval_mode(captioner), torch.no_grad():
+            self.views = captioner.refine(captioner.encode([self.image]))
+        self.grids: list[Grid] = [view.grid for view in self.views]
+        self.model = with_parts(captioner, {"refiner": None})  # these regions are refined
+
+    def caption(
+        self, edits: Edits = NO_EDITS, search: Search | None = None, after: EditedCaption | None = None
+    ) -> EditedCaption:
+        """The photo's caption under some edits.
+
+        Args:
+            edits: hold for every hypothesis of the search.
+            search: None = the search the model was saved with.
+            after: another caption of the photo, under edits with which `edits` begin. The words before the first
+                step that is changed are kept, and their steps are not computed again. None = search anew.
+
+        Raises:
+            ValueError: all regions are erased.
+            UserError: the decoder has no attention, or nothing is left to be read.
+        """
+        kept = [] if after is None else after.steps[: edits.unchanged_words(after.edits, after.caption)]
+        model = self.model
+        with eval_mode(model), torch.no_grad(), self._edited(edits, len(kept)) as seen:
+            start = self._start(seen)
+            with fixed_seed(self.seed, model.device):
+                step = with_computed_steps(self._step(), kept)
+                hypotheses = (search or model.search)(step, start, 1, START, END, FORBIDDEN)
+        caption = next(model.captions(hypotheses, self.grids, [self.seen], [self.photo]))
+        return EditedCaption(edits, caption, self.follow(caption, edits, kept))
+
+    def follow(
+        self, caption: Caption, edits: Edits = NO_EDITS, computed: Sequence[ComputedStep] = ()
+    ) -> list[ComputedStep]:
+        """The steps of a caption's tokens under some edits, by teacher forcing.
+
+        Args:
+            caption: any.
+            edits: as for `caption`.
+            computed: the first steps, as they are under these edits.
+        """
+        words = [self.model.vocabulary[token] for token in tokens_of(caption)]
+        steps = list(computed)
+        with eval_mode(self.model), torch.no_grad(), self._edited(edits, len(steps)) as seen:
+            state = steps[-1].state if steps else self._start(seen)
+            previous = steps[-1].word if steps else START
+            step = self._step()
+            for word in words[len(steps) :]:
+                log_probs, state = step(state, torch.tensor([[previous]], device=self.model.device))
+                steps.append(ComputedStep(word, log_probs, state))
+                previous = word
+        return steps
+
+    @contextmanager
+    def _edited(self, edits: Edits, first_step: int) -> Iterator[Mapping[Grid, Tensor]]:
+        """Within it, attention is edited; gives the regions that are left, (L,) bool by grid, or {} for all."""
+        seen = edits.seen(self.grids)
+        edit = combine_edits(edits.maps, seen)
+        with edited_attention(self.model.decoder, edit, self.grids, self.seed, first_step):
+            yield seen
+
+    def _step(self) -> Step:
+        inner = with_likeliest_words(self.model.decoder.step, LIKELIEST)
+
+        def watched(state: State, words: Tensor) -> tuple[Tensor, State]:
+            if self.watch is not None:
+                self.watch()
+            return inner(state, words)
+
+        return watched
+
+    def _start(self, seen: Mapping[Grid, Tensor]) -> State:
+        if not seen:
+            return self._whole
+        return self.model.decoder.start(self.model.project(mask_views(self.views, seen)))
+
+    @cached_property
+    def _whole(self) -> State:
+        """The state before the first word with all regions, whose projections are computed once."""
+        return self.model.decoder.start(self.model.project(self.views))

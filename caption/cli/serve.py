@@ -1,0 +1,125 @@
+"""`caption serve`: the explorer as a local web page."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.cli.configuration.arguments import add_trust, verb_parser
+from caption.cli.exit_codes import DONE
+from caption.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from caption.captioner import Captioner
+
+DESCRIPTION = """\
+Serve a page on which you move a model's attention: drop a photo, choose a word, click or paint where it should look,
+and read how the rest of the sentence changes.
+
+  caption serve                               the installed photo model, at http://127.0.0.1:8000/
+  caption serve --model shapes                on generated scenes
+  caption serve --model shapes --model shapes-hard     two models side by side
+
+Photos stay in memory, the last 16 of them; nothing is written to disk. Programs ask the same endpoints as the page:
+/api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
+"""
+LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
+MOST_MODELS = 4
+
+
+def main(args: list[str]) -> int:
+    options = make_parser().parse_args(args)
+    try:
+        import uvicorn
+
+        from caption.explore.server import application
+    except ImportError as error:
+        raise UserError(
+            f"caption serve needs {error.name}: run pip install 'show-attend-and-tell[serve]'"
+        ) from error
+    from caption.explore.service import Service
+    from caption.models.model_zoo import PHOTO_MODEL
+
+    sock = _bound(options.host, options.port)
+    try:
+        models = _models(options.model or [PHOTO_MODEL], options.device, options.trust)
+        local = options.host in ("127.0.0.1", "localhost", "::1")
+        app = application(
+            Service(models), LOOPBACK if local else ["*"], largest_photo=options.max_megabytes * 1_000_000
+        )
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_keep_alive=30, timeout_graceful_shutdown=3,
+            limit_concurrency=200, h11_max_incomplete_event_size=64_000,
+        )  # fmt: skip
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        print(f"http://{host}:{sock.getsockname()[1]}/", flush=True)
+        uvicorn.Server(config).run(sockets=[sock])
+    finally:
+        sock.close()
+    return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = verb_parser("serve", DESCRIPTION)
+    add = parser.add_argument
+    help_ = "a model's file, or an installed model; repeated, they stand side by side (default: photos)"
+    add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)
+    help_ = "address to listen on (default 127.0.0.1, this computer alone); there is no password"
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help=help_)
+    add("--port", metavar="N", type=_port, default=8000, help="port (default 8000); 0 = any free one")
+    add("--device", metavar="D", default="cpu", help="cpu, cuda, ... (default cpu)")
+    add(
+        "--max-megabytes",
+        metavar="N",
+        type=_megabytes,
+        default=20,
+        help="largest file of a photo (default 20)",
+    )
+    add_trust(parser)
+    return parser
+
+
+def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Captioner]:
+    from caption.attention.map_hooks import attentions
+    from caption.models.model_zoo import load
+
+    if len(names) > MOST_MODELS:
+        raise UserError(
+            f"--model is given {len(names)} times: at most {MOST_MODELS} models stand side by side"
+        )
+    models: dict[str, Captioner] = {}
+    for name in names:
+        short = Path(name).stem
+        captioner = load(name, device, trust)
+        attentions(captioner.decoder)  # raises for a model without attention
+        models[name if short in models else short] = captioner
+    return models
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or error
+        raise UserError(f"{host} port {port} cannot be used: {reason}. --port 0 takes a free one.") from error
+    return sock
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) < 65536:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to 65535")
+
+
+def _megabytes(text: str) -> int:
+    if text.isdecimal() and 0 < int(text) <= 200:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to 200")

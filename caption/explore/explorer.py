@@ -1,0 +1,213 @@
+"""The explorer: a photo, a model, and changes of its attention, one after the other.
+
+    explorer = Explorer(captioner, "photo.jpg")
+    explorer.force((2, 5), at="red")     # at "red" look at row 2, column 5
+    print(explorer.caption)              # what the model says then
+    explorer.change                      # both captions, the probabilities of their words without and under the changes
+    explorer.undo()
+
+The photo is encoded once. A change keeps the words before the first one that it concerns, and their steps are not
+computed again. Steps, words and cells of a change refer to the caption that it was made on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from caption.analysis.interventions import (
+    EditedCaption,
+    EncodedPhoto,
+    Erase,
+    Force,
+    Intervention,
+    Mask,
+    compare,
+)
+from caption.analysis.interventions.encoded_photo import NO_EDITS
+from caption.analysis.interventions.selection import Place, Steps
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
+from caption.errors import UserError
+from caption.explore.requests import MOST_CHANGES, Change, change_from, request_of, search_from
+from caption.result import Caption
+from caption.visualize.page import data_uri, shrunk, to_html
+from caption.visualize.page_data import change_record, photo_record
+
+
+class _Made(NamedTuple):
+    """A change that was made, and what came of it."""
+
+    request: dict[str, Any]
+    change: Change
+    result: EditedCaption
+
+
+class Explorer:
+    """A photo whose caption is changed by moving the attention.
+
+    Args:
+        captioner: the model; it is the same afterwards.
+        photo: see `Captioner.describe`.
+        search: see `search`.
+        name: of the photo, for pages.
+        watch: called before every step of the decoder that is computed; may raise to stop the work. The explorer then
+            is as it was before.
+
+    Raises:
+        UserError: the decoder has no attention.
+        caption.errors.ImageError: the photo cannot be read.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        photo: Photo,
+        search: dict[str, Any] | None = None,
+        name: str = "",
+        watch: Callable[[], None] | None = None,
+    ) -> None:
+        self.photo = EncodedPhoto(captioner, photo, watch=watch)
+        self.name = name
+        self._embedded = shrunk(self.photo.image)
+        self._captioner = captioner
+        self._made: list[_Made] = []
+        self._search_request: dict[str, Any] | None = None
+        self._original: EditedCaption
+        self._compared: Intervention | None = None
+        self._begin(search)
+
+    @property
+    def original(self) -> Caption:
+        """The caption without changes."""
+        return self._original.caption
+
+    @property
+    def caption(self) -> Caption:
+        """The caption under the changes."""
+        return self._now.caption
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes made, the first one first."""
+        return tuple(made.change for made in self._made)
+
+    @property
+    def change(self) -> Intervention | None:
+        """Both captions, and the log-probability of each word without and under the changes; None without changes."""
+        if self._made and self._compared is None:
+            self._compared = compare(self.photo, self._original, self._now, self.changes)
+        return self._compared
+
+    @property
+    def search(self) -> dict[str, Any] | None:
+        """How captions are searched for, in the form of `caption.explore.requests`; None = as the model was saved.
+
+        Setting it takes back all changes, since they were made on captions of the other search.
+        """
+        return self._search_request
+
+    @search.setter
+    def search(self, request: dict[str, Any] | None) -> None:
+        self._begin(request)
+
+    def force(self, where: Place | str, at: Steps) -> Explorer:
+        """Look at a cell, a box in pixels, a map, or where another word looked. See `caption.analysis.Force`."""
+        return self.apply(Force(where, at))
+
+    def mask(self, where: Place, at: Steps = None) -> Explorer:
+        """Do not look into a place, at some words or at all. See `caption.analysis.Mask`."""
+        return self.apply(Mask(where, at))
+
+    def erase(self, where: Place) -> Explorer:
+        """Take regions out of the image. See `caption.analysis.Erase`."""
+        return self.apply(Erase(where))
+
+    def apply(self, change: Change) -> Explorer:
+        """Make a change of the caption that there is now.
+
+        Raises:
+            UserError: it has no such place, step or word, or nothing would be left to look at.
+        """
+        try:
+            self._apply(request_of(change, self.caption))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return self
+
+    def undo(self) -> Explorer:
+        """Take back the last change."""
+        self._made, self._compared = self._made[:-1], None
+        return self
+
+    def reset(self) -> Explorer:
+        """Take back all changes."""
+        self._made, self._compared = [], None
+        return self
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what a page asks for, and give what it shows.
+
+        Args:
+            request: {"changes": [...], "search": {...}}: all changes, of which those that were already made at the
+                start of the list are kept; and the search, see `caption.explore.requests`.
+
+        Raises:
+            UserError: the request makes no sense. The explorer may have made some of its changes.
+        """
+        changes, search = request.get("changes", []), request.get("search")
+        if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
+            raise UserError(f"changes is a list of at most {MOST_CHANGES}")
+        if search != self._search_request:
+            self._begin(search)
+        kept = 0
+        for made, wanted in zip(self._made, changes, strict=False):
+            if made.request != wanted:
+                break
+            kept += 1
+        if kept < len(self._made):
+            self._made, self._compared = self._made[:kept], None
+        try:
+            for wanted in changes[kept:]:
+                self._apply(wanted)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return self.record()
+
+    def record(self) -> dict[str, Any]:
+        """What a page shows: a photo's record, see `caption.visualize.page_data`, with `change` and `search`."""
+        record = photo_record(self.caption, self.name, self.photo.image.size, self._embedded.size)
+        requests = [made.request for made in self._made]
+        return {
+            **record,
+            "search": self._search_request,
+            "change": change_record(self._original.caption, self._original.log_probs, self.change, requests),
+        }
+
+    def image(self) -> str:
+        """The photo as a page embeds it, a data URI."""
+        return data_uri(self._embedded)
+
+    def to_html(self, title: str = "What the model says when it looks elsewhere") -> str:
+        """A page of both captions side by side, which works without Python (`caption.visualize.to_html`)."""
+        captions = {"as it is": [self.original]}
+        if self._made:
+            captions["changed"] = [self.caption]
+        return to_html(captions, title, images=[self.photo.image], names=[self.name])
+
+    @property
+    def _now(self) -> EditedCaption:
+        return self._made[-1].result if self._made else self._original
+
+    def _begin(self, request: dict[str, Any] | None) -> None:
+        search = search_from(request, self._captioner.search)
+        original = self.photo.caption(NO_EDITS, search)
+        self._search, self._search_request, self._original = search, request, original
+        self.reset()
+
+    def _apply(self, request: dict[str, Any]) -> None:
+        before = self._now
+        change = change_from(request, before.caption)
+        edits = before.edits.plus([change], before.caption)
+        result = self.photo.caption(edits, self._search, before)
+        self._made, self._compared = [*self._made, _Made(request, change, result)], None

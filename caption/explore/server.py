@@ -1,0 +1,167 @@
+"""The explorer as a local page: Starlette routes around a `Service`.
+
+Everything stays in memory: nothing is written to disk, and only the last photos are kept. The page is trusted with
+nothing: a request's size, its photo's size and its changes are bounded, and another website cannot ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from caption.errors import ImageError, UserError
+from caption.explore.openapi import description
+from caption.explore.service import GoneError, Service
+from caption.explore.worker import BusyError, Cancelled, Worker
+from caption.visualize.page import live_html
+
+LARGEST_PHOTO = 20_000_000
+LARGEST_REQUEST = 1_000_000
+WAITING = 8
+PATIENCE = 30.0
+"""Seconds that a request's body may take to arrive."""
+TITLE = "Make it look elsewhere"
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def application(
+    service: Service,
+    hosts: list[str],
+    *,
+    largest_photo: int = LARGEST_PHOTO,
+    waiting: int = WAITING,
+) -> Starlette:
+    """The page and its JSON endpoints.
+
+    Args:
+        service: the models.
+        hosts: names under which the server may be addressed; ["*"] = any. A page of another site that lets its own
+            name point here is refused.
+        largest_photo: bytes of a photo's file.
+        waiting: requests that may wait while one is answered; others are told to come back.
+    """
+    worker = Worker(waiting)
+    settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
+    page = live_html(TITLE, settings)
+
+    async def answered(
+        request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
+    ) -> Response:
+        try:
+            _check_origin(request)
+            with worker.place():
+                body = await asyncio.wait_for(_body(request, largest), PATIENCE)
+                answer = await worker.run(lambda watch: job(body, watch), lambda: _left(request))
+            return JSONResponse(answer)
+        except BusyError:
+            message = "Many requests are waiting for the model: try again in a few seconds."
+            return _error(503, message, {"Retry-After": "2"})
+        except _RefusedError as error:
+            return _error(error.status, str(error))
+        except GoneError as error:
+            return _error(404, str(error))
+        except (ImageError, UserError) as error:
+            return _error(400, str(error))
+        except (asyncio.TimeoutError, TimeoutError):
+            return _error(408, f"The photo did not arrive within {PATIENCE:.0f} seconds: send it again.")
+        except (Cancelled, ClientDisconnect):
+            return _error(499, "The request was cancelled.")
+        except MemoryError:
+            return _error(413, "The photo is too large for the memory. Scale it down.")
+
+    async def photos(request: Request) -> Response:
+        name = request.query_params.get("name", "photo")
+        return await answered(request, largest_photo, lambda body, watch: service.add(body, name, watch))
+
+    async def captions(request: Request) -> Response:
+        return await answered(
+            request, LARGEST_REQUEST, lambda body, watch: service.change(_json(body), watch)
+        )
+
+    async def scene(request: Request) -> Response:
+        number = request.query_params.get("number", "0")
+        return Response(service.scene(int(number) if number.isdecimal() else 0), media_type="image/png")
+
+    async def home(request: Request) -> Response:
+        return HTMLResponse(page, headers={"Cache-Control": "no-store", "X-Frame-Options": "DENY"})
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(description(list(service.models), largest_photo))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        worker.close()
+
+    return Starlette(
+        routes=[
+            Route("/", home),
+            Route("/api/openapi.json", openapi),
+            Route("/api/photos", photos, methods=["POST"]),
+            Route("/api/captions", captions, methods=["POST"]),
+            Route("/api/scene", scene),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+        exception_handlers={404: _not_found},
+        lifespan=lifespan,
+    )
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what another website's page sends."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise _RefusedError(403, "Only this server's own page may ask.")
+
+
+async def _body(request: Request, largest: int) -> bytes:
+    too_large = _RefusedError(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > largest:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > largest:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UserError("the request is not JSON") from error
+
+
+async def _left(request: Request) -> None:
+    """Wait until the asker leaves."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _error(
+        404, "There is nothing at this address: the page is at /, its description at /api/openapi.json."
+    )

@@ -1,0 +1,189 @@
+"""The explorer's engine: a chain of changes, and how little is computed for each."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_captioner import captioner, photo
+
+from caption.analysis import intervene
+from caption.analysis.interventions import Erase, Force, Mask
+from caption.errors import UserError
+from caption.explore import Explorer
+from caption.search import Greedy
+
+
+@pytest.fixture
+def model():
+    return captioner()
+
+
+@pytest.fixture
+def explorer(model):
+    return Explorer(model, photo(), name="noise.png")
+
+
+def cells(*places):
+    return [list(place) for place in places]
+
+
+FORCE = {"kind": "force", "steps": [2], "cells": cells((0, 0), (7, 7))}
+LATER = {"kind": "force", "steps": [4], "cells": cells((3, 3))}
+ERASE = {"kind": "erase", "cells": cells((0, 0), (0, 1))}
+
+
+def count_steps(explorer, monkeypatch):
+    """The steps of the decoder that are computed from now on, as (hypotheses) each."""
+    taken, step = [], explorer.photo.model.decoder.step
+
+    def counted(state, words):
+        taken.append(words.shape[1])
+        return step(state, words)
+
+    monkeypatch.setattr(explorer.photo.model.decoder, "step", counted)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "change", [Force((0, 0), at=2), Mask((1, 1), at=[1, 2]), Erase((2, 2)), Mask((1, 1))]
+)
+def test_one_change_gives_what_intervene_gives(model, explorer, change):
+    expected, found = intervene(model, photo(), change), explorer.apply(change).change
+    assert found.changed.words == expected.changed.words
+    np.testing.assert_allclose(found.changed.weights, expected.changed.weights, atol=1e-6)
+    for name in ("original_log_probs", "changed_log_probs"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.under, other.under, atol=1e-5)
+        np.testing.assert_allclose(one.without, other.without, atol=1e-5)
+    assert found.steps == expected.steps
+
+
+def test_the_kept_words_are_not_computed_again(explorer, monkeypatch):
+    words = len(explorer.original.words)
+    encoded = []
+    monkeypatch.setattr(explorer.photo.model.encoder, "forward", lambda *given: encoded.append(given))
+    taken = count_steps(explorer, monkeypatch)
+    explorer.force((0, 0), at=words - 1)
+    assert explorer.caption.words[: words - 1] == explorer.original.words[: words - 1]
+    # The search goes on from the changed word, and teacher forcing keeps its steps for the next change.
+    tokens = len(explorer.caption.words) + explorer.caption.finished
+    assert taken.count(1) <= tokens - (words - 1) + 1
+    assert len(taken) <= 8 - (words - 1) + tokens - (words - 1)
+    assert not encoded
+    del taken[:]
+    explorer.undo()
+    assert explorer.caption is explorer.original
+    assert not taken
+
+
+def test_a_second_change_refers_to_the_changed_caption_and_keeps_its_beginning(explorer):
+    explorer.answer({"changes": [FORCE]})
+    first = explorer.caption
+    step = len(first.words) - 1
+    explorer.force((3, 3), at=step)
+    assert explorer.caption.words[:step] == first.words[:step]
+    onto = np.zeros((8, 8))
+    onto[0, 0] = onto[7, 7] = 0.5
+    np.testing.assert_allclose(explorer.caption.weights[2], onto, atol=1e-6)
+    np.testing.assert_allclose(explorer.caption.weights[step][3, 3], 1, atol=1e-6)
+    assert explorer.change.steps == (2, step)
+    assert explorer.change.original is explorer.original
+    # The same as all steps anew, under both edits.
+    again = explorer.photo.follow(explorer.caption, explorer._now.edits)
+    for one, other in zip(again, explorer._now.steps, strict=True):
+        torch.testing.assert_close(one.log_probs, other.log_probs)
+
+
+def test_requests_and_python_speak_of_the_same_changes(model, explorer):
+    answered = explorer.answer({"changes": [FORCE, ERASE]})
+    json.dumps(answered, allow_nan=False)
+    assert answered["change"]["requests"] == [FORCE, ERASE]
+    place = np.zeros((8, 8))
+    place[0, 0] = place[7, 7] = 1
+    other = Explorer(model, photo()).force(place, at=2).erase((0, 0))
+    assert other.record()["change"]["requests"][0] == FORCE
+    assert isinstance(explorer.changes[1], Erase)
+    kept = explorer._made[0].result
+    explorer.answer({"changes": [FORCE]})
+    assert explorer._made[0].result is kept
+    assert explorer.answer({"changes": []})["change"]["after"] is None
+
+
+def test_another_search_begins_anew(explorer):
+    explorer.answer({"changes": [FORCE]})
+    explorer.answer({"changes": [], "search": {"kind": "greedy"}})
+    assert explorer.changes == ()
+    greedy = explorer.photo.caption(search=Greedy(max_length=8)).caption
+    assert explorer.caption.words == greedy.words
+    one = explorer.answer({"search": {"kind": "sample", "seed": 1}})["captions"][0]["text"]
+    two = [
+        explorer.answer({"search": {"kind": "sample", "seed": seed}})["captions"][0]["text"]
+        for seed in (2, 3, 1)
+    ]
+    assert two[-1] == one
+    assert len({one, *two}) > 1
+    beam = explorer.answer({"search": {"kind": "beam", "beam_size": 4}})
+    assert len(beam["captions"]) == 3
+
+
+WRONG = {
+    "a change has a kind": [{"kind": "push"}],
+    "is at most 100": [FORCE] * 101,
+    "no cell [8, 0]": [{"kind": "erase", "cells": [[8, 0]]}],
+    "either cells or a map": [{"kind": "erase"}],
+    "8 lists of 8 numbers": [{"kind": "force", "steps": [0], "map": [[1]]}],
+    "not negative": [{"kind": "force", "steps": [0], "map": [[float("nan")] * 8] * 8}],
+    "has no step 40": [{"kind": "force", "steps": [40], "cells": [[0, 0]]}],
+    "whole numbers": [{"kind": "force", "steps": [True], "cells": [[0, 0]]}],
+    "nothing to look at": [{"kind": "erase", "cells": [[row, col] for row in range(8) for col in range(8)]}],
+    "has no 'box'": [{"kind": "erase", "cells": [[0, 0]], "box": 1}],
+    "is [row, column]": [{"kind": "erase", "cells": [[0.5, 0]]}],
+}
+
+
+@pytest.mark.parametrize("reason", WRONG)
+def test_a_wrong_request_is_refused_with_its_reason_and_the_next_one_answered(explorer, reason):
+    with pytest.raises(UserError) as error:
+        explorer.answer({"changes": WRONG[reason]})
+    assert reason.replace("is at most", "list of at most") in str(error.value)
+    assert explorer.answer({"changes": [LATER]})["change"]["requests"] == [LATER]
+
+
+@pytest.mark.parametrize(
+    "search", ["greedy", {"kind": "beam", "beam_size": 500}, {"kind": "sample", "seed": "x"}]
+)
+def test_a_wrong_search_is_refused(explorer, search):
+    before = explorer.caption
+    with pytest.raises(UserError):
+        explorer.answer({"search": search})
+    assert explorer.caption is before
+
+
+def test_work_that_is_stopped_leaves_the_explorer_as_it_was(model):
+    class Stop(Exception):
+        pass
+
+    def watch():
+        if stopping:
+            raise Stop
+
+    stopping = False
+    explorer = Explorer(model, photo(), watch=watch)
+    explorer.force((0, 0), at=1)
+    said = explorer.caption
+    stopping = True
+    with pytest.raises(Stop):
+        explorer.force((5, 5), at=2)
+    stopping = False
+    assert explorer.caption is said
+    assert len(explorer.changes) == 1
+
+
+def test_the_saved_page_shows_both_captions_without_python(explorer):
+    explorer.force((0, 0), at=0)
+    page = explorer.to_html()
+    assert page.count("<figure>") == 2
+    assert page.count("data:image/jpeg") == 1
+    assert all(str(caption) in page for caption in (explorer.original, explorer.caption))

@@ -1,0 +1,223 @@
+"""The page of `caption serve` in a real browser: drop, point, paint, undo, keyboard, and what goes wrong."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from helpers.explore_server import send, serving
+from helpers.tiny_captioner import captioner, photo
+
+from caption.attention import MultiHeadAttention
+from caption.decoders import LSTMDecoder
+from caption.explore.service import Service
+
+READY = "!document.querySelector('[aria-busy]') && !!document.querySelector('.satt-said')"
+PIECE = """(async () => {
+  const canvas = document.createElement('canvas'); canvas.width = 80; canvas.height = 80;
+  const context = canvas.getContext('2d'); context.fillStyle = '#b63'; context.fillRect(20, 20, 30, 40);
+  const blob = %s; const files = new DataTransfer(); files.items.add(new File([blob], %s));
+  window.dispatchEvent(new DragEvent('drop', {dataTransfer: files, cancelable: true}));
+})()"""
+PHOTO = "await new Promise(done => canvas.toBlob(done))"
+
+
+@pytest.fixture(scope="module")
+def service():
+    heads = captioner(
+        decoder=LSTMDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
+    )
+    return Service({"one": captioner(), "two <b>": heads}, kept_photos=2)
+
+
+@pytest.fixture(scope="module")
+def port(service):
+    with serving(service, largest_photo=50_000) as port:
+        yield port
+
+
+@pytest.fixture
+def visit(browser, port):
+    opened = []
+
+    def visit(address=None, **options):
+        opened.append(browser.open(f"http://127.0.0.1:{address or port}/", **{"width": 1400, **options}))
+        return opened[-1]
+
+    yield visit
+    for page in opened:
+        page.close()
+
+
+def drop(page, content=PHOTO, name="brick.png"):
+    page.run(PIECE % (content, json.dumps(name)))
+
+
+def opened(page, **options):
+    drop(page, **options)
+    page.wait_for("document.querySelectorAll('.satt-said').length === 2")
+    return page
+
+
+def words(page, card=0):
+    of_card = f"[...document.querySelectorAll('figure')[{card}].querySelectorAll('.satt-word')]"
+    return page.run(f"{of_card}.map(chip => chip.firstChild.data)")
+
+
+def asked(page, card=0):
+    """The changes that are in force."""
+    return page.run(
+        f"[...document.querySelectorAll('figure')[{card}].querySelectorAll('.satt-moved')].length"
+    )
+
+
+def tab_to(page, selector, shift=False):
+    """Press Tab until the focus is on such an element."""
+    for _ in range(40):
+        page.press("Tab", shift=shift)
+        if page.run(f"document.activeElement.matches({json.dumps(selector)})"):
+            return
+    pytest.fail(f"Tab does not reach {selector}")
+
+
+def alert(page):
+    return page.run("[...document.querySelectorAll('[role=alert]')].map(line => line.textContent).join('')")
+
+
+@pytest.mark.slow
+def test_a_word_is_made_to_look_elsewhere_by_click_by_paint_and_by_keys_alone(visit):
+    page = opened(visit())
+    assert [page.text(".satt-model", card) for card in range(2)] == ["one", "two <b>"]
+    before = words(page)
+    page.click(".satt-word", 2)
+    page.hover(".satt-word", 3)  # on the way to the photo
+    page.drag(".satt-photo", (0.95, 0.95))
+    page.wait_for("!!document.querySelector('.satt-sentence')")
+    assert page.pressed("figure:first-of-type") == [words(page)[2]]
+    assert words(page)[:2] == before[:2]
+    assert page.text("figure .satt-status").count("row 8, column 8 of 8 × 8") == 1
+    said = page.run("[...document.querySelectorAll('.satt-of')].map(line => line.textContent.split(':')[0])")
+    assert said == ["As it looked", "With your changes"]
+    assert asked(page) == 1
+    assert asked(page, 1) == 0
+    # Painted over three cells, for another word.
+    page.click(".satt-word", 3)
+    page.drag(".satt-photo", (0.06, 0.06), (0.18, 0.06), (0.18, 0.18))
+    page.wait_for("document.querySelectorAll('.satt-cell-force').length === 3")
+    page.wait_for(READY)
+    assert asked(page) == 2
+    page.click(".satt-undo")
+    page.wait_for("document.querySelectorAll('.satt-moved').length === 1")
+    page.click(".satt-reset")
+    page.wait_for("!document.querySelector('.satt-sentence')")
+    assert words(page) == before
+    # By keys alone, from the top of the page.
+    page.run("document.activeElement.blur()")
+    tab_to(page, ".satt-word")
+    page.press("Home")
+    page.press("ArrowRight")
+    assert page.pressed("figure:first-of-type") == [before[2]]
+    tab_to(page, ".satt-photo", shift=True)
+    for key in ("ArrowRight", "ArrowDown"):
+        page.press(key, shift=True)
+    page.press(" ")
+    page.wait_for("document.querySelectorAll('.satt-moved').length === 1")
+    assert [page.text(".satt-moved")] == page.pressed("figure:first-of-type")
+    assert words(page)[:2] == before[:2]
+    assert page.run("document.querySelectorAll('.satt-cell-force').length") == 3
+    tab_to(page, ".satt-tool input")
+    page.press("ArrowDown")
+    assert page.run("document.activeElement.value") == "mask"
+    tab_to(page, ".satt-undo")
+    page.press(" ")
+    page.wait_for("!document.querySelector('.satt-sentence')")
+    assert words(page) == before
+    assert alert(page) == ""
+    assert page.complaints() == []
+
+
+@pytest.mark.slow
+def test_erased_masked_searched_anew_and_heads_of_another_model(visit):
+    page = opened(visit(width=390, height=844, dark=True))
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    assert page.box_of(".satt-photo")[1] < min(page.box_of(part)[1] for part in (".satt-drop", ".satt-tool"))
+    page.click(".satt-tool input", 3)
+    page.drag(".satt-photo", (0.5, 0.5))
+    page.wait_for("!!document.querySelector('.satt-cell-erase')")
+    page.click(".satt-tool input", 2)
+    page.drag(".satt-photo", (0.1, 0.5))
+    page.wait_for("!!document.querySelector('.satt-cell-mask')")
+    page.wait_for(READY)
+    page.choose(".satt-search", "greedy")
+    page.wait_for("!document.querySelector('.satt-sentence')")
+    assert page.run("document.querySelector('.satt-undo').disabled")
+    second = "document.querySelectorAll('figure')[1]"
+    assert page.run(f"{second}.querySelectorAll('.satt-map option').length") == 3
+    page.run(f"{second}.querySelector('.satt-map select').selectedIndex = 2")
+    page.run(f"{second}.querySelector('.satt-map select').dispatchEvent(new Event('change'))")
+    page.run("document.querySelectorAll('.satt-photo')[1].classList.add('second')")
+    page.drag(".second", (0.5, 0.5))
+    page.wait_for(f"!!{second}.querySelector('.satt-sentence')")
+    assert page.run(f"{second}.querySelector('.satt-map select').value") == "heads[1]"
+    assert asked(page, 0) == 0
+    assert page.complaints() == []
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_is_said_in_the_page(visit, port):
+    page = visit()
+    for content, name, sentence in [
+        ("'no photo'", "a.txt", "'a.txt' is not an image"),
+        ("new Uint8Array(60000)", "large.png", "“large.png” has 1 MB; at most 0.05 MB are taken"),
+    ]:
+        drop(page, content, name)
+        page.wait_for(f"document.querySelector('.satt-problem').textContent.includes({json.dumps(sentence)})")
+    page.run(
+        "window.dispatchEvent(new DragEvent('drop', {dataTransfer: new DataTransfer(), cancelable: true}))"
+    )
+    assert alert(page) == "That was not a photo: drop a JPEG or PNG file."
+    opened(page)
+    assert alert(page) == ""
+    page.click(".satt-word", 0)  # the photo alone: no word
+    page.drag(".satt-photo", (0.5, 0.5))
+    assert alert(page).startswith("Choose a word first")
+    # Open for a day: the server has forgotten the photo, and gets it again.
+    file = io.BytesIO()
+    photo().save(file, "PNG")
+    for _ in range(2):
+        send(port, "/api/photos", file.getvalue())
+    page.click(".satt-word", 1)
+    page.drag(".satt-photo", (0.5, 0.5))
+    page.wait_for("!!document.querySelector('.satt-sentence')")
+    assert alert(page) == ""
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "caption", "serve", "--model", "shapes", "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), process.stderr.read()
+        page = visit(address.split(":")[2].strip("/"))
+        page.click(".satt-scene")
+        page.wait_for("!!document.querySelector('.satt-said')")
+        scene = words(page)
+        assert len(scene) > 3
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode in (0, 128 + signal.SIGTERM)
+    assert "Traceback" not in errors
+    page.click(".satt-word", 1)
+    page.drag(".satt-photo", (0.5, 0.5))
+    page.wait_for(
+        "[...document.querySelectorAll('[role=alert]')].some(line => line.textContent.includes('does not answer'))"
+    )
+    assert words(page) == scene

@@ -1,0 +1,186 @@
+"""The server's endpoints: what they answer, what they refuse, and that they live on."""
+
+import io
+import json
+import socket
+import struct
+import threading
+import zlib
+
+import jsonschema
+import pytest
+from helpers.explore_server import send, serving
+from helpers.tiny_captioner import captioner, photo
+
+from caption.explore.service import Service
+from caption.visualize.page_script import data_schemas
+
+
+def png(image):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def header_of_png(width, height):
+    """A PNG that says how large it is, and ends."""
+    content = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    end = b"IDAT"
+    chunks = [
+        struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
+        for each in (content, end)
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+FORCE = {"kind": "force", "steps": [1], "cells": [[0, 0]]}
+
+
+@pytest.fixture(scope="module")
+def port():
+    with serving(
+        Service({"one": captioner(), "two": captioner()}, kept_photos=3), largest_photo=100_000
+    ) as port:
+        yield port
+
+
+def opened(port, seed=0):
+    status, answer = send(port, "/api/photos?name=noise.png", png(photo(seed=seed)))
+    assert status == 200
+    return answer
+
+
+def matches(name, value):
+    schema = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": data_schemas()}}
+    jsonschema.validate(value, schema)
+
+
+def test_a_photo_is_opened_changed_and_described_as_the_description_says(port):
+    answer = opened(port)
+    matches("Opened", answer)
+    assert [record["model"] for record in answer["photos"]] == ["one", "two"]
+    assert answer["photos"][0]["name"] == "noise.png"
+    request = {"photo": answer["photo"], "model": "two", "changes": [FORCE], "search": {"kind": "greedy"}}
+    matches("Request", request)
+    status, changed = send(port, "/api/captions", request)
+    assert status == 200
+    matches("Photo", changed)
+    assert changed["change"]["requests"] == [FORCE]
+    assert changed["model"] == "two"
+    description = send(port, "/api/openapi.json")[1]
+    assert description["openapi"] == "3.1.0"
+    assert set(description["paths"]) == {"/api/photos", "/api/captions"}
+    assert description["components"]["schemas"] == data_schemas()
+    page = send(port, "/")[1]["text"]
+    assert "connect-src 'self'" in page
+    assert "src=" not in page.partition("<script")[0]
+
+
+def test_the_data_of_the_static_page_is_described_too():
+    from caption.visualize.page_data import photo_record
+
+    caption = captioner()(photo(), candidates=2)
+    matches("Photo", json.loads(json.dumps(photo_record(caption, "noise.png", (80, 40), (80, 40)))))
+
+
+PHOTOS = {
+    "no photo has arrived": (400, b""),
+    "'x.png' is not an image": (400, b"hello"),
+    "truncated or damaged": (400, png(photo())[:200]),
+    "has 100 megapixels; at most 40": (400, header_of_png(10_000, 10_000)),
+    "is too large": (400, header_of_png(60_000, 60_000)),
+    "More than 0.1 MB were sent": (413, bytes(200_000)),
+}
+
+
+@pytest.mark.parametrize("reason", PHOTOS)
+def test_what_is_no_photo_is_refused_with_a_sentence(port, reason):
+    status, body = PHOTOS[reason]
+    found, answer = send(port, "/api/photos?name=x.png", body)
+    assert (found, True) == (status, reason in answer["error"]), answer
+    assert opened(port)["photo"]
+
+
+def test_requests_that_make_no_sense_are_refused_with_a_sentence(port):
+    known = opened(port)["photo"]
+    cases = [
+        (b"{", "not JSON", 400),
+        (b"[" * 100_000, "not JSON", 400),
+        ({"photo": "x"}, "not in memory any more", 404),
+        ({"photo": known, "model": "three"}, "there is no model 'three'", 400),
+        ({"photo": known, "changes": [{"kind": "force"}]}, "either cells or a map", 400),
+        ({"photo": known, "changes": [FORCE | {"steps": [99]}]}, "no step 99", 400),
+        (b" " * 2_000_000, "MB were sent", 413),
+    ]
+    for body, reason, status in cases:
+        found, answer = send(port, "/api/captions", body)
+        assert (found, reason in answer["error"]) == (status, True), answer
+    assert send(port, "/api/nothing")[0] == 404
+    assert send(port, "/api/captions", {"photo": known, "changes": [FORCE]})[0] == 200
+
+
+def test_another_website_cannot_ask(port):
+    body = {"photo": opened(port)["photo"]}
+    status, answer = send(port, "/api/captions", body, Origin="https://evil.example")
+    assert (status, answer["error"]) == (403, "Only this server's own page may ask.")
+    assert send(port, "/api/captions", body, Origin=f"http://127.0.0.1:{port}")[0] == 200
+    assert send(port, "/", Host="evil.example")[0] == 400
+
+
+def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
+    first, second = opened(port)["photo"], opened(port)["photo"]
+    send(port, "/api/captions", {"photo": first})
+    for seed in range(2):
+        opened(port, seed)
+    assert send(port, "/api/captions", {"photo": second})[0] == 404
+    assert send(port, "/api/captions", {"photo": first})[0] == 200
+
+
+def test_a_hundred_requests_at_once_are_answered_or_told_to_come_back(port):
+    body, statuses = png(photo()), []
+    asking = [
+        threading.Thread(target=lambda: statuses.append(send(port, "/api/photos", body)[0]))
+        for _ in range(100)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert len(statuses) == 100
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) >= 9
+    assert opened(port)["photo"]
+
+
+def test_work_for_an_asker_who_has_left_stops_and_its_place_is_free_again():
+    model, steps, entered, go_on = captioner(), [], threading.Event(), threading.Event()
+    service = Service({"one": model})
+    answer = service.add(png(photo()), "noise.png")
+    step = model.decoder.step
+
+    def slow(state, words):
+        entered.set()
+        go_on.wait(10)
+        steps.append(1)
+        return step(state, words)
+
+    model.decoder.step = slow
+    with serving(service, waiting=0) as port:
+        body = b'{"photo": "%s", "search": {"kind": "greedy"}}' % answer["photo"].encode()
+        asker = socket.create_connection(("127.0.0.1", port))
+        head = f"POST /api/captions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        asker.sendall(head.encode() + body)
+        assert entered.wait(10)
+        status, refused = send(port, "/api/captions", {"photo": answer["photo"]})
+        assert (status, "try again" in refused["error"]) == (503, True)
+        asker.close()
+        threading.Event().wait(0.3)  # the server notices
+        go_on.set()
+        model.decoder.step = step
+        for _ in range(100):
+            if send(port, "/api/captions", {"photo": answer["photo"]})[0] == 200:
+                break
+            threading.Event().wait(0.05)
+        else:
+            pytest.fail("the place is never free again")
+    assert len(steps) == 1

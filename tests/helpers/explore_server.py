@@ -1,0 +1,44 @@
+"""The explorer's server in a thread, and requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from caption.explore.server import application
+from caption.explore.service import Service
+
+
+@contextmanager
+def serving(service: Service, **options: Any) -> Iterator[int]:
+    """The port of a server that runs within the context."""
+    app = application(service, ["127.0.0.1"], **options)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join(20)
+
+
+def send(
+    port: int, path: str, body: bytes | dict[str, Any] | None = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of an answer: to POST with a body, else to GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    content = json.dumps(body).encode() if isinstance(body, dict) else body
+    connection.request("GET" if body is None else "POST", path, content, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    is_json = answer.headers.get("content-type") == "application/json"
+    return answer.status, json.loads(text) if is_json else {"text": text.decode("latin-1")}
