@@ -73,12 +73,16 @@ def test_why_it_looks_there(folder: Path):
     assert (folder / "looked_elsewhere.png").exists()
 
 
+def test_what_it_sees(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert without_numbers(run(2, capsys)) == without_numbers(page_blocks(PAGE, "")[1])
+
+
 def test_a_mechanism_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]):
     mechanism, draw = page_blocks(PAGE, "python")
     (folder / "top_four.py").write_text(mechanism, encoding="utf-8")
     (folder / "top_four.yaml").write_text(page_blocks(PAGE, "yaml")[0], encoding="utf-8")
-    printed = without_digits(run(2, capsys))
-    assert [line for line in without_digits(page_blocks(PAGE, "")[1]) if line not in printed] == []
+    printed = without_digits(run(3, capsys))
+    assert [line for line in without_digits(page_blocks(PAGE, "")[2]) if line not in printed] == []
     names: dict[str, Any] = {}
     exec(compile(draw, PAGE, "exec"), names)
     assert {(step > 0).sum() for step in names["captions"]["top four"].weights} == {4}
@@ -94,5 +98,5 @@ def test_photos_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]):
         render(scene).save(folder / "photos" / f"{number}.png")
         rows.append(f"{number}.png,a photo of shapes")
     (folder / "own.csv").write_text("\n".join(rows), encoding="utf-8")
-    run(3, capsys)
+    run(4, capsys)
     assert "own.csv" in (folder / "own.yaml").read_text(encoding="utf-8")
