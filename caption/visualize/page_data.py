@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.lens_reading import LEAST_SEEN
 from caption.result import json_number
 from caption.text.vocabulary import END, SPECIAL_TOKENS
 from caption.visualize.gaussian import DEVIATION
@@ -141,10 +142,22 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
     return {
         **record,
         **_map_record(caption),
+        "sees": _sees(caption),
         "sentinel": sentinel,
         "covers": covers(caption.seen or caption.box, size),
         "maps": [],
     }
+
+
+def _sees(caption: Caption) -> list[str | None] | None:
+    """What a lens sees where each word looked, where it is sure enough: "sees cat 0.8", or "says man, sees cat"."""
+    if caption.lens is None:
+        return None
+    seen = [caption.lens.seen(step, LEAST_SEEN) for step in range(len(caption.words))]
+    told = [None if thing is None else f"sees {thing}" for thing in seen]
+    for doubt in caption.lens.doubts:
+        told[doubt.step] = str(doubt)
+    return told
 
 
 def _map_record(caption: Caption) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from caption.box import cell_box
+from caption.lens_reading import Doubt, LensReading, Seen
 from caption.regions import WeightProperties
 from caption.result import Caption
 from caption.visualize import to_fragment, to_html
@@ -288,6 +289,21 @@ def test_hard_attention_is_framed(show):
     bright = np.argwhere((seen > 200) & (np.arange(seen.shape[0])[:, None] > 60 * scale))
     found = [bright[:, 1].min(), bright[:, 0].min(), bright[:, 1].max(), bright[:, 0].max()]
     np.testing.assert_allclose(found, [left, top, right, bottom], atol=4)
+
+
+def test_what_the_encoder_sees_is_said_at_its_word(show):
+    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0), (1, 1), (2, 2)])
+    seen = [[Seen("cat", 0.84)], [Seen("wall", 0.3)], [Seen("car", 0.91)]]
+    doubts = [Doubt(2, caption.words[2], "car", 0.91)]
+    caption.lens = LensReading(seen, [[], [], []], [], doubts)
+    page = show(caption.to_html())
+    told = []
+    for chip in (1, 2, 3):
+        page.hover(".satt-word", chip)
+        told.append(page.run("document.querySelector('.satt-status').textContent"))
+    assert told[0].endswith("; sees cat 0.8")
+    assert "sees" not in told[1]
+    assert told[2].endswith(f"; says {caption.words[2]}, sees car")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -249,7 +249,7 @@ export class Card {
   }
 
   describe(step, values) {
-    const { words, word_log_probs: logs, sentinel } = this.caption;
+    const { words, word_log_probs: logs, sentinel, sees } = this.caption;
     const { low, high, grid, box } = this.map;
     const peak = peakOf(this.map, values);
     const alpha = number(low + values[peak] * (high - low));
@@ -258,7 +258,8 @@ export class Card {
     const place = `${region(this.photo, box, grid, peak)} (${cell})`;
     const height = this.map.signed ? "" : `, ${peakText(this.map, values)}`;
     const rest = sentinel && this.map === this.caption ? `; sentinel ${number(sentinel[step])}` : "";
-    return `“${words[step]}”${share}: looked most at the ${place}, α ${alpha}${height}${rest}`;
+    const thing = sees && sees[step] ? `; ${sees[step]}` : "";
+    return `“${words[step]}”${share}: looked most at the ${place}, α ${alpha}${height}${rest}${thing}`;
   }
 
   alsoLikely(step) {
