@@ -20,6 +20,7 @@ from caption.runtime.outputs import new_file
 if TYPE_CHECKING:
     from caption.data.check import Check, SplitSummary
     from caption.parts import Spec
+    from caption.text.vocabulary import Vocabulary
 
 DESCRIPTION = """\
 Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
@@ -36,7 +37,9 @@ cannot be checked; 128 + N stopped by signal N (130: Ctrl-C), after a report of 
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
-BASE = "flickr8k_soft"
+BASE = "own_photos"
+FRACTIONS = {"train": "0.7", "val": "0.15", "test": "0.15"}
+"""Of data without splits for which a configuration is written."""
 SHOWN = 10
 """Findings of a kind that the text report names."""
 
@@ -58,6 +61,8 @@ def main(args: list[str]) -> int:
     written = options.write and new_file(options.write, CONFIGURATIONS, "--write")
 
     # These import torch, which takes seconds that --help should not take.
+    from caption.cli.configuration.files import read_config
+    from caption.cli.configuration.own_data import check_extra
     from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
     from caption.data.files import field
     from caption.data.readers.captions import CaptionReader
@@ -65,23 +70,22 @@ def main(args: list[str]) -> int:
     from caption.parts import make
     from caption.runtime.trust import class_paths
 
-    section: Mapping[str, Any] = {}
+    config: Mapping[str, Any] = {}
     if is_config:
-        from caption.cli.configuration.files import read_config
         from caption.cli.configuration.parts import read_parts
 
         spec = read_parts([options.data], names=["data.reader"])["data.reader"].as_dict()
-        section = read_config(options.data)["data"]
-        for key, kind in {
-            "tokenizer": str,
-            "min_count": int,
-            "vocabulary_size": int,
-            "max_words": int,
-        }.items():
-            if section.get(key) is not None:
-                field(section, key, kind, f"the section data of '{options.data}'")
+        config = read_config(options.data)
+    elif written:
+        config = read_config(options.base)
+        check_extra(options.base, config)
+        spec = reader_for(options.data, images, splits or _missing_splits(options.data, images))
     else:
         spec = reader_for(options.data, images, splits)
+    section = config.get("data") or {}
+    for key, kind in {"tokenizer": str, "min_count": int, "vocabulary_size": int, "max_words": int}.items():
+        if section.get(key) is not None:
+            field(section, key, kind, f"the section data of '{options.data}'")
     limits: dict[str, Any] = {
         "tokenizer": options.tokenizer or section.get("tokenizer") or "ptb",
         "min_count": options.min_count or section.get("min_count") or MIN_COUNT,
@@ -89,7 +93,7 @@ def main(args: list[str]) -> int:
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, **limits, workers=options.workers)
+    check = check_data(reader, **limits, workers=options.workers, known=_known_words(config))
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))
     else:
@@ -113,7 +117,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--images", nargs="+", default=[], metavar="[SPLIT=]DIR", help=help_)
     help_ = (
         "fractions for data without splits: train=0.8 val=0.1 test=0.1; or the captions JSON of each split (COCO), or "
-        "the list of each split's images (Flickr) (default for files: by their names)"
+        "the list of each split's images (Flickr) (default for files: by their names; with --write, "
+        "train=0.7 val=0.15 test=0.15 for data that names none)"
     )
     add("--splits", nargs="+", default=[], metavar="SPLIT=FILE|FRACTION", help=help_)
     from_data = "(default: the configuration's, or {})"
@@ -125,9 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--workers", type=count, metavar="N", help=help_)
     help_ = "write a whole configuration for this data, if it has no faults"
     add("--write", metavar="FILE.yaml", help=help_)
-    help_ = (
-        f"configuration that --write changes, a file or a name (default {BASE}, which needs the extra photos)"
-    )
+    help_ = f"configuration that --write changes, a file or a name (default {BASE}, which starts from the model photos)"
     add("--base", default=BASE, metavar="CONFIG", help=help_)
     help_ = "of the report (default text); json names every finding"
     add("--format", choices=("text", "json"), default="text", help=help_)
@@ -138,14 +141,54 @@ def _write(
     path: Path, options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check
 ) -> None:
     """Write the configuration that --write asks for, and say how to go on."""
-    from caption.cli.configuration.own_data import own_data_configuration, write_configuration
+    from caption.cli.configuration.own_data import (
+        next_commands,
+        own_data_configuration,
+        write_configuration,
+    )
 
     used = {key: limits[key] for key in ("tokenizer", "min_count")}
     if options.max_words:  # otherwise training does not cut
         used["max_words"] = options.max_words
     config = own_data_configuration(options.base, path.stem, spec, used, check)
     write_configuration(path, config, options.data, options.base)
-    print(printable(f"caption check: wrote {path}, which begins with the next commands"), file=sys.stderr)
+    lines = [f"caption check: wrote {path}. Next:", *next_commands(path, config)]
+    print("\n  ".join(map(printable, lines)), file=sys.stderr)
+
+
+def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
+    """The words of the model that a configuration starts from, if there is one; it may not have been trained yet."""
+    from caption.cli.configuration.own_data import warm_start
+    from caption.errors import UserError
+    from caption.models import model_zoo
+
+    if (model := warm_start(config)) is None:
+        return None
+    try:
+        return model_zoo.vocabulary(model)
+    except UserError:  # training says what is wrong with it
+        return None
+
+
+def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
+    """Fractions for data that names no splits, with a word about them; none for other data."""
+    from caption.data.readers.captions import CaptionReader, Findings
+    from caption.data.readers.recognise import reader_for
+    from caption.parts import make
+
+    try:
+        reader = make(reader_for(data, images, {}), CaptionReader)  # type: ignore[type-abstract]
+        found = set(reader.survey(Findings()))
+    except DataError:  # a token file without lists; or no data, which is reported later
+        found = set()
+    if found - {"train"} or not Path(data).exists():
+        return {}
+    given = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
+    print(
+        f"caption check: the data names no splits, so they are {given} (change with --splits)",
+        file=sys.stderr,
+    )
+    return FRACTIONS
 
 
 def _by_split(entries: list[str]) -> dict[str, str]:
@@ -210,10 +253,10 @@ def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, re
     """
     parts = [f"{data}: {reader['class_path']}", _table(check.splits)] if check.splits else [data]
     if check.words is not None:
-        parts.append(
-            f"vocabulary: {check.words:,} words (training captions, count {limits['min_count']} or more, tokenizer "
-            f"{limits['tokenizer']})"
-        )
+        rule = f"training captions, count {limits['min_count']} or more, tokenizer {limits['tokenizer']}"
+        if check.new_words is not None:
+            rule = f"those of the model that training starts from, and new: {check.new_words:,}; {rule}"
+        parts.append(f"vocabulary: {check.words:,} words ({rule})")
     if check.images:
         examined = f"{check.examined:,} decoded and compared"
         if not check.complete:

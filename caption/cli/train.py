@@ -30,6 +30,7 @@ from caption.cli.exit_codes import DONE
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable
+from caption.models import model_zoo
 from caption.runtime.distributed import leave_process_group
 from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
@@ -113,9 +114,14 @@ class CaptionCLI(LightningCLI):
         return None if path is None else checkpoint.read(path)
 
     def _vocabulary(self, data: CaptionData) -> Vocabulary:
-        """The checkpoint's vocabulary, if there is a checkpoint, otherwise that of the data."""
+        """The checkpoint's vocabulary, if there is a checkpoint, otherwise that of the data.
+
+        A model that training starts from keeps its words, and learns those of the data beside them.
+        """
         if (contents := self._checkpoint()) is not None:
             data.vocabulary = Vocabulary.from_dict(contents["captioner"]["vocabulary"])
+        elif (model := self._option("model").get("warm_start")) is not None:
+            data.vocabulary = model_zoo.vocabulary(model).widened(data.vocabulary)
         return data.vocabulary
 
     def _transform(self, data: CaptionData) -> ImageTransform:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from caption.data.readers.captions import (
     Splits,
     real_files,
 )
-from caption.errors import STOPS, DataError, ImageError
+from caption.errors import STOPS, DataError, ImageError, first_few
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
@@ -28,6 +29,8 @@ from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 MIN_COUNT = 5
 MAX_WORDS = 50
+MANY = 0.1
+"""Share of unknown words from which a split is reported."""
 QUOTED = 60
 """Characters of a caption that a message quotes."""
 AHEAD = 64
@@ -76,6 +79,8 @@ class Check:
     """Number of those that were decoded and compared: all, unless the check was stopped."""
     stop: BaseException | None = None
     """KeyboardInterrupt or `Stopped`, if a signal stopped the check."""
+    known: Vocabulary | None = None
+    """Words of the model that training starts from; they are in `vocabulary`, too."""
 
     @property
     def faults(self) -> list[Finding]:
@@ -97,6 +102,13 @@ class Check:
         """Size of the vocabulary without the special tokens."""
         return None if self.vocabulary is None else len(self.vocabulary) - len(SPECIAL_TOKENS)
 
+    @property
+    def new_words(self) -> int | None:
+        """How many of them the model that training starts from does not have; None if it starts from none."""
+        if self.vocabulary is None or self.known is None:
+            return None
+        return len(self.vocabulary) - len(self.known)
+
 
 def check_data(
     reader: CaptionReader,
@@ -105,6 +117,7 @@ def check_data(
     vocabulary_size: int | None = None,
     max_words: int = MAX_WORDS,
     workers: int | None = None,
+    known: Vocabulary | None = None,
 ) -> Check:
     """Read a data set, decode all its images, and count its words.
 
@@ -120,9 +133,10 @@ def check_data(
         vocabulary_size: only so many of the most frequent words are in it; None = all.
         max_words: a caption with more words is over-long.
         workers: threads that decode; None = one per processor, at most 16.
+        known: words of the model that training starts from, which are kept; None = it starts from no model.
 
     Raises:
-        UserError: there is no such tokenizer.
+        UserError: there is no such tokenizer, or `known` has another one.
     """
     findings = Findings()
     splits: Splits = {}
@@ -134,8 +148,11 @@ def check_data(
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
-    summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, vocabulary_size)
-    return Check(findings.collected, summaries, vocabulary, *check_images(splits, findings, workers))
+    summaries, vocabulary = check_captions(
+        splits, findings, tokenizer, min_count, max_words, vocabulary_size, known
+    )
+    examined = check_images(splits, findings, workers)
+    return Check(findings.collected, summaries, vocabulary, *examined, known)
 
 
 def check_captions(
@@ -145,11 +162,14 @@ def check_captions(
     min_count: int,
     max_words: int,
     vocabulary_size: int | None = None,
+    known: Vocabulary | None = None,
 ) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
-    """Report captions without a word and over-long ones, and count. For the arguments see `check_data`.
+    """Report captions without a word and over-long ones, and words that a model will not know; and count. For the
+    arguments see `check_data`.
 
     Returns:
-        each split in numbers, and the vocabulary of the training split; None if there is none.
+        each split in numbers, and the vocabulary of training: the words of the training split, and those that are
+        `known`; None if there is no such split.
     """
     tokenize = get_tokenizer(tokenizer)
     summaries = {}
@@ -177,9 +197,28 @@ def check_captions(
     except DataError as error:
         findings.add(Kind.NO_WORDS, str(error))
         return summaries, None
+    if known is not None:
+        vocabulary = known.widened(vocabulary)
+        if (new := known.unknown_rate(_captions(splits["train"]))) > MANY:
+            examples = first_few(_unknown(known, splits["train"]))
+            findings.add(
+                Kind.NEW_WORDS, f"{100 * new:.0f} % of the training words are new to it, such as {examples}"
+            )
     for split, images in splits.items():
-        summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
+        rate = summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
+        if rate > MANY:
+            examples = first_few(_unknown(vocabulary, images))
+            findings.add(
+                Kind.UNKNOWN,
+                f"'{split}': {100 * rate:.0f} % of the words will be unknown, such as {examples}",
+            )
     return summaries, vocabulary
+
+
+def _unknown(vocabulary: Vocabulary, images: Sequence[CaptionedImage]) -> list[str]:
+    """The words of captions that are not in a vocabulary, by falling frequency."""
+    counts = Counter(word for caption in _captions(images) for word in vocabulary.tokenizer(caption))
+    return [repr(word) for word, _ in counts.most_common() if word not in vocabulary]
 
 
 def _captions(images: Sequence[CaptionedImage]) -> Iterator[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from caption.captioner import Captioner
+    from caption.text.vocabulary import Vocabulary
 
 
 PHOTO_MODEL = "photos"
@@ -90,19 +91,42 @@ def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captio
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}") from error
+    return checkpoint.load(find(name), where, trust)
+
+
+def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
+    """The vocabulary of a model, see `load`; its other parts are not made."""
+    from caption import checkpoint
+    from caption.errors import CheckpointError, DataError
+    from caption.text.vocabulary import Vocabulary
+
+    file = find(model)
+    try:
+        return Vocabulary.from_dict(checkpoint.read(file)["captioner"]["vocabulary"])
+    except (DataError, KeyError, TypeError) as error:
+        raise CheckpointError(f"the vocabulary in {file} cannot be used: {error}") from error
+
+
+def find(model: str | os.PathLike[str]) -> str | Path:
+    """The file of a model, which is downloaded if the hub has it; see `load`. A file that is named need not exist.
+
+    Raises:
+        UserError: there is no such model, or the hub cannot be reached.
+    """
+    name = os.fspath(model)
     if name.startswith("hf://"):
         from caption.models import hub
 
-        return checkpoint.load(hub.fetch(name), where, trust)
+        return hub.fetch(name)
     if "://" in name:
         raise UserError(
             f"'{name}' is a URL, and only files and hf:// are read. Download it, and name the file."
         )
     if (path := model_file(name)) != name:
-        return checkpoint.load(path, where, trust)
+        return path
     if not os.path.exists(os.path.expanduser(name)) and Path(name).name == name and "." not in name:
         raise UserError(
             f"there is no checkpoint {name} and no installed model of that name{did_you_mean(name, installed_models())}"
             f"; installed models: {', '.join(installed_models()) or 'none'}"
         )
-    return checkpoint.load(name, where, trust)
+    return name

@@ -85,6 +85,21 @@ class Vocabulary:
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[:max_size], tokenizer)
 
+    def widened(self, other: Vocabulary) -> Vocabulary:
+        """This vocabulary, its ids unchanged, and after them the words that only `other` has, in their order.
+
+        Raises:
+            DataError: their tokenizers differ, so that their words do.
+        """
+        if self.tokenizer.name != other.tokenizer.name:
+            raise DataError(
+                f"the words of a model with the tokenizer '{self.tokenizer.name}' and those of data with the tokenizer "
+                f"'{other.tokenizer.name}' do not go together: read the data with '{self.tokenizer.name}' "
+                f"(data.tokenizer, or --tokenizer of `caption check`)."
+            )
+        own = list(self.words[len(SPECIAL_TOKENS) :])
+        return Vocabulary([*own, *(word for word in other if word not in self)], self.tokenizer.name)
+
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
         """Ids of the caption's words, then END; no START.
 

@@ -138,4 +138,14 @@ class AveragedWeights(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999) -> None:
-        super().__init__(multi_avg_fn=get_ema_multi_avg_fn(decay))
+        average = get_ema_multi_avg_fn(decay)
+
+        def update(averages: Any, weights: Any, count: Any) -> None:
+            average(averages, weights, count)
+            for mean, weight in zip(averages, weights, strict=True):
+                if torch.equal(mean, weight):
+                    mean.copy_(
+                        weight
+                    )  # the average of -0.0 and -0.0 is 0.0, which is equal and has other bits
+
+        super().__init__(multi_avg_fn=update)

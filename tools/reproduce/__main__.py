@@ -1,4 +1,4 @@
-"""Reproduce the tables of flickr8k.md, hard-attention.md and doubly-stochastic.md in docs/results.
+"""Reproduce the tables of flickr8k.md, hard-attention.md, doubly-stochastic.md and own-photos.md in docs/results.
 
     pip install -e ".[photos]"
     python -m tools.reproduce flickr8k --data DATA
@@ -7,6 +7,7 @@
     python -m tools.reproduce coverage --data DATA --photos PHOTOS --seeds 0 1 2
     python -m tools.reproduce hard --seeds 0 1 2
     python -m tools.reproduce hard --data DATA --seeds 0 1 2
+    python -m tools.reproduce own --data DATA
 
 Flickr8k: encodes the photos, trains without attention, with soft and with hard attention, each with all seeds, chooses
 the beam size of each run on the dev split, and tests once. DATA holds Flickr8k.token.txt,
@@ -25,6 +26,10 @@ the term is the soft model of the other tables: with the same --out it is traine
 doubly_stochastic_on_shapes.json and doubly_stochastic_on_flickr8k.json beside the document. About 5 minutes a model and
 seed on Shapes, 25 on Flickr8k.
 
+Own: a model for 60, 200 and 500 photos of one kind, by the commands of docs/own-data.md: the installed model as it is,
+a model from scratch, and the installed one fine-tuned, on other photos of the kind. Runs are kept in own_photos.json
+beside the document.
+
 Stop it at any moment, in any way: the same command goes on. Finished trainings and tests are not repeated, and a
 training that was stopped ends with the weights of one that was not. Further arguments go to Lightning, for instance
 `--trainer.accelerator gpu`.
@@ -36,7 +41,7 @@ import sys
 from pathlib import Path
 
 from tools import make_parser
-from tools.reproduce import coverage, flickr8k, hard
+from tools.reproduce import coverage, flickr8k, hard, own_photos
 from tools.reproduce.tasks import SHAPES
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -71,6 +76,15 @@ def main(args: list[str] | None = None) -> int:
     estimators.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     estimators.add_argument("--document", type=Path, default=DOCUMENTS / "hard-attention.md")
     estimators.set_defaults(run=hard.main)
+    own = commands.add_parser("own", allow_abbrev=False)
+    own.add_argument("--data", required=True, type=Path, help="folder of Flickr8k")
+    own.add_argument("--kind", choices=own_photos.KINDS, default="children")
+    own.add_argument("--models", choices=own_photos.ORIGINS, nargs="+", default=[*own_photos.ORIGINS])
+    own.add_argument("--sizes", type=int, nargs="+", default=[60, 200, 500])
+    own.add_argument("--draws", type=int, default=3)
+    own.add_argument("--out", type=Path, default=Path("runs/own_photos"))
+    own.add_argument("--document", type=Path, default=DOCUMENTS / "own-photos.md")
+    own.set_defaults(run=own_photos.main)
     options, more = parser.parse_known_args(args)
     options.run(options, more)
     return 0

@@ -35,7 +35,7 @@ OPTIONS = {
     "trainer.default_root_dir": "folder of the run: checkpoints and logs",
     "trainer.accelerator": "cpu, gpu, mps, auto",
     "trainer.precision": "32-true, bf16-mixed, 16-mixed, ...",
-    "model.warm_start": "checkpoint with initial weights",
+    "model.warm_start": "model with initial weights: a checkpoint, or the name of an installed one",
     "early_stopping.patience": "validations without progress after which training ends",
     "trust": "import classes of this package that a checkpoint names; its code runs",
 }

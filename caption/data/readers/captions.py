@@ -104,6 +104,16 @@ class Kind(Enum):
         "missing evaluation splits",
         "Without val no epoch can be chosen; without test there is no final score.",
     )
+    UNKNOWN = (
+        "split with many unknown words",
+        "splits with many unknown words",
+        "A model cannot say them: lower the minimum count (--min-count), or give more captions.",
+    )
+    NEW_WORDS = (
+        "model that knows few of the words",
+        "models that know few of the words",
+        "It starts from English captions of everyday scenes: expect little from a few photos, or train without it.",
+    )
 
     def __init__(self, label: str, plural: str, remedy: str) -> None:
         self.label = label
@@ -113,7 +123,7 @@ class Kind(Enum):
     @property
     def is_fault(self) -> bool:
         """Whether training on such data would be wrong; the other kinds are notes."""
-        return self not in (Kind.LONG, Kind.DUPLICATE, Kind.NO_EVALUATION)
+        return self not in (Kind.LONG, Kind.DUPLICATE, Kind.NO_EVALUATION, Kind.UNKNOWN, Kind.NEW_WORDS)
 
 
 @dataclass(frozen=True)
