@@ -7,7 +7,7 @@
 
     {"kind": "beam", "beam_size": 5}      {"kind": "greedy"}      {"kind": "sample", "seed": 3}
 
-`web/explore.schema.json` states the same for other programs.
+`web/data.schema.json` states the same for other programs.
 """
 
 from __future__ import annotations
