@@ -260,7 +260,7 @@ NOT_ATTACKED = {
                 "tools.questions --document",
                 "tools.seeds --document",
             ),
-            *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage")),
+            *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
         "edits sections of a document that must be there",
     ),
@@ -277,7 +277,7 @@ NOT_ATTACKED = {
         [
             *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
             "tools.seeds --out",
-            *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage")),
+            *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
         "a loop over caption fit",
     ),

@@ -19,7 +19,7 @@ from caption.data.files import read_text
 from caption.data.readers.captions import Findings
 from caption.data.readers.flickr import flickr_entries
 from caption.models.model_zoo import PHOTO_MODEL, model_file
-from caption.runtime.files import replacing
+from caption.runtime.files import make_parents, replacing
 from tools.documents import table, write_sections
 from tools.reproduce.runs import fit, run, test_checkpoint, trained_seconds
 
@@ -100,7 +100,7 @@ def measured(
     """
     pool, base = list(captions)[:-HELD_OUT], BASES[origin]
     folder = options.out.resolve() / f"{origin}_{draw.size}_{draw.number}".replace(" ", "_")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_parents(folder / "own.csv")
     photos = ["--images", str(options.data.resolve() / "images")]
     store = folder.parent / f"regions_{base}"
     if not (store.parent / f"{base}.done").exists():
@@ -126,7 +126,7 @@ def measured(
     ]
     best, seconds = folder / "run" / "installed.safetensors", 0
     if origin == INSTALLED:
-        (folder / "run").mkdir(exist_ok=True)
+        make_parents(best)
         with replacing(best) as file:  # tests write their logs beside the model
             file.write(Path(model_file(PHOTO_MODEL)).read_bytes())
     else:
