@@ -14,7 +14,7 @@ from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
-from caption.errors import DataError, printable
+from caption.errors import DataError, did_you_mean, printable
 from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
@@ -50,7 +50,11 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
-        parser.error("argument --splits: expected SPLIT=FILE or SPLIT=FRACTION")
+        name, equals, _ = splits[""].partition("=")
+        unknown = (
+            f"; no split is called {printable(name)!r}{did_you_mean(name, SPLIT_NAMES)}" if equals else ""
+        )
+        parser.error(f"argument --splits: expected SPLIT=FILE or SPLIT=FRACTION{unknown}")
     is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS or (
         options.data in config_names() and not Path(options.data).exists()
     )

@@ -88,6 +88,7 @@ def test_a_file_of_a_configuration_may_be_missing(own: Data, capsys: pytest.Capt
 
 WRONG = [
     (["--splits", "train"], "expected SPLIT=FILE or SPLIT=FRACTION"),
+    (["--splits", "trin=0.7"], "no split is called 'trin' (did you mean train?)"),
     (["--splits", "train=0.5", "train=0.5"], "one too many"),
     (["--images", "a", "b"], "one too many"),
     (["--splits", "train=x"], "takes fractions"),
