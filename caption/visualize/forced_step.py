@@ -81,7 +81,7 @@ def areas(words: list[list[str]]) -> list[tuple[str, np.ndarray]]:
     """The connected areas of equal words on a grid, largest first: the word, and its cells (n, 2) as row and column."""
     grid = np.array(words)
     left = {(row, col) for row, col in np.ndindex(*grid.shape)}
-    found = []
+    found: list[tuple[str, np.ndarray]] = []
     while left:
         edge = [min(left)]
         left.remove(edge[0])
