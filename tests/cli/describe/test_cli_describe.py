@@ -19,6 +19,7 @@ import torch
 from helpers.command_line import Ran
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
+from pycocotools.coco import COCO
 
 import caption
 import caption.visualize
@@ -103,6 +104,11 @@ def test_coco_is_a_results_file(cli: Cli, model, tmp_path, expected):
     results = json.loads(ran.out)
     assert [result["image_id"] for result in results] == [42, "holiday"]
     assert all(result.keys() == {"image_id", "caption"} for result in results)
+    references = {"images": [{"id": 42}, {"id": "holiday"}, {"id": 7}], "annotations": [], "info": {}}
+    (tmp_path / "captions.json").write_text(json.dumps(references))
+    (tmp_path / "results.json").write_text(ran.out)
+    read = COCO(str(tmp_path / "captions.json")).loadRes(str(tmp_path / "results.json"))
+    assert [read.imgToAnns[name][0]["caption"] for name in (42, "holiday")] == [r["caption"] for r in results]
 
 
 @pytest.mark.parametrize(
