@@ -73,7 +73,7 @@ def point(
         boxed: the photos.
         captions: with the model's maps, such as `caption.analysis.attend_references` gives people's.
         photos: the number of each caption's photo.
-        advance: called with the number of captions whose posterior maps, the slowest of all, are done.
+        advance: called with the number of photos whose posterior maps, the slowest of all, are begun.
 
     Raises:
         ValueError: there are fewer than two photos that have captions with words.
@@ -109,8 +109,10 @@ def _posterior(
     advance: Callable[[int], None],
 ) -> list[Caption]:
     def paths() -> Iterator[str]:
+        begun: set[int] = set()
         for number in photos:
+            advance(number not in begun)
+            begun.add(number)
             yield str(boxed[number].path)
-            advance(1)
 
     return posterior(captioner, paths(), captions)

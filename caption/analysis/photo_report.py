@@ -249,13 +249,16 @@ def _entropy(studies: Sequence[PhotoStudy]) -> Part:
         largest = measure_maps(study.captions)["attention_entropy_max"]
         values = map_values(study.captions)
         part.lead(values[0], f"of log L = {largest:.2f} nats")
-        part.findings.append(
-            f"{study.name}: H[α] is {values[0]} of log L = {largest:.2f} nats, as if α were even over "
-            f"{math.exp(values[0].of.mean):.0f} of {math.exp(largest):.0f} regions."
+        finding = (
+            f"{study.name}: in its own captions H[α] is {values[0]} of log L = {largest:.2f} nats, as if α were even "
+            f"over {math.exp(values[0].of.mean):.0f} of {math.exp(largest):.0f} regions"
         )
         part.rows.append([study.name, "its own", *values])
         if study.fed and not any(fed is own for fed in study.fed for own in study.captions):
-            part.rows.append([study.name, "people's, with boxes", *map_values(study.fed)])
+            people = map_values(study.fed)
+            part.rows.append([study.name, "people's, with boxes", *people])
+            finding += f"; in people's {people[0]}"
+        part.findings.append(f"{finding}.")
     return part
 
 

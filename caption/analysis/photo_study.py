@@ -75,7 +75,7 @@ class PhotoStudy:
 
     @property
     def entropy(self) -> float:
-        """Mean of H[α] over all words of the captions of the pointing game, in nats."""
+        """Mean of H[α] over all words of `fed`, people's captions where there are references, in nats."""
         return float(np.mean(np.concatenate([entropies(caption) for caption in self.fed])))
 
     @property
@@ -147,7 +147,7 @@ def _point(
         fed, numbers = [by_path[photo.path] for photo in boxed], list(range(len(boxed)))
     if len({number for number, caption in zip(numbers, fed, strict=True) if caption.words}) < 2:
         return fed, None  # maps are exchanged between photos
-    with progress(f"{name}: pointing game", len(fed)) as advance:
+    with progress(f"{name}: pointing game", len(boxed)) as advance:
         return fed, point(captioner, boxed, fed, numbers, advance)
 
 

@@ -71,6 +71,9 @@ class Instances:
         try:
             names = {category["id"]: category["name"] for category in categories}
             known = {image["id"] for image in images}
+            for entries, ids in ((categories, names), (images, known)):
+                if len(ids) < len(entries):
+                    raise ValueError(f"{len(entries)} entries have {len(ids)} ids")
             for annotation in annotations:
                 _bounds(annotation)
                 names[annotation["category_id"]]
@@ -82,8 +85,9 @@ class Instances:
                 self._index.createIndex()
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"{self.name} is not a COCO instances file ({kind_and_reason(error)}): each annotation needs an id, "
-                "the image_id and category_id of an entry and a bbox [x, y, width, height]."
+                f"{self.name} is not a COCO instances file ({kind_and_reason(error)}): each image and category "
+                "needs an id of its own; each annotation an id, the image_id and category_id of an entry and a bbox "
+                "[x, y, width, height]."
             ) from error
         self.images: dict[int | str, dict[str, Any]] = self._index.imgs
         """The entries of the images by their ids."""
@@ -134,6 +138,8 @@ class Instances:
 
 def _bounds(annotation: dict[str, Any]) -> Box:
     left, top, width, height = map(float, annotation["bbox"])
+    if not all(map(math.isfinite, (left, top, width, height))):
+        raise ValueError(f"bbox {annotation['bbox']}")
     return Box(left, top, left + width, top + height)
 
 

@@ -9,6 +9,7 @@ All boxes and masks are in the pixels of the photo as it is stored, upright, wha
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -114,14 +115,19 @@ def _own_entries(data: Mapping[str, Any], file: str) -> Iterator[Objects]:
         where = f"{shortened(name)} in {file}"
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
+        width, height = size = _numbers(entry, "size", 2, where)
         for thing in object_list(entry, "objects", where):
             kind, box = field(thing, "kind", str, where), _numbers(thing, "box", 4, where)
             if not (box[0] < box[2] and box[1] < box[3]):
                 raise DataError(f"{where} has the box {shortened(box)}: write left, top, right, bottom")
+            if not (box[0] < width and box[1] < height and box[2] > 0 and box[3] > 0):
+                raise DataError(
+                    f"{where} has the box {shortened(box)}, outside of its size {shortened(size)}: correct it"
+                )
             for word in map(str, field(thing, "names", list, where)):
                 boxes.setdefault(word, []).append(box)
                 kinds[word] = kind
-        yield name, _numbers(entry, "size", 2, where), boxes, kinds
+        yield name, size, boxes, kinds
 
 
 def _coco_entries(
@@ -159,6 +165,6 @@ def _of_size(photo: Path, drawn_on: Sequence[float] | None) -> Path:
 def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list[float]:
     """`entry[key]`, which must be so many numbers."""
     numbers = field(entry, key, list, where)
-    if len(numbers) != count or not all(isinstance(number, (int, float)) for number in numbers):
+    if len(numbers) != count or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
         raise DataError(f"{where} has {shortened(numbers)} as '{key}', not {count} numbers: use another file")
     return numbers

@@ -39,9 +39,13 @@ wrong usage
 def main(args: list[str]) -> int:
     """Run `caption analyse`; EPILOG tells the exit codes."""
     options = make_parser().parse_args(args)
-    if not options.photos and (options.boxes or options.references):
-        given = "--boxes" if options.boxes else "--references"
-        raise UserError(f"{given} is about photos: name them with --photos")
+    about_photos = ("boxes", "references", "recursive")
+    if not options.photos and (
+        given := next((name for name in about_photos if getattr(options, name)), None)
+    ):
+        raise UserError(f"--{given} is about photos: name them with --photos")
+    if options.split and not options.references:
+        raise UserError("--split is about people's captions: name them with --references")
     options.models = _models(options.model or (["photos"] if options.photos else MODELS))
     return analyse_photos(options) if options.photos else analyse_scenes(options)
 
