@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.maps import has_location
+from caption.beam_tree import BeamTree
+from caption.beam_tree import beam_tree as tree_of
 from caption.box import Box, BoxLike, part_of, shares_of
 from caption.captions import Captions
 from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahead, encode
@@ -33,6 +35,8 @@ from caption.regions import Grid, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import BeamSearch, Hypotheses, Search, adjusted
+from caption.search.base import SearchRecord
+from caption.search.beam import recording
 from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -117,7 +121,12 @@ class Captioner(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, views: Views, search: Search | None = None, begin: Sequence[int] = (), likeliest: int = 0
+        self,
+        views: Views,
+        search: Search | None = None,
+        begin: Sequence[int] = (),
+        likeliest: int = 0,
+        record: bool = False,
     ) -> Hypotheses:
         """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
@@ -126,13 +135,15 @@ class Captioner(nn.Module):
             search: None = the model's default search.
             begin: ids of the first words of every caption.
             likeliest: keep so many of the likeliest words at each step; the trace is then a `LikeliestWords`.
+            record: a beam search records what it keeps, see `SearchRecord`.
         """
         state = self.decoder.start(self.project(views))
         search = search or self.search
+        run = recording(search) if record else search
         step = with_prefix(self.decoder.step, begin)
         if likeliest:
             step = with_likeliest_words(step, likeliest)
-        return search(step, state, len(views[0].vectors), START, END, FORBIDDEN)
+        return run(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
     def describe(
@@ -144,6 +155,7 @@ class Captioner(nn.Module):
         beam_size: int | None = None,
         candidates: int | None = None,
         length_normalization: float | None = None,
+        beam_tree: bool = False,
     ) -> Captions: ...
 
     @overload
@@ -156,6 +168,7 @@ class Captioner(nn.Module):
         beam_size: int | None = None,
         candidates: int | None = None,
         length_normalization: float | None = None,
+        beam_tree: bool = False,
     ) -> Caption: ...
 
     def describe(
@@ -167,6 +180,7 @@ class Captioner(nn.Module):
         beam_size: int | None = None,
         candidates: int | None = None,
         length_normalization: float | None = None,
+        beam_tree: bool = False,
     ) -> Caption | Captions:
         """Caption one photo, or a list of them. `captioner(photos, ...)` is the same.
 
@@ -179,6 +193,7 @@ class Captioner(nn.Module):
                 `caption.search.adjusted` for this and what follows.
             candidates: captions of each photo, best first, those after the first in `Caption.alternatives`.
             length_normalization: exponent of the length by which log p is divided, 0 = none.
+            beam_tree: keep what a beam search kept at each step, as `Caption.beam_tree`, which pages show.
 
         Returns:
             a Caption for a photo, a list of them for a list, which a notebook shows as a gallery.
@@ -190,7 +205,7 @@ class Captioner(nn.Module):
         search = adjusted(search or self.search, beam_size, candidates, length_normalization)
         captions = Captions()
         photo_list = photos if isinstance(photos, list) else [photos]
-        with closing(self.describe_each(photo_list, search, batch_size)) as stream:
+        with closing(self.describe_each(photo_list, search, batch_size, beam_tree=beam_tree)) as stream:
             for caption in stream:
                 if isinstance(caption, ImageError):
                     raise caption
@@ -227,6 +242,7 @@ class Captioner(nn.Module):
         search: Search | None = None,
         batch_size: int = BATCH,
         workers: int | None = None,
+        beam_tree: bool = False,
     ) -> Generator[Caption | ImageError, None, None]:
         """Caption photos as a stream: the next files are decoded while the current batch is captioned.
 
@@ -237,6 +253,7 @@ class Captioner(nn.Module):
             search: None = the model's default search.
             batch_size: number of photos per batch.
             workers: number of threads that decode; None = one per processor, at most 16.
+            beam_tree: see `describe`.
 
         Yields:
             for each photo, in order, its caption, or the error if it cannot be read.
@@ -244,15 +261,17 @@ class Captioner(nn.Module):
         with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
             for batch in batches:
                 readable = [result for _, result in batch if isinstance(result, DecodedPhoto)]
-                captions = self._describe(readable, search)
+                captions = self._describe(readable, search, beam_tree)
                 yield from [
                     result if isinstance(result, ImageError) else next(captions) for _, result in batch
                 ]
 
-    def _describe(self, decoded: Sequence[DecodedPhoto], search: Search | None) -> Iterator[Caption]:
+    def _describe(
+        self, decoded: Sequence[DecodedPhoto], search: Search | None, record: bool
+    ) -> Iterator[Caption]:
         if decoded:
             views = encode(self.encoder, decoded, self.device)
-            hypotheses = self.generate(views, search, likeliest=LIKELIEST)
+            hypotheses = self.generate(views, search, likeliest=LIKELIEST, record=record)
             seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
             captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
             if self.lens is not None:
@@ -275,7 +294,7 @@ class Captioner(nn.Module):
             seen: the part of each photo that the transform shows to the model, in the photo's pixels.
             photos: stored in the captions.
         """
-        hypotheses = map_tensors(Tensor.cpu, hypotheses)
+        record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
         for image, part in enumerate(seen):
             photo = photos[image] if photos is not None else None
             best, *others = [
@@ -284,7 +303,14 @@ class Captioner(nn.Module):
             ]
             # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
             best.alternatives = [other for other in others if other.log_prob > -torch.inf]
+            if record is not None:
+                best.beam_tree = self._beam_tree(map_tensors(itemgetter(image), record), grids[0])
             yield best
+
+    def _beam_tree(self, record: SearchRecord, grid: Grid) -> BeamTree:
+        """The tree of one image, whose tensors have lost the dimension of images."""
+        trace = record.trace.trace if isinstance(record.trace, LikeliestWords) else record.trace
+        return tree_of(record, trace.weights, grid, lambda word: self.vocabulary.decode([word])[0], END)
 
     def _caption(self, one: Hypotheses, grids: Sequence[Grid], seen: Box, photo: Photo | None) -> Caption:
         """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.beam_tree import BeamTree
 from caption.lens_reading import LensReading
 from caption.regions import WeightProperties
 from caption.runtime.files import Opener, replacing
@@ -62,6 +63,7 @@ class Caption:
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
+        beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
     """
 
     text: str
@@ -82,6 +84,7 @@ class Caption:
     seen: tuple[float, float, float, float] | None = None
     map_boxes: dict[str, tuple[float, float, float, float]] | None = None
     lens: LensReading | None = None
+    beam_tree: BeamTree | None = None
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -122,8 +125,9 @@ class Caption:
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the image and the weights, in types that `json.dumps` accepts. `maps` are given by their
-        shapes.
+        """Everything but the image, the weights and the beam's tree, in types that `json.dumps` accepts.
+
+        `maps` are given by their shapes.
 
         Numbers that JSON cannot write (NaN, infinities) become None.
         """
@@ -192,6 +196,7 @@ class Caption:
             seen=self.seen or self.box,
             map_boxes=None,
             lens=None,
+            beam_tree=None,
         )
 
     def with_weights(self, weights: np.ndarray, properties: WeightProperties | None = None) -> Caption:
@@ -203,7 +208,7 @@ class Caption:
         """
         return replace(
             self, weights=weights, properties=properties or self.properties,
-            maps={}, map_boxes=None, locations=None, points=None, alternatives=[], lens=None,
+            maps={}, map_boxes=None, locations=None, points=None, alternatives=[], lens=None, beam_tree=None,
         )  # fmt: skip
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:

@@ -21,6 +21,23 @@ end word; their rows are computed and ignored, and for some steps so are those o
 """
 
 
+class SearchRecord(NamedTuple):
+    """All that a beam search kept of B images: K extensions at each of S steps, in the order of their probability."""
+
+    words: Tensor
+    """(B, S, K) int64, the word that each adds."""
+    parents: Tensor
+    """(B, S, K) int64, the place in the step before of the hypothesis that it continues."""
+    log_probs: Tensor
+    """(B, S, K), the log-probability of that word; −inf where there are fewer than K."""
+    steps: Tensor
+    """(B,) int64, the steps until the image was done. What stands behind them is not part of its search."""
+    places: Tensor
+    """(B, N, S) int64, the places of the N hypotheses that were returned, in their order; −1 past their end."""
+    trace: TensorTree
+    """Tensors (B, S, K, ...): the `State.trace` of the step that emitted each word. Those with one parent share it."""
+
+
 class Hypotheses(NamedTuple):
     """The captions found for B images, N each: finished ones before unfinished ones, then best score first.
 
@@ -41,6 +58,8 @@ class Hypotheses(NamedTuple):
     """(B, N) bool, False for a caption that was cut off before its end word."""
     trace: TensorTree
     """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
+    record: SearchRecord | None = None
+    """What a beam search kept on the way, if it was asked to record that."""
 
 
 class Search(ABC):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,13 +70,26 @@ class BeamSearch(Search):
             )
 
     def __call__(
-        self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()
+        self,
+        step: Step,
+        state: State,
+        images: int,
+        start: int,
+        end: int,
+        forbidden: Sequence[int] = (),
+        record: bool = False,
     ) -> Hypotheses:
-        """Write `candidates` captions per image. See `Search`."""
+        """Write `candidates` captions per image. See `Search`; with `record`, `Hypotheses.record` has all that was
+        in the beam."""
         device = device_of(state)
         words = torch.full((images, 1), start, device=device)
         frontier = Beam(self, images, end, device)
-        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
+        return run_search(step, state, frontier, words, end, self.max_length, forbidden, record)
+
+
+def recording(search: Search) -> Callable[..., Hypotheses]:
+    """A beam search that records what it keeps, see `SearchRecord`; another search as it is."""
+    return partial(search, record=True) if isinstance(search, BeamSearch) else search
 
 
 def adjusted(
@@ -156,9 +170,11 @@ class Beam:
         terms, words = top_k(log_probs, beam_size)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
         best, index = totals.topk(min(beam_size, totals.shape[1]), dim=1)
-        missing = beam_size - best.shape[1]
-        best, index = pad(best, (0, missing), value=-math.inf), pad(index, (0, missing))
-        return best, index // words.shape[2], words.flatten(1).gather(1, index), terms.gather(1, index)
+        terms = terms.gather(1, index)
+        if missing := beam_size - best.shape[1]:
+            best, terms = (pad(values, (0, missing), value=-math.inf) for values in (best, terms))
+            index = pad(index, (0, missing))
+        return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
         return log_probs / length**self.search.length_normalization

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from caption.search.base import Hypotheses, Step
+from caption.search.base import Hypotheses, SearchRecord, Step
 from caption.tensor_tree import (
     State,
     TensorTree,
@@ -33,7 +33,7 @@ class Extension(NamedTuple):
     words: Tensor
     """(B, K) int64, the word it adds."""
     log_probs: Tensor
-    """(B, K), the log-probability of that word."""
+    """(B, K), the log-probability of that word. Where there is no such hypothesis, it or one before is −inf."""
 
 
 class Endings(NamedTuple):
@@ -68,13 +68,43 @@ class History:
     def __init__(self, images: int) -> None:
         self.images = images
         self.entries: list[tuple[Tensor, Extension, TensorTree]] = []
+        self.going_on: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, rows: Tensor, extension: Extension, trace: TensorTree) -> None:
-        """Append a step: its images rows (B',), extension (B', K), trace tensors (B', K, ...) in its order."""
+    def add(self, rows: Tensor, extension: Extension, trace: TensorTree, goes_on: Tensor) -> None:
+        """Append a step: its images rows (B',), extension (B', K), trace tensors (B', K, ...) in its order, and
+        goes_on (B',) bool."""
         # Of each image in the step; 0 for images that had left the batch.
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
         self.entries.append((positions, extension, trace))
+        self.going_on.append((rows, goes_on))
+
+    def record(self, endings: Endings) -> SearchRecord:
+        """All extensions, and the places of the hypotheses with these endings (B, N)."""
+        ones = [
+            torch.zeros_like(positions).index_copy_(0, rows, goes_on.long())
+            for (positions, _, _), (rows, goes_on) in zip(self.entries, self.going_on, strict=True)
+        ]
+        steps = 1 + torch.stack(ones[:-1]).sum(dim=0) if len(ones) > 1 else torch.ones_like(ones[0])
+        slots, places = endings.slots, []
+        for time in reversed(range(len(self.entries))):
+            positions, extension, _ = self.entries[time]
+            emitted = time < endings.emitted
+            places.append(slots.where(emitted, -1))
+            slots = extension.parents[positions[:, None], slots].where(emitted, slots)
+        whole = [
+            map_tensors(partial(torch.index_select, dim=0, index=positions), (extension, trace))
+            for positions, extension, trace in self.entries
+        ]
+        extension, trace = combine(partial(torch.stack, dim=1), whole)
+        return SearchRecord(
+            extension.words,
+            extension.parents,
+            extension.log_probs,
+            steps,
+            torch.stack(places[::-1], dim=2),
+            trace,
+        )
 
     def backtrack(self, endings: Endings, end: int) -> Hypotheses:
         """Follow each hypothesis from its ending back to its first word.
@@ -159,6 +189,7 @@ def run_search(
     end: int,
     max_length: int,
     forbidden: Sequence[int] = (),
+    record: bool = False,
 ) -> Hypotheses:
     """Extend hypotheses until every image is done or `max_length` steps were taken.
 
@@ -175,6 +206,7 @@ def run_search(
         end: the end word, for padding.
         max_length: the largest number of steps.
         forbidden: words never emitted.
+        record: also return all extensions, see `SearchRecord`.
     """
     rows = torch.arange(len(words), device=words.device)
     barred = torch.tensor(list(forbidden), dtype=torch.long, device=words.device)
@@ -184,7 +216,7 @@ def run_search(
         log_probs, state = step(state, words)
         extension, goes_on = frontier.extend(rows, _admissible(log_probs, barred))
         carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
-        history.add(rows, extension, trace)
+        history.add(rows, extension, trace, goes_on)
         staying = goes_on.nonzero().squeeze(1)
         if len(staying) == 0:
             break
@@ -194,7 +226,9 @@ def run_search(
             wasted = 0
             state, words, rows = select_images((state, words, rows), staying)
             frontier.keep(staying)
-    return history.backtrack(frontier.endings(), end)
+    endings = frontier.endings()
+    hypotheses = history.backtrack(endings, end)
+    return hypotheses._replace(record=history.record(endings)) if record else hypotheses
 
 
 def device_of(tree: TensorTree) -> torch.device:

@@ -26,12 +26,17 @@ from caption.visualize.styles import ABOVE, BELOW, EASE, SIGNED_TINT, STYLES, Lo
 
 if TYPE_CHECKING:
     from caption.analysis.interventions import Intervention
+    from caption.beam_tree import BeamTree
+    from caption.box import BoxLike
+    from caption.regions import WeightProperties
     from caption.result import Caption
 
 MAP_BYTES = 60_000  # of all maps of a photo
 COLOUR_MAPS = ("viridis", "magma", "inferno", "cividis", "turbo", "gray")
 """The colour maps that the page offers, beside one that is asked for."""
 COLOURS = 64  # of each
+MOST_NODES = 600
+"""Hypotheses of a beam that a page draws: those of a beam of 20 in 30 words."""
 END_LABEL = "(end)"
 """What the page calls the end token."""
 
@@ -83,17 +88,26 @@ def photo_record(
     """A caption with its alternatives and maps, as many as there is room for; sizes are (width, height) in pixels."""
     first, *others = [_caption_record(one, size) for one in (caption, *caption.alternatives)]
     first["maps"] = [
-        {"name": label, **_map_record(single)} for label, single in caption.single_maps().items()
+        {"name": label, **_map_record(single.weights, single.box, single.properties)}
+        for label, single in caption.single_maps().items()
     ]
     room = MAP_BYTES - caption.weights.size
     maps, room = _fitting(first["maps"], room)
-    captions, _ = _fitting(others, room)
+    captions, room = _fitting(others, room)
     left_out = {
         "left_out": len(others) - len(captions),
         "maps_left_out": len(first["maps"]) - len(maps),
     }
     first["maps"] = maps
-    return {"name": name, "size": size, "shown": shown, **left_out, "captions": [first, *captions]}
+    beam = None if caption.beam_tree is None else _beam_record(caption, caption.beam_tree, room)
+    return {
+        "name": name,
+        "size": size,
+        "shown": shown,
+        **left_out,
+        "captions": [first, *captions],
+        "beam": beam,
+    }
 
 
 def change_record(
@@ -123,6 +137,46 @@ def change_record(
     return {"requests": requests, "steps": list(change.steps), **sides}
 
 
+def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
+    """What a beam search kept, and where the model looked, as far as there is room: nodes, or else their maps, are left
+    out.
+
+    Args:
+        caption: the best one.
+        tree: its search.
+        room: bytes.
+    """
+    count = sum(map(len, tree.steps))
+    nodes = [
+        [
+            {
+                "word": node.word,
+                "parent": node.parent,
+                "log_prob": json_number(round(node.log_prob, 4)),
+                "total": json_number(round(node.total, 4)),
+                "ended": node.ended,
+                "look": node.look,
+                "elsewhere": _rounded(tree.elsewhere(step, place)),
+            }
+            for place, node in enumerate(of_step)
+        ]
+        for step, of_step in enumerate(tree.steps if count <= MOST_NODES else [])
+    ]
+    shown = nodes and tree.weights.size <= room
+    maps = _map_record(tree.weights, caption.box, caption.properties) if shown else None
+    return {
+        "width": tree.width,
+        "count": count,
+        "steps": nodes,
+        "paths": tree.paths if nodes else [],
+        "maps": maps,
+    }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 3)
+
+
 def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
     """The first records whose maps fit into so many bytes, and the bytes that remain; none after one that does not."""
     kept: list[dict[str, Any]] = []
@@ -141,7 +195,7 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
     sentinel = None if shares is None else [float(share) for share in shares]
     return {
         **record,
-        **_map_record(caption),
+        **_map_record(caption.weights, caption.box, caption.properties),
         "sees": _sees(caption),
         "sentinel": sentinel,
         "covers": covers(caption.seen or caption.box, size),
@@ -160,18 +214,17 @@ def _sees(caption: Caption) -> list[str | None] | None:
     return told
 
 
-def _map_record(caption: Caption) -> dict[str, Any]:
-    """The caption's weights as bytes, and what the script needs to know to draw them."""
-    properties = caption.properties
-    scale = scale_of(caption.weights, signed=properties.signed)
-    weights = caption.weights.astype(np.float64)
+def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) -> dict[str, Any]:
+    """Weights (N, rows, cols) as bytes, and what the script needs to know to draw them."""
+    scale = scale_of(maps, signed=properties.signed)
+    weights = maps.astype(np.float64)
     if scale.signed:
         levels = 128 + 127 * np.sign(weights) * np.sqrt(np.abs(weights) / scale.high)
     else:
         levels = 255 * np.sqrt((weights - scale.low) / (scale.high - scale.low))
     return {
         "grid": list(weights.shape[1:]),
-        "box": list(caption.box),
+        "box": list(box),
         **scale._asdict(),
         "blurred": Look("paper").scale_of(weights, signed=scale.signed)._asdict(),
         "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,

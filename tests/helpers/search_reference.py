@@ -72,6 +72,34 @@ def beam(
     return (pool + rest)[:candidates]
 
 
+class Kept(NamedTuple):
+    """A hypothesis that a beam search keeps at a step."""
+
+    words: list[int]
+    parent: int | None
+    """Its place among those of the step before, the ended ones included."""
+    total: float
+
+
+def kept_at_each_step(
+    following: Next, end: int, forbidden: Sequence[int], *, beam_size: int, max_length: int
+) -> list[list[Kept]]:
+    """The `beam_size` most probable extensions of each step, those with the end word included; no early stop."""
+    steps: list[list[Kept]] = []
+    live: list[tuple[int | None, list[int], float]] = [(None, [], 0.0)]
+    while live and len(steps) < max_length:
+        extensions = [
+            Kept([*words, word], place, total + log_prob)
+            for place, words, total in live
+            for word, log_prob in allowed(following(words), forbidden)
+        ]
+        if not extensions:
+            break
+        steps.append(sorted(extensions, key=lambda one: -one.total)[:beam_size])
+        live = [(place, one.words, one.total) for place, one in enumerate(steps[-1]) if one.words[-1] != end]
+    return steps
+
+
 def truncated(
     log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
 ) -> list[float]:

@@ -36,6 +36,7 @@ from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
 from caption.search.base import Step
+from caption.search.beam import recording
 from caption.search.step_functions import ComputedStep, with_computed_steps, with_likeliest_words
 from caption.tensor_tree import State
 from caption.text.vocabulary import END, START
@@ -149,6 +150,8 @@ class EncodedPhoto:
         Raises:
             ValueError: all regions are erased.
             UserError: the decoder has no attention, or nothing is left to be read.
+
+        The caption has a `beam_tree`. Words that are kept are a single branch of it.
         """
         kept = [] if after is None else after.steps[: edits.unchanged_words(after.edits, after.caption)]
         model = self.model
@@ -156,7 +159,7 @@ class EncodedPhoto:
             start = self._start(seen)
             with fixed_seed(self.seed, model.device):
                 step = with_computed_steps(self._step(), kept)
-                hypotheses = (search or model.search)(step, start, 1, START, END, FORBIDDEN)
+                hypotheses = recording(search or model.search)(step, start, 1, START, END, FORBIDDEN)
         caption = next(model.captions(hypotheses, self.grids, [self.seen], [self.photo]))
         return EditedCaption(edits, caption, self.follow(caption, edits, kept))
 

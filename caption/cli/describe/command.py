@@ -94,7 +94,8 @@ def _describe(options: argparse.Namespace, inputs: Inputs) -> int:
     from caption.search import adjusted
 
     changes = {name: getattr(options, name) for name in SEARCH_OPTIONS}
-    stream = captioner.describe_each(inputs.sources, adjusted(captioner.search, **changes))
+    search = adjusted(captioner.search, **changes)
+    stream = captioner.describe_each(inputs.sources, search, beam_tree=pictures.page is not None)
     failed = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
         printer = Printer(options.format, options.model, several=len(photos) > 1)

@@ -154,7 +154,7 @@ class Pictures:
             self.captions.append(caption)
             self.names.append(Path(self.photos[index]).name)
         if self.second is not None:
-            self.compared.append(self.second.describe(photo))
+            self.compared.append(self.second.describe(photo, beam_tree=True))
         if not self.heatmaps:
             return None
         panels = dict(self.panels)

@@ -5,6 +5,7 @@ import { LEVELS } from "./colours.js";
 import { clamped, decode } from "./raster.js";
 import { Overlay } from "./overlay.js";
 import { Strip } from "./strip.js";
+import { Beam } from "./beam.js";
 import { savePicture } from "./save.js";
 
 const PACE = 900; // milliseconds per word when playing
@@ -35,7 +36,9 @@ export class Card {
     const caption = figure.querySelector("figcaption");
     caption.textContent = "";
     caption.append(this.words, this.status, this.others, this.makeGate(), tools, this.makeMapChoice(), this.makeScale());
-    if (photo.captions.length > 1) caption.append(this.makeChoice());
+    this.beam = new Beam(this);
+    caption.append(this.beam.node);
+    if (photo.captions.length > 1) this.beam.node.before(this.makeChoice());
     for (const [count, what] of [[photo.left_out, "captions"], [photo.maps_left_out, "maps"]]) {
       if (count) caption.append(element("p", "satt-note", `${count} more ${what} are left out here.`));
     }
@@ -49,7 +52,8 @@ export class Card {
     const name = this.mapSelect.value;
     Object.assign(this.photo, photo);
     if (this.candidates) this.candidates.remove();
-    if (photo.captions.length > 1) this.figure.querySelector("figcaption").append(this.makeChoice());
+    if (photo.captions.length > 1) this.beam.node.before(this.makeChoice());
+    this.beam.show();
     this.show(0, Math.min(this.pinned, photo.captions[0].words.length - 1));
     const map = Array.from(this.mapSelect.options).findIndex((option) => option.value === name);
     if (map > 0) this.showMap((this.mapSelect.selectedIndex = map));
@@ -133,6 +137,7 @@ export class Card {
     this.showMap(0);
     this.select(step === null ? this.sharpest() : step);
     if (this.pinned !== null) this.pinned = this.step;
+    this.beam.choose(index);
   }
 
   // The word whose weights are the most peaked: the first to be shown.
@@ -234,6 +239,17 @@ export class Card {
     if (likeliest) this.others.textContent = step < 0 ? "" : this.alsoLikely(step);
     if (gates) this.drawGate(step < 0 ? null : gates[step]);
     this.marked();
+  }
+
+  // A map that is none of this caption's words: of a hypothesis of the beam. `select` shows the word's again.
+  showOther(map, values, text) {
+    this.stop();
+    this.chips.forEach((chip) => chip.setAttribute("aria-pressed", "false"));
+    this.overlay.move(this.caption, map, values, null, null);
+    this.strip.select(-1);
+    this.status.textContent = text;
+    this.others.hidden = true;
+    if (this.caption.gates) this.drawGate(null);
   }
 
   // The cell and the point that were chosen for a word, where there are any.

@@ -5,6 +5,34 @@ import { Raster, drawPhoto } from "./raster.js";
 
 const THUMB = 240; // pixels of the longer side
 
+// (width, height) of a photo with so many pixels on its longer side.
+export function smallSize(photo, longest) {
+  const scale = longest / Math.max(...photo.shown);
+  return photo.shown.map((side) => Math.max(1, Math.round(side * scale)));
+}
+
+// A photo as small as this, over which maps are drawn.
+export class SmallPhoto {
+  constructor(image, [width, height], view) {
+    this.base = element("canvas");
+    Object.assign(this.base, { width, height });
+    drawPhoto(this.base.getContext("2d", { willReadFrequently: true }), image, width, height, view.saturation);
+    this.raster = new Raster(width, height);
+  }
+
+  place(photo, map, seen, view) {
+    this.raster.place(photo.size, map, seen, view.blur);
+  }
+
+  draw(canvas, values, map, view) {
+    this.raster.paint(values, map, view);
+    [canvas.width, canvas.height] = [this.base.width, this.base.height];
+    const context = canvas.getContext("2d");
+    context.drawImage(this.base, 0, 0);
+    context.drawImage(this.raster.canvas, 0, 0);
+  }
+}
+
 export class Strip {
   constructor(card) {
     this.card = card;
@@ -36,8 +64,7 @@ export class Strip {
   // Show the words of another caption, or of another map.
   show() {
     const { caption, photo } = this.card;
-    const scale = THUMB / Math.max(...photo.shown);
-    this.size = photo.shown.map((side) => Math.max(1, Math.round(side * scale)));
+    this.size = smallSize(photo, THUMB);
     this.thumbs = caption.words.map((word) => {
       const thumb = element("div", "satt-thumb");
       const canvas = element("canvas");
@@ -59,19 +86,11 @@ export class Strip {
       image.addEventListener("load", () => this.refresh(), { once: true });
       return;
     }
-    const [width, height] = this.size;
-    const base = element("canvas");
-    [base.width, base.height] = this.size;
-    drawPhoto(base.getContext("2d", { willReadFrequently: true }), image, width, height, view.saturation);
-    const raster = new Raster(width, height);
-    raster.place(photo.size, map, caption.seen, view.blur);
+    const small = new SmallPhoto(image, this.size, view);
+    small.place(photo, map, caption.seen, view);
     this.thumbs.forEach((thumb, step) => {
       const values = this.card.valuesOf(step);
-      raster.paint(values, map, view);
-      [thumb.firstChild.width, thumb.firstChild.height] = this.size;
-      const context = thumb.firstChild.getContext("2d");
-      context.drawImage(base, 0, 0);
-      context.drawImage(raster.canvas, 0, 0);
+      small.draw(thumb.firstChild, values, map, view);
       thumb.lastChild.textContent = peakText(map, values).replace(" even", "");
     });
   }

@@ -1,0 +1,137 @@
+"""The tree of a beam search for one photo: the hypotheses that it kept at each step.
+
+Importing this module does not load PyTorch; `Captioner.describe(..., beam_tree=True)` makes trees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from caption.search.base import SearchRecord
+
+
+class BeamNode(NamedTuple):
+    """A hypothesis that the search kept, by its last word."""
+
+    word: str
+    """"(end)" for the end token; the search returns hypotheses that have it, or goes on without them."""
+    parent: int | None
+    """Place in the step before of the hypothesis that it continues; None at the first step."""
+    log_prob: float
+    """Natural log-probability of the word, given those before it."""
+    total: float
+    """That of all words so far."""
+    ended: bool
+    """Whether the word is the end token."""
+    look: int
+    """Index into `BeamTree.weights`: where the model looked when it chose the word. Children of one hypothesis share
+    it."""
+
+
+@dataclass(frozen=True, eq=False)
+class BeamTree:
+    """What a beam search kept for a photo.
+
+    Attributes:
+        steps: the hypotheses of each step, most probable first.
+        weights: (N, rows, cols) float32, α of each `look`.
+        paths: for the caption and each of its alternatives, the place of its hypothesis at every step until its end.
+        width: K, the largest number of hypotheses at a step.
+    """
+
+    steps: list[list[BeamNode]]
+    weights: np.ndarray
+    paths: list[list[int]]
+    width: int
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.steps))
+        return f"BeamTree({count} hypotheses in {len(self.steps)} steps, beam {self.width})"
+
+    def words(self, step: int, place: int) -> list[str]:
+        """The words of a hypothesis, the first one first."""
+        said: list[str] = []
+        at: int | None = place
+        while at is not None:
+            node = self.steps[step][at]
+            said.append(node.word)
+            step, at = step - 1, node.parent
+        return said[::-1]
+
+    def elsewhere(self, step: int, place: int) -> float | None:
+        """How much of its attention lay elsewhere than the caption's at the same step, 0 to 1: Σ |α − α*| / (Σ |α| + Σ
+        |α*|), the total variation for weights that sum to one. None behind the caption's end."""
+        if step >= len(self.paths[0]):
+            return None
+        ours = self.weights[self.steps[step][place].look].astype(np.float64)
+        best = self.weights[self.steps[step][self.paths[0][step]].look].astype(np.float64)
+        size = np.abs(ours).sum() + np.abs(best).sum()
+        return float(np.abs(ours - best).sum() / size) if size else 0.0
+
+
+def beam_tree(
+    record: SearchRecord, weights: Tensor, grid: tuple[int, int], name: Callable[[int], str], end: int
+) -> BeamTree:
+    """The tree of one image.
+
+    Args:
+        record: of the image: its tensors without their first dimension.
+        weights: (S, K, L) α of the record's trace.
+        grid: rows and columns of the L regions.
+        name: gives the word of an id.
+        end: the end token's id.
+    """
+    columns = (record.words, record.parents, record.log_probs)
+    words, parents, log_probs = (values[: int(record.steps)].tolist() for values in columns)
+    steps: list[list[BeamNode]] = []
+    looks: list[tuple[int, int]] = []  # the step and the slot of each one's weights
+    before: dict[int, int] = {0: -1}  # the places of the hypotheses that can be continued, by their slots
+    of_slots: list[dict[int, int]] = []
+    for step in range(len(words)):
+        nodes: list[BeamNode] = []
+        living, places = {}, {}
+        seen: dict[int, int] = {}  # the look of each parent
+        for slot, (word, parent, log_prob) in enumerate(
+            zip(words[step], parents[step], log_probs[step], strict=True)
+        ):
+            if parent not in before or log_prob == -math.inf:
+                continue
+            place = before[parent]
+            if parent not in seen:
+                seen[parent] = len(looks)
+                looks.append((step, slot))
+            total = log_prob + (steps[-1][place].total if steps else 0.0)
+            ended = word == end
+            places[slot] = len(nodes)
+            if not ended:
+                living[slot] = len(nodes)
+            nodes.append(
+                BeamNode(
+                    "(end)" if ended else name(word),
+                    place if steps else None,
+                    log_prob,
+                    total,
+                    ended,
+                    seen[parent],
+                )
+            )
+        if not nodes:
+            break
+        steps.append(nodes)
+        of_slots.append(places)
+        before = living
+    paths = [
+        [of_slots[step][slot] for step, slot in enumerate(path) if slot >= 0]
+        for path in record.places.tolist()
+    ]
+    at = tuple(np.array(looks, dtype=np.int64).reshape(-1, 2).T)
+    maps = weights.float().numpy()[at].reshape(-1, *grid)
+    return BeamTree(steps, maps, [path for path in paths if path], max(map(len, steps), default=0))
