@@ -4,8 +4,9 @@
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
 # The benchmark beside sgrvinod's tutorial needs a clone of it: SGRVINOD=CLONE tools/on_gpu.sh.
-# Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it, all models with three
-# seeds, and with the paper's encoder; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
+# Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it: all models and all
+# estimators of hard attention with three seeds, and the paper's encoder; data/photos holds the photos of
+# docs/results/photo_boxes.json. COCO is trained where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
 # FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
 set -uo pipefail
 folder=${1:-runs/on_gpu}
@@ -47,6 +48,8 @@ if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     fit flickr8k_paper_soft -c configs/flickr8k_vgg.yaml -c configs/presets/paper_soft.yaml \
         --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
     fit flickr8k_arctic_hard -c configs/flickr8k_vgg.yaml -c configs/presets/arctic_flickr8k.yaml
+    step hard python -m tools.reproduce hard --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
+        --trainer.accelerator gpu --trainer.precision bf16-mixed
     step coverage python -m tools.reproduce coverage --data data/flickr8k --photos data/photos \
         --out "$folder/flickr8k" --seeds 0 1 2 \
         --trainer.accelerator gpu --trainer.precision bf16-mixed

@@ -102,7 +102,7 @@ class SpatialPyramidPooling(BinPooling):
         pooled_by: how the regions in a bin are pooled.
 
     Raises:
-        UserError: `levels` is empty, or one of them is below 1.
+        UserError: `sides` is empty, or one of them is below 1.
         ValueError: `pooled_by` is another string.
     """
 

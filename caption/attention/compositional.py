@@ -22,13 +22,14 @@ class CompositionalDeAttention(Attention):
     """α_i = tanh(α_s e_i) · g_i, e_i = q · k_i, n_i = −‖q − k_i‖₁, z = Σ_i α_i a_i; g_i = σ(β_s (n_i − mean n)), or
     2σ(β_s n_i).
 
-    Tay et al. 2019, "Compositional De-Attention Networks", section 2: both forms of the gate. The tanh decides between
-    adding, ignoring and subtracting a region, the gate how much of it. Weights lie between -1 and 1 and do not sum to
-    one; a heatmap shows their sign. The mean is over the real regions of the query's image. As in the paper's
-    Transformer, products and distances have the same queries and keys.
+    The form that surveys give, after Tay et al. 2019, "Compositional De-Attention Networks", with both forms of the
+    gate. The tanh decides between adding, ignoring and subtracting a region, the gate how much of it. Weights lie
+    between -1 and 1 and do not sum to one; a heatmap shows their sign. The mean is over the real regions of the query's
+    image. Products and distances have the same queries and keys.
 
     A product of A numbers grows as √A and a sum of A distances as A, though its differences between regions as √A; the
-    scale factors that are left out follow.
+    scale factors that are left out follow. Other implementations divide both by √A, with which the doubled gate is
+    nearly closed for long keys.
 
     Args:
         size: A, the length of keys and queries.

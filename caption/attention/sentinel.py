@@ -9,7 +9,7 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
-from caption.attention.scored import Score, build_stateless
+from caption.attention.scored import Score, build_stateless, score_each
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.regions import Views, WeightProperties
@@ -26,37 +26,37 @@ class SentinelMaps(NamedTuple):
 
 
 class SentinelAttention(Attention):
-    """α̂ = softmax([e; w · tanh(W_s s + W_g h)]), ĉ = Σ_i α̂_i a_i + β W_v s, with the sentinel s = σ(W_x x + W_h h[t-1])
-    ∘ tanh(c[t]).
+    """The sentinel is scored as one more region: α̂ = softmax([f_att(a, h); f_att(W_k s, h)]), ĉ = Σ_i α̂_i a_i +
+    β W_v s, with s = σ(W_x x + W_h h[t-1]) ∘ tanh(c[t]).
 
-    s is what the LSTM already knows. Words that need no look read it instead of a region. W_v s, of the regions'
-    length, is what is read, and x is the word's vector; in the paper x holds the mean region as well, and regions have
-    the length of h. For decoders that attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs
-    h[t], c[t] and h[t-1].
+    s is what the LSTM already knows. Words that need no look read it instead of a region. f_att is the same for both:
+    in the paper's z = w · tanh(W a + W_g h), the sentinel has its own W_s, and shares w and W_g (eq. 12). With weights
+    of its own, its score could rise above those of all regions at once, before these have been told apart, and some
+    models then read the sentinel alone. W_k s and W_v s have the regions' length; in the paper regions have the length
+    of h, and W_v s is s. x is the word's vector; in the paper it holds the mean region as well. For decoders that
+    attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
 
     Args:
-        score: f_att for the regions; its scale should match the sentinel's score, so use `AdditiveScore`, as the paper
-            does.
-        size: width of the sentinel's comparison.
+        score: f_att; additive in the paper.
+
+    Raises:
+        UserError: when built with a score that keeps a state.
     """
 
     map_views = {"regions": 0}
     properties = WeightProperties(sentinel=True)
 
-    def __init__(self, score: Score, size: int = 256) -> None:
+    def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        self.size = size
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
         hidden = query_sizes.hidden
         self.gate_from_word = Linear(query_sizes.word, hidden)
         self.gate_from_hidden = Linear(hidden, hidden, bias=False)
+        self.key = Linear(hidden, region_sizes[0])
         self.value = Linear(hidden, region_sizes[0])
-        self.from_sentinel = Linear(hidden, self.size)
-        self.from_query = Linear(hidden, self.size, bias=False)
-        self.energy = Linear(self.size, 1, bias=False)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.score.keys(views[0]))
@@ -73,7 +73,7 @@ class SentinelAttention(Attention):
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         scores = hide_masked(self.score(query, memory), memory.mask)
-        own = self.energy((self.from_sentinel(self._sentinel(query)) + self.from_query(query.hidden)).tanh())
+        own = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
         weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
         return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 

@@ -26,7 +26,7 @@ def model(kind: str) -> Captioner:
     torch.manual_seed(0)
     decoders = {
         "heads": lambda: LSTMDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
-        "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8), 5), **sizes),
+        "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8)), **sizes),
     }
     return tiny_captioner.captioner(**({"decoder": decoders[kind]()} if kind in decoders else {}))
 

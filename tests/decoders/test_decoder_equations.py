@@ -100,7 +100,7 @@ def test_top_down() -> None:
 
 def test_adaptive_with_a_sentinel() -> None:
     """Lu et al. 2017, section 2: h[t] = LSTM([E y; v_g]), attention with h[t], the sentinel among the regions."""
-    decoder = AdaptiveDecoder(SentinelAttention(AdditiveScore(6), 5), E, H, InitialState(dropout=0))
+    decoder = AdaptiveDecoder(SentinelAttention(AdditiveScore(6)), E, H, InitialState(dropout=0))
     p, unrolled = unroll(decoder)
     for regions, real, logits, maps in per_image(unrolled):
         average = mean(regions, real)
@@ -117,13 +117,8 @@ def test_adaptive_with_a_sentinel() -> None:
                 + linear(p, "attention.gate_from_hidden", before)
             )
             sentinel = gate * np.tanh(cell)
-            own = np.tanh(
-                linear(p, "attention.from_sentinel", sentinel) + linear(p, "attention.from_query", hidden)
-            )
-            every = [
-                *scores(p, "attention.score", regions, hidden),
-                dot(p["attention.energy.weight"][0], own),
-            ]
+            keys = [*regions, linear(p, "attention.key", sentinel)]
+            every = scores(p, "attention.score", keys, hidden)
             weights = softmax(every, [*real, True])
             context = weighted(weights[:-1], regions) + weights[-1] * linear(p, "attention.value", sentinel)
             joined = np.tanh(linear(p, "from_hidden", hidden) + linear(p, "from_context", context))

@@ -170,7 +170,7 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "rotatory_scaled": lambda: library.RotatoryAttention(words(), tanh(strength=10.0)),
     "rotatory_additive": lambda: library.RotatoryAttention(words(), AdditiveScore(6)),
     "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
-    "sentinel": lambda: library.SentinelAttention(AdditiveScore(6), 5),
+    "sentinel": lambda: library.SentinelAttention(AdditiveScore(6)),
     "sigmoid": lambda: scored(alignment=library.Sigmoid()),
     "smoothed": lambda: scored(smoothing=1.0),
     "soft_window": lambda: library.WindowAttention(3, 0.5),

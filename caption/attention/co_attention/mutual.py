@@ -1,4 +1,4 @@
-"""Mutual cross-attention (Hou et al. 2019, "Cross Attention Network for Few-shot Classification", section 4.1)."""
+"""Mutual cross-attention (Hou et al. 2019, "Cross Attention Network for Few-shot Classification")."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class MutualCrossAttention(CoAttention):
     for the words, with the correlations R_ij = cos(k_i, f_j).
 
     The kernel u, which says which correlations count, is u_j = W₂ ReLU(W₁ g_j + b₁) + b₂ of the mean correlation g_j =
-    mean_i R_ij (the "meta fusion layer"). In the paper it is one network of all g at once, for two inputs of one fixed
-    size; captions and grids have any size, so here it is a network of each g_j, and the two sides have one each.
+    mean_i R_ij (the "meta fusion layer"). In the authors' code (github.com/blue-blue272/fewshot-CAN, cam.py) it is one
+    network of all g at once, with batch normalisation behind W₁, the same for both inputs, which have one fixed size;
+    captions and grids have any size, so here it is a network of each g_j, and the two sides have one each.
 
     A reweighted side is read as its mean: z = [mean_i (1 + L α_i) a_i; mean_j (1 + T β_j) f_j] = [ā + Σ α_i a_i; f̄ +
-    Σ β_j f_j]. The paper multiplies by 1 + α_i; the mean of that would have only a share of 1/L from the attention.
+    Σ β_j f_j]. The authors multiply by 1 + α_i; the mean of that would have only a share of 1/L from the attention.
 
     Args:
         words: the features of the words so far.

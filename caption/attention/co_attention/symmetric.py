@@ -1,4 +1,4 @@
-"""Symmetric co-attention (Lu, Wang et al. 2019, "See More, Know More", COSNet, section 3.1)."""
+"""Symmetric co-attention (after COSNet, Lu, Wang et al. 2019): each side is replaced by its reading of the other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class SymmetricCoAttention(AffinityCoAttention):
     With the affinity A (L, T) of regions and words, region i becomes x_i = [a_i; Σ_j softmax_j(A_ij) f_j], the softmax
     over its row; word j becomes x_j = [f_j; Σ_i α_ij a_i], α_ij = softmax_i(A_ij), the softmax over its column.
 
-    The paper predicts from every place of a side. A decoder predicts from the last place of the words, T, and reads the
-    regions with its weights: z = [x_T; Σ_i α_iT x_i], in which Σ_i α_iT a_i stands once. The map is α_·T.
+    This is the form that surveys give, after Lu, Wang et al. 2019, "See More, Know More" (COSNet). Their network
+    predicts from every place of a side. A decoder predicts from the last place of the words, T, and reads the regions
+    with its weights: z = [x_T; Σ_i α_iT x_i], in which Σ_i α_iT a_i stands once. The map is α_·T.
 
-    The paper's symmetric form has the affinity `SymmetricScore`, kᵀ Pᵀ D P f; its vanilla form `GeneralScore`, kᵀ W f.
-    Its gates on the replaced features are left out.
+    The authors' code (github.com/carrierlxk/COSNet, siamese_model_conf.py) has the affinity kᵀ W f, here
+    `GeneralScore`, and multiplies what is attended to by a gate, which is left out. `SymmetricScore` makes W symmetric.
     """
 
     def create_comparison(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Symmetric score: e_i = a_iᵀ Pᵀ D P h (Lu, Wang et al. 2019, "COSNet", eq. 4)."""
+"""Symmetric score: e_i = a_iᵀ Pᵀ D P h (after Lu, Wang et al. 2019, COSNet)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SymmetricScore(Score):
     """e_i = (P a_i)ᵀ D (P h), the general score a_iᵀ W h with a symmetric W = Pᵀ D P, so that e(a, h) = e(h, a).
 
     P projects both sides to a common space, where the diagonal D scales each feature. Every symmetric W has this form
-    with an orthogonal P, as in the paper; P is not held orthogonal here, which gives the same set of W. D starts at 1.
+    with an orthogonal P; P is not held orthogonal here, which gives the same set of W. D starts at 1.
 
     Raises:
         UserError: when built, regions and queries have different lengths.

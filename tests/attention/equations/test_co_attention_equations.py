@@ -75,7 +75,7 @@ def trilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
 
 
 def symmetric_score(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    """kᵀ Pᵀ D P q (Lu, Wang et al. 2019, eq. 4)."""
+    """kᵀ Pᵀ D P q."""
     projection, scale = p[f"{name}.project.weight"], p[f"{name}.scale"]
     matrix = np.einsum("mi,m,mj->ij", projection, scale, projection)
     return sum(k[i] * matrix[i, j] * q[j] for i in range(len(k)) for j in range(len(q)))
@@ -228,7 +228,7 @@ def kernel(p: Weights, name: str, mean: float) -> float:
 
 
 def test_mutual_cross_attention() -> None:
-    """Hou et al. 2019, section 4.1: weights softmax(mean of kernel times correlations, / τ) for both sides; each side's
+    """Hou et al. 2019: weights softmax(mean of kernel times correlations, / τ) for both sides; each side's
     mean and its weighted sum are added."""
     done = run(MutualCrossAttention(WordProjection(SIZE), 0.3, 5), STEPS)
     p = done.p

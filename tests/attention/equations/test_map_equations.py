@@ -28,6 +28,7 @@ from caption.attention import (
     MemoryNetworkAttention,
     MultiHeadAttention,
     MultiHopAttention,
+    ScaledDotScore,
     SentinelAttention,
     SpatialChannelAttention,
     StructuredAttention,
@@ -177,10 +178,19 @@ def channel_weights(p: dict[str, np.ndarray], means: np.ndarray, hidden: np.ndar
     return softmax(scores)
 
 
-def test_sentinel() -> None:
-    """Lu et al. 2017, section 2.3: s = σ(W_x x + W_h h[t-1]) tanh(c[t]); α̂ = softmax([e; w · tanh(W_s s + W_g h[t])]);
-    the context is Σ_i α̂_i a_i + β s', with s' = W s + b of the regions' length and β the last of α̂."""
-    done = run(SentinelAttention(AdditiveScore(6), size=7))
+@pytest.mark.parametrize("score", ["additive", "scaled dot"])
+def test_sentinel(score: str) -> None:
+    """Lu et al. 2017, section 2.3: s = σ(W_x x + W_h h[t-1]) tanh(c[t]); α̂ = softmax of the scores of the regions and
+    of s, which is scored with the regions' w and W_g (eq. 12); the context is Σ_i α̂_i a_i + β s', with s' = W s + b of
+    the regions' length and β the last of α̂."""
+
+    def scaled_dot(p: dict[str, np.ndarray], name: str, a: np.ndarray, h: np.ndarray) -> float:
+        return dot(linear(p, f"{name}.query", h), linear(p, f"{name}.key", a)) / np.sqrt(6)
+
+    make, equation = {"additive": (AdditiveScore, additive), "scaled dot": (ScaledDotScore, scaled_dot)}[
+        score
+    ]
+    done = run(SentinelAttention(make(6)))
     p = done.p
     for case in done.cases():
         hidden = case.hidden[0]
@@ -188,9 +198,8 @@ def test_sentinel() -> None:
             linear(p, "gate_from_word", case.word[0]) + linear(p, "gate_from_hidden", case.previous[0])
         )
         sentinel = gate * np.tanh(case.cell[0])
-        scores = [additive(p, "score", a, hidden) for a in case.regions]
-        compared = np.tanh(linear(p, "from_sentinel", sentinel) + linear(p, "from_query", hidden))
-        weights = softmax([*scores, dot(p["energy.weight"][0], compared)], [*case.real, True])
+        keys = [*case.regions, linear(p, "key", sentinel)]
+        weights = softmax([equation(p, "score", key, hidden) for key in keys], [*case.real, True])
         close(case.weights[0], weights[:-1])
         close(case.maps[0]["sentinel"], weights[-1:])
         close(
