@@ -37,7 +37,7 @@ from caption.runtime.eval_mode import eval_mode
 from caption.search import BeamSearch, Hypotheses, Search, adjusted
 from caption.search.base import SearchRecord
 from caption.search.beam import recording
-from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix
+from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix, with_stand_ins
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -127,6 +127,7 @@ class Captioner(nn.Module):
         begin: Sequence[int] = (),
         likeliest: int = 0,
         record: bool = False,
+        stand_ins: Sequence[int] = (),
     ) -> Hypotheses:
         """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
@@ -136,6 +137,8 @@ class Captioner(nn.Module):
             begin: ids of the first words of every caption.
             likeliest: keep so many of the likeliest words at each step; the trace is then a `LikeliestWords`.
             record: a beam search records what it keeps, see `SearchRecord`.
+            stand_ins: for each new word, whose ids follow those of the vocabulary, the word that stands in for it; see
+                `with_stand_ins`.
         """
         state = self.decoder.start(self.project(views))
         search = search or self.search
@@ -143,6 +146,8 @@ class Captioner(nn.Module):
         step = with_prefix(self.decoder.step, begin)
         if likeliest:
             step = with_likeliest_words(step, likeliest)
+        if stand_ins:
+            step = with_stand_ins(step, len(self.vocabulary), stand_ins)
         return run(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
@@ -285,6 +290,7 @@ class Captioner(nn.Module):
         grids: Sequence[Grid],
         seen: Sequence[Box],
         photos: Sequence[Photo] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> Iterator[Caption]:
         """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
 
@@ -293,12 +299,16 @@ class Captioner(nn.Module):
             grids: of the views that the decoder attends to, see the method `grids`.
             seen: the part of each photo that the transform shows to the model, in the photo's pixels.
             photos: stored in the captions.
+            vocabulary: of the hypotheses; None = the model's own.
         """
+        vocabulary = vocabulary or self.vocabulary
         record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
         for image, part in enumerate(seen):
             photo = photos[image] if photos is not None else None
             best, *others = [
-                self._caption(map_tensors(itemgetter((image, rank)), hypotheses), grids, part, photo)
+                self._caption(
+                    map_tensors(itemgetter((image, rank)), hypotheses), grids, part, photo, vocabulary
+                )
                 for rank in range(hypotheses.words.shape[1])
             ]
             # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
@@ -312,7 +322,9 @@ class Captioner(nn.Module):
         trace = record.trace.trace if isinstance(record.trace, LikeliestWords) else record.trace
         return tree_of(record, trace.weights, grid, lambda word: self.vocabulary.decode([word])[0], END)
 
-    def _caption(self, one: Hypotheses, grids: Sequence[Grid], seen: Box, photo: Photo | None) -> Caption:
+    def _caption(
+        self, one: Hypotheses, grids: Sequence[Grid], seen: Box, photo: Photo | None, vocabulary: Vocabulary
+    ) -> Caption:
         """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
         length = int(one.lengths)
         trace = map_tensors(itemgetter(slice(length)), one.trace)
@@ -320,7 +332,7 @@ class Captioner(nn.Module):
         if isinstance(trace, LikeliestWords):
             likeliest, trace = self._likeliest(trace), trace.trace
         gate, location = trace.gate, trace.location
-        words = self.vocabulary.decode(one.words[:length].tolist())
+        words = vocabulary.decode(one.words[:length].tolist())
         rows, cols = grids[0]
         boxes = self.boxes(seen)
         map_grids = self.decoder.map_grids(grids)

@@ -222,13 +222,14 @@ class Lens:
             noun = self.nouns.names[place]
             if any(self.nouns.related(noun, seen.noun) for seen in found):
                 continue
-            noun = self._less_general(noun, probabilities)
+            noun = self.less_general(noun, probabilities)
             found.append(Seen(noun, float(probabilities[self.places[noun]])))
             if len(found) == count:
                 break
         return found
 
-    def _less_general(self, noun: str, probabilities: Tensor) -> str:
+    def less_general(self, noun: str, probabilities: Tensor) -> str:
+        """The least general kind of a noun that holds most of its probability, of those in (N,): retriever for dog."""
         least = LEAST_SHARE * float(probabilities[self.places[noun]])
         below = [kind for kind in self.nouns.below(noun) if float(probabilities[self.places[kind]]) >= least]
         return max(below, key=lambda kind: len(self.nouns.chain(kind)))

@@ -8,6 +8,7 @@ from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
 from caption.decoders.lstm import LSTMDecoder
 from caption.decoders.readout import DeepOutput, LinearOutput, Readout
+from caption.decoders.seen_word import SeenWordDecoder
 from caption.decoders.show_and_tell import ShowAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
 from caption.decoders.transformer import TransformerDecoder
@@ -33,6 +34,7 @@ __all__ = [
     "Readout",
     "RecurrentCell",
     "RecurrentDecoder",
+    "SeenWordDecoder",
     "ShowAndTellDecoder",
     "TopDownDecoder",
     "Trace",

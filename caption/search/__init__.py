@@ -2,7 +2,17 @@
 
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.beam import BeamSearch, adjusted
+from caption.search.constrained import ConstrainedBeamSearch
 from caption.search.greedy import Greedy
 from caption.search.sampling import Sampling
 
-__all__ = ["BeamSearch", "Greedy", "Hypotheses", "Sampling", "Search", "Step", "adjusted"]
+__all__ = [
+    "BeamSearch",
+    "ConstrainedBeamSearch",
+    "Greedy",
+    "Hypotheses",
+    "Sampling",
+    "Search",
+    "Step",
+    "adjusted",
+]

@@ -135,8 +135,8 @@ class Beam:
         # Of the live hypotheses of the images in the batch, (B', K); −inf marks an empty place.
         self.log_probs = torch.zeros(images, 1, device=device)
         # For all B images, the hypotheses that the search would return if it stopped now.
-        self.finished = _nothing(images, search.candidates, device, finished=True)
-        self.unfinished = _nothing(images, search.beam_size, device, finished=False)
+        self.finished = no_endings(images, search.candidates, device, finished=True)
+        self.unfinished = no_endings(images, search.beam_size, device, finished=False)
         self.unfinished.log_probs[:, :1] = 0.0
         self.unfinished.scores[:, :1] = 0.0
 
@@ -211,7 +211,7 @@ class Beam:
         return reach > self.finished.scores[rows].amin(dim=1)
 
 
-def _nothing(images: int, count: int, device: torch.device, finished: bool) -> Endings:
+def no_endings(images: int, count: int, device: torch.device, finished: bool) -> Endings:
     """Empty places (B, N), which any hypothesis beats."""
     none = torch.full((images, count), -math.inf, device=device)
     zeros = torch.zeros(images, count, dtype=torch.long, device=device)

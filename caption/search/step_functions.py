@@ -1,5 +1,5 @@
-"""Wrappers of the step function, for any search: a given beginning, steps that were computed before, and the likeliest
-words of each step."""
+"""Wrappers of the step function, for any search: a given beginning, steps that were computed before, new words
+for which known ones stand in, and the likeliest words of each step."""
 
 from __future__ import annotations
 
@@ -74,6 +74,29 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
         return only, State(known.state.shared, carried, trace)
 
     return replayed
+
+
+def with_stand_ins(step: Step, words: int, stand_ins: Sequence[int]) -> Step:
+    """A step function with new words, for each of which a known word stands in.
+
+    A new word is as likely as its stand-in is, and the model goes on as if it had said that one (direct transfer,
+    Hendricks et al. 2016, section 3.3). Searches must be told which of the new words they may say where: all
+    probabilities together exceed 1.
+
+    Args:
+        step: scores the known words.
+        words: V, their number; the ids of the new words are V, V + 1, ...
+        stand_ins: a known word for each new one.
+    """
+    known = torch.tensor(list(stand_ins), dtype=torch.long)
+
+    def extended(state: State, previous: Tensor) -> tuple[Tensor, State]:
+        own = known.to(previous.device)
+        ids = torch.cat((torch.arange(words, device=previous.device), own))
+        log_probs, state = step(state, ids[previous])
+        return torch.cat((log_probs, log_probs[..., own]), -1), state
+
+    return extended
 
 
 class LikeliestWords(NamedTuple):

@@ -8,6 +8,7 @@ hand from the classes' names and WordNet's hypernyms; they are tables to be read
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -36,6 +37,8 @@ GENERAL = frozenset(
     ]
 )  # fmt: skip
 """Nouns too general to tell what a thing is."""
+KINDS = 10
+"""Classes from which on a noun is the everyday word for all its kinds: a dog, and no terrier."""
 
 
 def plural(noun: str) -> str:
@@ -63,6 +66,7 @@ class Nouns:
         names: the N nouns, sorted.
         class_names: of the C classes, in the classifier's order.
         class_nouns: the noun of each class.
+        forms: the words for each noun, itself first, each in the singular and plural.
     """
 
     def __init__(
@@ -73,14 +77,16 @@ class Nouns:
         self.class_nouns = [noun for _, noun in classes]
         self.more_general = {noun: general for noun, general, _ in nouns}
         self.names = sorted(self.more_general)
+        self.forms = {noun: [(word, plural(word)) for word in (noun, *others)] for noun, _, others in nouns}
         self._own_words = {
-            noun: frozenset(form for word in (noun, *others) for form in (word, plural(word)))
-            for noun, _, others in nouns
+            noun: frozenset(form for pair in forms for form in pair) for noun, forms in self.forms.items()
         }
         self._below: dict[str, list[str]] = {noun: [] for noun in self.names}
         for noun in self.names:
             for general in self.chain(noun):
                 self._below[general].append(noun)
+        counts = Counter(self.class_nouns)
+        self._classes = {noun: sum(counts[kind] for kind in below) for noun, below in self._below.items()}
         self._by_word: dict[str, list[str]] = {}
         for noun in self.names:
             for word in self._own_words[noun]:
@@ -96,6 +102,14 @@ class Nouns:
     def below(self, noun: str) -> list[str]:
         """The noun and all that are less general."""
         return self._below[noun]
+
+    def everyday(self, noun: str) -> str:
+        """The word that people would rather use: of the more general nouns that still tell what a thing is, the most
+        general one of at least `KINDS` classes, such as dog for terrier; the noun itself if there is none."""
+        for general in reversed(self.chain(noun)):
+            if general not in GENERAL and self._classes[general] >= KINDS:
+                return general
+        return noun
 
     def of_word(self, word: str) -> list[str]:
         """The nouns that a word of a caption may mean, in the singular or plural: "bikes" -> bicycle, mountain bike."""
@@ -114,6 +128,17 @@ class Nouns:
 
         "A terrier runs" names terrier, dog and animal, but not retriever; "a dog runs" names them all.
         """
+        spoken = self._spoken(texts)
+        return self._upward(spoken) | {less for noun in spoken - GENERAL for less in self.below(noun)}
+
+    def said(self, texts: Iterable[str]) -> set[str]:
+        """The nouns that captions name, themselves or by one that is less general: of "a terrier runs", not poodle."""
+        return self._upward(self._spoken(texts))
+
+    def _upward(self, nouns: Iterable[str]) -> set[str]:
+        return {general for noun in nouns for general in self.chain(noun)}
+
+    def _spoken(self, texts: Iterable[str]) -> set[str]:
         spoken: set[str] = set()
         tokenize = get_tokenizer("ptb")
         for text in texts:
@@ -124,8 +149,7 @@ class Nouns:
                 longest = next((n for n, gram in grams.items() if gram in self._by_word), None)
                 spoken.update(self._by_word[grams[longest]] if longest else ())
                 at += longest or 1
-        upward = {general for noun in spoken for general in self.chain(noun)}
-        return upward | {less for noun in spoken - GENERAL for less in self.below(noun)}
+        return spoken
 
 
 @cache

@@ -337,3 +337,18 @@ def test_what_captions_name() -> None:
     named = imagenet_nouns().named(["Two men ride their bikes.", "A terrier with a hot dog"])
     assert {"bicycle", "person", "terrier", "dog", "hot dog"} <= named
     assert not {"cat", "retriever", "motorcycle"} & named
+
+
+def test_people_say_dog_for_all_its_kinds() -> None:
+    nouns = imagenet_nouns()
+    assert [nouns.everyday(noun) for noun in ("terrier", "flamingo", "baboon", "horse", "soccer ball")] == [
+        "dog", "bird", "monkey", "horse", "soccer ball",
+    ]  # fmt: skip
+
+
+def test_what_is_said_is_not_all_that_could_be_meant() -> None:
+    nouns = imagenet_nouns()
+    assert nouns.said(["a terrier with a ball"]) >= {"terrier", "dog", "ball"}
+    assert not nouns.said(["a dog with a ball"]) & {"terrier", "soccer ball"}
+    assert nouns.named(["a dog with a ball"]) >= {"terrier", "soccer ball"}
+    assert nouns.forms["bicycle"] == [("bicycle", "bicycles"), ("bike", "bikes")]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.search.step_functions import with_likeliest_words
+from caption.search.step_functions import with_likeliest_words, with_stand_ins
 from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
 
@@ -112,3 +112,16 @@ def test_a_caption_wants_them_for_every_word():
         [["cat", None], ["dog", -1.0]],
     ]
     assert Caption(*fields).to_dict()["likeliest"] is None
+
+
+def test_a_new_word_is_said_and_read_as_its_stand_in():
+    model = HashModel(6, seed=4)
+    step = with_stand_ins(model.step, 6, [3, 5])
+    state = model.start([0, 1])
+    plain, after = model.step(state, torch.tensor([[3], [5]]))
+    extended, extended_after = step(state, torch.tensor([[6], [7]]))
+    assert torch.equal(extended[..., :6], plain)
+    assert torch.equal(extended[..., 6:], plain[..., [3, 5]])
+    assert torch.equal(extended_after.carried[0], after.carried[0])
+    same, _ = step(state, torch.tensor([[3], [5]]))
+    assert torch.equal(same, extended)

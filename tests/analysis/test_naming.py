@@ -1,0 +1,150 @@
+"""Captions that name what a lens is sure of, with a tiny model and a lens made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_captioner import captioner as tiny_captioner
+from torch import nn
+
+from caption.analysis.lens import Calibration, Lens
+from caption.analysis.naming import Namer, ThingWords
+from caption.box import Box
+from caption.captioner import Captioner
+from caption.encoders.classifier import Classifier
+from caption.regions import Regions
+from caption.result import Caption
+from caption.search import BeamSearch
+from caption.text.nouns import Nouns
+from caption.text.vocabulary import END, START, Vocabulary
+
+CLASSES = [
+    ("tabby", "cat"), ("Irish terrier", "terrier"), ("zebra", "zebra"), ("kettle", "kettle"), ("groom", "groom"),
+]  # fmt: skip
+TABLE: list[tuple[str, str, list[str]]] = [
+    ("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", ["pup"]), ("terrier", "dog", []),
+    ("zebra", "animal", []), ("kettle", "", ["pot"]), ("person", "", []), ("groom", "person", []),
+]  # fmt: skip
+CAT, TERRIER, ZEBRA, KETTLE, GROOM = range(5)
+
+
+def lens_of(sharpness: float = 12.0) -> Lens:
+    """Regions of six numbers, the first five of which are the classes; a zebra looks a little like a terrier."""
+    linear = nn.Linear(6, 5)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.weight[:, :5] = torch.eye(5)
+        linear.weight[ZEBRA, TERRIER] = linear.weight[KETTLE, CAT] = 0.2
+        linear.weight *= sharpness
+        linear.bias.zero_()
+    return Lens(Classifier(linear), Nouns(CLASSES, TABLE), Calibration(1.0, 0.0, 0.0, 0.0, 0.0))
+
+
+def seeing(*classes: int) -> Regions:
+    """64 regions of a photo in each quarter of which another class is seen."""
+    vectors = torch.zeros(1, 64, 6)
+    for place, number in enumerate(classes):
+        vectors[0, 16 * place : 16 * (place + 1), number] = 1.0
+    return Regions(vectors, (8, 8))
+
+
+def looking(words: Sequence[str], *quarters: int) -> Caption:
+    """A caption each of whose words looks at a quarter."""
+    weights = np.zeros((len(words), 4, 16))
+    for step, quarter in enumerate(quarters):
+        weights[step, quarter] = 1 / 16
+    return Caption(
+        " ".join(words), list(words), weights.reshape(-1, 8, 8), -1.0, np.zeros(len(words)), (0, 0, 8, 8)
+    )
+
+
+@pytest.fixture
+def model() -> Captioner:
+    """Its decoder reads six numbers, as the lens does, and often ends its captions."""
+    model = tiny_captioner(search=BeamSearch(3, 8, length_normalization=2.5))
+    with torch.no_grad():
+        model.decoder.readout.to_words.bias[END] = 2.0  # type: ignore[union-attr, operator, index]
+    return model
+
+
+def test_new_words_have_the_most_similar_known_ones_as_stand_ins() -> None:
+    vocabulary = Vocabulary(["a", "cat", "dog", "dogs", "sits", "terrier"])
+    words = ThingWords.of(lens_of(), vocabulary)
+    assert words.vocabulary.words[: len(vocabulary)] == vocabulary.words
+    new = words.vocabulary.words[len(vocabulary) :]
+    assert sorted(new) == ["groom", "grooms", "kettle", "kettles", "zebra", "zebras"]
+    stand_in = {word: vocabulary[number] for word, number in zip(new, words.stand_ins, strict=True)}
+    # A terrier is a dog, whose only class it is; "dog" comes first among equals.
+    assert (stand_in["zebra"], stand_in["zebras"]) == ("dog", "dogs")
+    # "cats" is not known, so "cat" stands in for both.
+    assert (stand_in["kettle"], stand_in["kettles"]) == ("cat", "cat")
+    of_noun = {noun: [words.vocabulary[number] for number in ids] for noun, ids in words.of_noun.items()}
+    assert of_noun["zebra"] == ["zebra", "zebras"]
+    assert of_noun["dog"] == ["dog", "dogs"]
+    assert "animal" not in of_noun
+
+
+def test_missing_is_what_the_lens_is_sure_of_and_the_caption_does_not_say(model: Captioner) -> None:
+    namer = Namer(model, lens_of(), least=0.5, most=2)
+    regions = seeing(CAT, ZEBRA, KETTLE, GROOM)
+
+    def missing(caption: Caption) -> list[str]:
+        return [seen.noun for seen in namer.missing(regions, caption)]
+
+    assert missing(looking(["a", "dog"], 0, 1)) == ["zebra"], "a cat could be said in a word that was taught"
+    assert missing(looking(["dog", "dog"], 2, 1)) in (["kettle", "zebra"], ["zebra", "kettle"])
+    assert missing(looking(["a", "zebra"], 0, 1)) == []
+    assert missing(looking(["a", "zebras"], 2, 1)) == ["kettle"]
+    assert missing(looking([])) == []
+    assert namer.missing(regions, looking(["a"], 1))[0].probability > 0.9
+    unsure = Namer(model, lens_of(1.0), least=0.5)
+    assert unsure.missing(regions, looking(["a"], 1)) == []
+
+
+def test_known_words_can_be_wanted_too(model: Captioner) -> None:
+    namer = Namer(model, lens_of(), least=0.5, most=3, taught=True)
+    found = namer.missing(seeing(CAT, TERRIER, KETTLE), looking(["a", "a", "a"], 0, 1, 2))
+    assert {seen.noun for seen in found} == {"cat", "terrier", "kettle"}
+
+
+@pytest.mark.parametrize("taught", [False, True])
+def test_captions_are_written_again_with_what_was_missing(model: Captioner, taught: bool) -> None:
+    namer = Namer(model, lens_of(), least=0.5, taught=taught)
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.01 * torch.rand(3, 64, 6, generator=generator)
+    seen = [seeing(number, number, number, number) for number in (ZEBRA, CAT, KETTLE)]
+    views = (Regions(torch.cat([one.vectors for one in seen]) + noise, (8, 8)),)
+    first = list(model.captions(model.generate(views), [(8, 8)], [Box(0, 0, 32, 32)] * 3))
+    assert all(caption.words for caption in first)
+    written = namer(views, first)
+    assert {"zebra", "zebras"} & {*written[0].words}
+    assert {"kettle", "kettles"} & {*written[2].words}
+    if not taught or "cat" in first[1].words:
+        assert written[1] is first[1]
+    else:
+        assert "cat" in written[1].words
+    for caption in written:
+        assert caption.weights.shape == (len(caption.words), 8, 8)
+        new = {*caption.words} - {*model.vocabulary.words}
+        assert len(new) <= 1, "no other new word is said"
+
+
+def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
+    """With the new word in the stand-in's place the model gives the caption the same log-probability."""
+    namer = Namer(model, lens_of(), least=0.5)
+    views = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
+    written = namer.write(views, [looking(["a"], 0)], [["zebra"]])[0]
+    stand_ins = dict(
+        zip(namer.words.vocabulary.words[len(model.vocabulary) :], namer.words.stand_ins, strict=True)
+    )
+    ids = [stand_ins.get(word, model.vocabulary[word]) for word in written.words]
+    inputs, count = torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]])
+    with torch.no_grad():
+        unrolled = model.unroll(views, inputs, count)
+    targets = torch.tensor([*ids, END])
+    terms = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0].gather(1, targets[:, None])
+    assert written.finished
+    assert written.log_prob == pytest.approx(float(terms.sum()), abs=1e-4)

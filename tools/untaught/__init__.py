@@ -1,0 +1,1 @@
+"""Words that no caption taught: see `__main__`."""
