@@ -18,8 +18,6 @@ from nbconvert import MarkdownExporter
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Documents beside docs/, and their pages."""
-MOVED = {"results/attention.html": "results/attention-maps.html"}
-"""Files of docs/ that have the name of a page, and their names on the site."""
 HOME_PICTURE = 680
 """Width in pixels of the picture on the home page, so that title, picture and commands are on the first screen."""
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]+\)")
@@ -49,8 +47,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for document, page in PAGES.items():
         add(page, (ROOT / document).read_text(encoding="utf-8").replace("](docs/", "]("))
-    for name, moved in MOVED.items():
-        add(moved, (ROOT / "docs" / name).read_bytes())
     for page in notebooks():
         text, pictures = converted(ROOT / "notebooks" / f"{Path(page).stem}.ipynb")
         add(page, text)
@@ -69,8 +65,6 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -
 
     def kept(link: re.Match[str]) -> str:
         target = posixpath.normpath(f"{folder}/{link[2]}")
-        if target in MOVED:
-            return f"[{link[1]}]({posixpath.relpath(MOVED[target], folder)})"
         inside = files.get_file_from_path(target) is not None
         known = (ROOT / "docs" / target).exists() or (ROOT / target).exists()
         # A link that leads nowhere stays, so that a strict build fails.

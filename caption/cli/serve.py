@@ -55,6 +55,7 @@ def main(args: list[str]) -> int:
             app, log_level="warning", access_log=False, timeout_keep_alive=30, timeout_graceful_shutdown=3,
             limit_concurrency=200, h11_max_incomplete_event_size=64_000,
         )  # fmt: skip
+        sock.listen()  # whoever reads the address may connect at once
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"http://{host}:{sock.getsockname()[1]}/", flush=True)
         uvicorn.Server(config).run(sockets=[sock])

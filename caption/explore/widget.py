@@ -43,7 +43,7 @@ class ExplorerWidget(anywidget.AnyWidget):
     """
 
     _esm = joined_modules("widget.js")
-    _css = page_style(explore=True)
+    _css = page_style("explore.css")
     look = traitlets.Dict().tag(sync=True)
     image = traitlets.Unicode().tag(sync=True)
     photos: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)

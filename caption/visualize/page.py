@@ -64,7 +64,7 @@ def to_html(
         ValueError: no captions, not one photo or name each, or no such look.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    return _document(
+    return document(
         title, _element(captions, images, names, Look(**look), heading=title), page_script(), page_style()
     )
 
@@ -79,7 +79,7 @@ def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions])
         settings: what the script `live.js` is told: `models`, `largest_bytes`, `scenes`.
         look: see `to_html`.
     """
-    data = _json({**look_record(Look(**look)), **settings})
+    data = embedded_json({**look_record(Look(**look)), **settings})
     body = f"""<div class="{CLASSES} satt-live">
 <h1>{html.escape(title)}</h1>
 <div class="satt-drop">
@@ -91,10 +91,18 @@ def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions])
 <noscript><p>This page needs JavaScript.</p></noscript>
 <script type="application/json">{data}</script>
 </div>"""
-    return _document(title, body, page_script("live.js"), page_style(explore=True), " connect-src 'self';")
+    return document(title, body, page_script("live.js"), page_style("explore.css"), " connect-src 'self';")
 
 
-def _document(title: str, body: str, script: str, style: str, allowed: str = "") -> str:
+def document(title: str, body: str, script: str, style: str, allowed: str = "") -> str:
+    """A complete HTML document whose policy allows this script, this style sheet and embedded pictures.
+
+    Args:
+        title: plain text.
+        body: HTML.
+        script, style: its only ones.
+        allowed: further directives of the policy.
+    """
     hashes = f"script-src {content_hash(script)}; style-src {content_hash(style)}"
     policy = f"default-src 'none'; img-src data:;{allowed} {hashes}"
     return f"""<!DOCTYPE html>
@@ -175,7 +183,7 @@ def _element(
             records.append(photo_record(of_model[index], name, photo.size, small.size))
         groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
-    data = _json({**look_record(look), "photos": records})
+    data = embedded_json({**look_record(look), "photos": records})
     return f"""<div class="{CLASSES}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
 {"".join(groups)}</div>
@@ -224,7 +232,8 @@ def data_uri(photo: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _json(value: dict[str, Any]) -> str:
+def embedded_json(value: dict[str, Any]) -> str:
+    """A value for a script element of type application/json."""
     # Only "<" could end a script element; JSON may write it as an escape.
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 

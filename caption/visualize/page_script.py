@@ -6,6 +6,7 @@ word `export` before a declaration, so all declarations share one scope, and no 
     page.js      the static page: starts the elements that stand in the HTML
     live.js      the page of `caption serve`
     widget.js    the widget of a notebook, an ES module
+    mechanisms.js    mechanisms side by side, see tools/compare_attention
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from importlib.resources import files
 from typing import Any
 
 STYLE_SHEETS = ("page.css", "card.css", "beam.css")
-EXPLORE_SHEETS = ("explore.css",)
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 
@@ -44,9 +44,9 @@ def page_script(entry: str = "page.js") -> str:
 
 
 @cache
-def page_style(explore: bool = False) -> str:
-    """The style sheet of every page, and that of the pages on which attention is moved."""
-    return "".join(map(web_resource, STYLE_SHEETS + (EXPLORE_SHEETS if explore else ())))
+def page_style(*more: str) -> str:
+    """The style sheets of every page, and further ones: explore.css where attention is moved."""
+    return "".join(map(web_resource, (*STYLE_SHEETS, *more)))
 
 
 @cache

@@ -221,3 +221,55 @@ def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
         "[...document.querySelectorAll('[role=alert]')].some(line => line.textContent.includes('does not answer'))"
     )
     assert words(page) == scene
+
+
+@pytest.mark.slow
+def test_photos_that_made_room_for_others_are_not_kept(visit):
+    """Nodes and listeners after garbage collection, with the tenth photo as with the second."""
+    page, counted = visit(), []
+    for number in range(10):
+        drop(page, name=f"{number}.png")
+        page.wait_for(
+            f"(name => name && name.textContent === '{number}.png')(document.querySelector('.satt-name'))"
+        )
+        page.wait_for("!document.querySelector('[aria-busy]')")
+        if number in (1, 9):
+            page.settle()
+            page.call("HeapProfiler.collectGarbage")
+            counted.append(page.call("Memory.getDOMCounters"))
+    before, after = counted
+    assert after["nodes"] <= before["nodes"] + 20
+    assert after["jsEventListeners"] <= before["jsEventListeners"] + 5
+
+
+@pytest.mark.slow
+def test_the_tree_of_the_search_follows_the_changes(visit):
+    page = opened(visit(width=390, height=844))
+    page.run("document.querySelector('.satt-beam').open = true")
+    page.wait_for("!!document.querySelector('.satt-node')")
+    assert page.text(".satt-beam summary") == "The search: a beam of 3"
+    said = words(page)[1:]
+    best = "[...document.querySelectorAll('.satt-best')].map(chip => chip.firstChild.textContent)"
+    assert page.run(best)[: len(said)] == said
+    page.click(".satt-word", 3)
+    page.drag(".satt-photo", (0.95, 0.95))
+    page.wait_for("!!document.querySelector('.satt-sentence')")
+    page.wait_for(READY)
+    row = (
+        "[...document.querySelectorAll('.satt-node')].filter(chip => chip.style.gridRowStart === '%d').length"
+    )
+    assert [page.run(row % step) for step in (1, 2, 3)] == [1, 1, 3]  # two words are kept
+    said = words(page)[1:]
+    assert page.run(best)[: len(said)] == said
+    page.hover(".satt-node", 2)
+    start = json.dumps(f"“{' '.join(said[:2])}")
+    page.wait_for(f"document.querySelector('.satt-told p').textContent.startsWith({start})")
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    page.choose(".satt-search", "greedy")
+    page.wait_for("!document.querySelector('.satt-sentence')")
+    assert page.run("document.querySelector('.satt-beam').hidden")
+    page.choose(".satt-search", "beam")
+    page.wait_for("!document.querySelector('.satt-beam').hidden")
+    assert page.text(".satt-beam summary") == "The search: a beam of 5"
+    assert page.run("document.querySelectorAll('.satt-node').length") > 10
+    assert page.complaints() == []

@@ -19,7 +19,7 @@ from caption.cli.configs import FAMILIES
 from caption.cli.main import main as caption
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
-from tools.compare_attention import differences, gallery, mechanisms, pictures, report, runs
+from tools.compare_attention import differences, gallery, mechanisms, report, runs
 from tools.documents import mean_and_deviation, read_sections
 from tools.reproduce.runs import CONFIGS
 
@@ -292,8 +292,9 @@ def test_the_document_has_tables_picture_and_page(run: Run, document: Path):
     with Image.open(document.with_name("attention_scoring.png")) as drawn:
         assert 700 < drawn.width < 800
     assert not document.with_name("attention_pooling.png").exists()  # none of them was trained
-    page = document.with_suffix(".html").read_text(encoding="utf-8")
-    assert page.count('<p class="satt-model">dot</p>') == pictures.SCENES
+    page = tool.page_of(document).read_text(encoding="utf-8")
+    assert page.count('"image":"data:image/jpeg;base64,') == tool.SCENES
+    assert '"members":["dot"]' in page
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
 
 

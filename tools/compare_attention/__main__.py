@@ -17,7 +17,8 @@ Stop it at any moment: the same command goes on. A run that is done is not repea
 are published beside the document with the same settings, unless --anew is given. Several of these commands may run at
 the same time with other --names. --write replaces the tables of --document and keeps the prose around them. Beside the
 document it writes the numbers of all runs (.json), and for Shapes a picture of each family (_FAMILY.png) and the page
-(.html), from the checkpoints. Numbers of an earlier way stay in the document until all mechanisms have new ones.
+of all (_gallery.html), from the checkpoints. Numbers of an earlier way stay in the document until all mechanisms have
+new ones.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tools import make_parser
 from tools.compare_attention.differences import differences
 from tools.compare_attention.gallery import gallery, picture, verdicts
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism, by_family, choose, read_mechanisms
-from tools.compare_attention.pictures import DRAWN, SCENES, choose_words, draw, page
+from tools.compare_attention.page import save_page
+from tools.compare_attention.pictures import DRAWN, choose_words, draw
 from tools.compare_attention.report import (
     FIT,
     Summaries,
@@ -55,6 +57,8 @@ from tools.reproduce.flickr8k import data_arguments
 from tools.reproduce.runs import CONFIGS
 
 SOME_FAILED, WRONG_USAGE = 1, 2
+SCENES = 6
+"""On the page; the first of the test split."""
 
 
 class Base(NamedTuple):
@@ -177,17 +181,24 @@ def draw_all(bench: Bench, mechanisms: Mapping[str, Mechanism], summaries: Summa
     with tempfile.TemporaryDirectory() as folder:
         reader = Shapes(folder, train=1, val=1, test=SCENES)
         scenes = reader.read()["test"]
-        words = choose_words(scenes, reader.boxes("test"))[:DRAWN]
+        boxes = reader.boxes("test")
+        words = choose_words(scenes[:DRAWN], boxes)
         families = by_family(mechanisms, mechanisms)
         for kin, members in families.items():
             if any(name in models for name in members) and not set(members) & set(missing):
                 draw({name: models.get(name) for name in members}, words, picture(document, kin))
         if models and not missing:
             in_order = [name for members in families.values() for name in members if name in models]
-            page({name: models[name] for name in in_order}, scenes, document.with_suffix(".html"))
+            shown = {name: models[name] for name in in_order}
+            save_page(shown, mechanisms, scenes, boxes, page_of(document))
     if missing:
         stay = f"page and pictures stay that show {first_few(missing)}"
         print(f"compare_attention: {stay}: no checkpoints in {bench.folder}", file=sys.stderr)
+
+
+def page_of(document: Path) -> Path:
+    """The page of all mechanisms, beside the document."""
+    return document.with_name(f"{document.stem}_gallery.html")
 
 
 def _sections(

@@ -172,7 +172,7 @@ export class Explorer {
 
   // Ask for the caption under these changes; what was asked for before is not wanted any more.
   async send(requests, search = this.search) {
-    if (this.asking) this.asking.abort();
+    this.cancel();
     const asking = (this.asking = new AbortController());
     this.wanted = requests;
     this.complain("");
@@ -188,6 +188,11 @@ export class Explorer {
     } finally {
       if (this.asking === asking) this.card.figure.removeAttribute("aria-busy");
     }
+  }
+
+  // Nobody waits for an answer any more.
+  cancel() {
+    if (this.asking) this.asking.abort();
   }
 
   // Whether a record's caption is on the screen.

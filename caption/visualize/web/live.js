@@ -73,7 +73,10 @@ class LivePage {
       if (opening.signal.aborted) return;
       this.file = file;
       this.root.classList.add("satt-opened");
-      explore(this.root, { ...this.data, ...answer }, (model, request, signal) => this.ask(model, request, signal));
+      if (this.shown) this.shown.abort();
+      this.shown = new AbortController();
+      const data = { ...this.data, ...answer };
+      explore(this.root, data, (model, request, signal) => this.ask(model, request, signal), this.shown.signal);
     } catch (error) {
       if (!opening.signal.aborted) this.problem.textContent = error.message;
     } finally {

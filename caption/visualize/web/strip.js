@@ -24,12 +24,15 @@ export class SmallPhoto {
     this.raster.place(photo.size, map, seen, view.blur);
   }
 
+  drawAlone(canvas) {
+    [canvas.width, canvas.height] = [this.base.width, this.base.height];
+    canvas.getContext("2d").drawImage(this.base, 0, 0);
+  }
+
   draw(canvas, values, map, view) {
     this.raster.paint(values, map, view);
-    [canvas.width, canvas.height] = [this.base.width, this.base.height];
-    const context = canvas.getContext("2d");
-    context.drawImage(this.base, 0, 0);
-    context.drawImage(this.raster.canvas, 0, 0);
+    this.drawAlone(canvas);
+    canvas.getContext("2d").drawImage(this.raster.canvas, 0, 0);
   }
 }
 

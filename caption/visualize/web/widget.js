@@ -18,19 +18,22 @@ function render({ model, el }) {
   };
   model.on("msg:custom", answered);
   const data = { ...model.get("look"), image: model.get("image"), photos: model.get("photos") };
-  const explorers = explore(root, data, (index, request) => {
+  const gone = new AbortController();
+  const ask = (index, request) => {
     const id = (count += 1);
     return new Promise((resolve, reject) => {
       waiting.set(id, { resolve, reject });
       model.send({ id, model: index, ...request });
     });
-  });
+  };
+  const explorers = explore(root, data, ask, gone.signal);
   // Changes made in Python; those made here come back as answers, too.
   const changed = () => {
     model.get("photos").forEach((photo, index) => explorers[index].shows(photo) || explorers[index].take(photo));
   };
   model.on("change:photos", changed);
   return () => {
+    gone.abort();
     model.off("msg:custom", answered);
     model.off("change:photos", changed);
   };
