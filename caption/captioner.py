@@ -58,6 +58,13 @@ class LensReader(Protocol):
         """The readings of B images with a caption each; `views` are the encoder's."""
 
 
+class Rewriter(Protocol):
+    """Writes captions again (`caption.analysis.naming`), as a captioner uses it."""
+
+    def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
+        """The captions of B images, or others in their place; `views` are the encoder's."""
+
+
 class Captioner(nn.Module):
     """Turns photos into captions.
 
@@ -88,6 +95,8 @@ class Captioner(nn.Module):
         self.search = search or BeamSearch()
         self.lens: LensReader | None = None
         """Reads what the encoder sees behind each word of a caption; see `caption.load`."""
+        self.namer: Rewriter | None = None
+        """Writes captions again that leave out what the lens is sure of; see `caption.analysis.naming`."""
         region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)
@@ -137,7 +146,7 @@ class Captioner(nn.Module):
             begin: ids of the first words of every caption.
             likeliest: keep so many of the likeliest words at each step; the trace is then a `LikeliestWords`.
             record: a beam search records what it keeps, see `SearchRecord`.
-            stand_ins: for each new word, whose ids follow those of the vocabulary, the word that stands in for it; see
+            stand_ins: for each word, also for more than the vocabulary has, the one that stands in for it; see
                 `with_stand_ins`.
         """
         state = self.decoder.start(self.project(views))
@@ -147,7 +156,7 @@ class Captioner(nn.Module):
         if likeliest:
             step = with_likeliest_words(step, likeliest)
         if stand_ins:
-            step = with_stand_ins(step, len(self.vocabulary), stand_ins)
+            step = with_stand_ins(step, stand_ins)
         return run(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
@@ -279,6 +288,8 @@ class Captioner(nn.Module):
             hypotheses = self.generate(views, search, likeliest=LIKELIEST, record=record)
             seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
             captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
+            if self.namer is not None:
+                captions = self.namer(views, captions)
             if self.lens is not None:
                 for caption, reading in zip(captions, self.lens.read(views, captions), strict=True):
                     caption.lens = reading

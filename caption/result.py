@@ -63,6 +63,7 @@ class Caption:
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
+        named: things that the search was made to name, because the lens is sure of them (`caption.analysis.naming`).
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
     """
 
@@ -84,6 +85,7 @@ class Caption:
     seen: tuple[float, float, float, float] | None = None
     map_boxes: dict[str, tuple[float, float, float, float]] | None = None
     lens: LensReading | None = None
+    named: list[str] = field(default_factory=list)
     beam_tree: BeamTree | None = None
 
     def __post_init__(self) -> None:
@@ -149,6 +151,7 @@ class Caption:
             "likeliest": self.likeliest
             and [[[word, json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
             "lens": self.lens and self.lens.to_dict(),
+            "named": list(self.named),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 

@@ -202,18 +202,21 @@ class Lens:
         probabilities = self.probabilities(regions, weights)[0]
         classes = self.classes(regions, weights)[0]
         of_photo = self.probabilities(regions)[0, 0]
-        unlike = None
-        if self.calibration is not None and self.calibration.known is not None:
-            mean = mean_region(regions._replace(vectors=regions.vectors.float()))[0, 0]
-            unlike = self.calibration.distance(mean) > self.calibration.farthest
         return LensReading(
             [self.things(p) for p in probabilities],
             [self._classes(p) for p in classes],
             self.things(of_photo),
             self._doubts(caption.words, probabilities),
-            unlike,
+            self.unlike(regions),
             self.calibration is not None,
         )
+
+    def unlike(self, regions: Regions) -> bool | None:
+        """Whether a photo (1, L, D) is unlike those that the lens was calibrated on; None if that is not known."""
+        if self.calibration is None or self.calibration.known is None:
+            return None
+        mean = mean_region(regions._replace(vectors=regions.vectors.float()))[0, 0]
+        return self.calibration.distance(mean) > self.calibration.farthest
 
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
         """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from caption.analysis.lens import Lens, read_weights
 from caption.box import Box
-from caption.captioner import Captioner
+from caption.captioner import LIKELIEST, Captioner
 from caption.lens_reading import Seen
 from caption.regions import Regions, Views
 from caption.result import Caption
@@ -36,52 +36,60 @@ FREQUENT = 500
 """Words that stand in for others are among so many of the most frequent ones: the model knows how to use them."""
 
 
+LEAST = 0.5
+"""Probability from which things are named in photos unlike those that the model knows."""
+
+
 class ThingWords(NamedTuple):
     """The words for the nouns of a lens, beside those of a model."""
 
     vocabulary: Vocabulary
-    """The model's, and after its words the new ones: of nouns none of whose words it has, the singular and plural."""
+    """The model's, and after its words the new ones: singular and plural of nouns."""
     stand_ins: list[int]
-    """For each new word a known one."""
+    """For each word the one of the model that stands in for it; for most it is the word itself."""
     of_noun: dict[str, list[int]]
-    """The words for each noun; the new ones only if it has no others."""
+    """The words for each noun that is not too general."""
+    untaught: set[str]
+    """Nouns none of whose words the model knows well; stand-ins are used for them."""
 
     @classmethod
-    def of(cls, lens: Lens, vocabulary: Vocabulary) -> ThingWords:
-        """The words for all nouns of a lens that are not too general."""
+    def of(cls, lens: Lens, vocabulary: Vocabulary, well_known: int) -> ThingWords:
+        """The words for the nouns of a lens.
+
+        Args:
+            lens: with the nouns.
+            vocabulary: of the model, most frequent words first.
+            well_known: how many words the model knows well.
+        """
         nouns = [noun for noun in lens.nouns.names if noun not in GENERAL]
-        known = {
-            noun: [vocabulary[form] for pair in lens.nouns.forms[noun] for form in pair if form in vocabulary]
-            for noun in nouns
-        }
-        examples = _examples(lens.nouns, vocabulary)
+        examples = _examples(lens.nouns, vocabulary, min(FREQUENT, well_known))
         rows = _directions(lens)
         similar = rows @ rows[[lens.places[noun] for noun in examples]].T
-        new: dict[str, int] = {}
-        of_noun = {noun: sorted({*ids}) for noun, ids in known.items() if ids}
+        of_noun, forms = dict[str, list[int]](), dict[str, int]()
         for noun in nouns:
-            if noun in of_noun:
-                continue
-            alike = list(examples)[int(similar[lens.places[noun]].argmax())]
-            pair = lens.nouns.forms[noun][0]
-            for form, stand_in in zip(pair, examples[alike], strict=True):
-                new.setdefault(form, stand_in)
-            of_noun[noun] = [len(vocabulary) + place for place, form in enumerate(new) if form in pair]
-        return cls(
-            vocabulary.widened(Vocabulary([*new], vocabulary.tokenizer.name)), [*new.values()], of_noun
-        )
+            known = {vocabulary[form] for pair in lens.nouns.forms[noun] for form in pair} - {UNKNOWN}
+            if known and min(known) < well_known:
+                of_noun[noun] = sorted(known)
+            else:
+                alike = list(examples)[int(similar[lens.places[noun]].argmax())]
+                forms |= dict(zip(lens.nouns.forms[noun][0], examples[alike], strict=True))
+        wider = vocabulary.widened(Vocabulary([*forms], vocabulary.tokenizer.name))
+        stand_ins = [forms.get(word, number) for number, word in enumerate(wider)]
+        untaught = {noun for noun in nouns if noun not in of_noun}
+        of_noun |= {noun: sorted({wider[form] for form in lens.nouns.forms[noun][0]}) for noun in untaught}
+        return cls(wider, stand_ins, of_noun, untaught)
 
 
-def _examples(nouns: Nouns, vocabulary: Vocabulary) -> dict[str, tuple[int, int]]:
+def _examples(nouns: Nouns, vocabulary: Vocabulary, frequent: int) -> dict[str, tuple[int, int]]:
     """Singular and plural of the nouns that can stand in for others."""
     examples = {}
     for noun in nouns.names:
         if noun in GENERAL or "person" in nouns.chain(noun):
             continue
         for singular, plural in nouns.forms[noun]:
-            if UNKNOWN < vocabulary[singular] < FREQUENT:
+            if UNKNOWN < vocabulary[singular] < frequent:
                 number = vocabulary[plural]
-                examples[noun] = vocabulary[singular], number if number > UNKNOWN else vocabulary[singular]
+                examples[noun] = vocabulary[singular], vocabulary[singular] if number == UNKNOWN else number
                 break
     return examples
 
@@ -101,21 +109,30 @@ class Namer:
         lens: of its encoder, calibrated.
         least: probability from which the lens is sure, at any word of the caption.
         most: things that a caption is made to name.
-        taught: also name things for which the model knows a word.
+        well_known: how many of its most frequent words the model knows well; None = all. Nouns without such a word are
+            said with a stand-in.
+        taught: also name things for which the model knows a word well.
+        unlike: leave captions of photos alone that are like those which the model knows.
     """
 
     def __init__(
-        self, captioner: Captioner, lens: Lens, least: float, most: int = 1, taught: bool = False
+        self,
+        captioner: Captioner,
+        lens: Lens,
+        least: float,
+        most: int = 1,
+        well_known: int | None = None,
+        taught: bool = False,
+        unlike: bool = False,
     ) -> None:
         self.captioner, self.lens = captioner, lens
-        self.least, self.most = least, most
-        self.words = ThingWords.of(lens, captioner.vocabulary)
-        first_new = len(captioner.vocabulary)
+        self.least, self.most, self.unlike = least, most, unlike
+        words = len(captioner.vocabulary)
+        self.words = ThingWords.of(lens, captioner.vocabulary, words if well_known is None else well_known)
         self.candidates = [
             place
             for place, noun in enumerate(lens.nouns.names)
-            if noun in self.words.of_noun
-            and (taught or min(self.words.of_noun[lens.nouns.everyday(noun)]) >= first_new)
+            if noun in self.words.of_noun and (taught or lens.nouns.everyday(noun) in self.words.untaught)
         ]
 
     def missing(self, regions: Regions, caption: Caption) -> list[Seen]:
@@ -125,7 +142,7 @@ class Namer:
             regions: (1, L, D) of the encoder.
             caption: of this model, with weights over them.
         """
-        if not caption.words:
+        if not caption.words or (self.unlike and not self.lens.unlike(regions)):
             return []
         weights = torch.from_numpy(read_weights(caption))[None]
         highest = self.lens.probabilities(regions, weights)[0].amax(0)
@@ -182,21 +199,29 @@ class Namer:
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
         constrained = ConstrainedBeamSearch(search, self._automaton(wanted))
-        hypotheses = self.captioner.generate(views, constrained, stand_ins=self.words.stand_ins)
+        hypotheses = self.captioner.generate(
+            views, constrained, likeliest=LIKELIEST, stand_ins=self.words.stand_ins
+        )
         seen = [Box(*(caption.seen or caption.box)) for caption in captions]
         grids = self.captioner.grids(views)
         written = list(self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary))
-        for new, caption in zip(written, captions, strict=True):
-            new.image = caption.image
+        for new, caption, nouns in zip(written, captions, wanted, strict=True):
+            new.image, new.named = caption.image, list(nouns)
         return written
 
     def _automaton(self, wanted: Sequence[Sequence[str]]) -> Automaton:
-        """Captions that name these nouns, and say no new word but for them."""
+        """Captions that name these nouns, and say no other word for which one stands in."""
         ids = [[self.words.of_noun[noun] for noun in nouns] for nouns in wanted]
         automaton = mentioning(ids, len(self.words.vocabulary))
-        first_new = len(self.captioner.vocabulary)
-        allowed = torch.zeros(len(wanted), len(self.words.vocabulary), dtype=torch.bool)
-        allowed[:, :first_new] = True
+        own = torch.tensor([number == word for word, number in enumerate(self.words.stand_ins)])
+        allowed = own.repeat(len(wanted), 1)
         for image, constraints in enumerate(ids):
             allowed[image, [word for constraint in constraints for word in constraint]] = True
         return automaton._replace(transitions=automaton.transitions.where(allowed[:, None], -1))
+
+
+def namer_of_unlike(captioner: Captioner, lens: Lens) -> Namer | None:
+    """Writes captions of photos that are unlike those which the model knows; None if the lens cannot tell them."""
+    if lens.calibration is None or lens.calibration.known is None:
+        return None
+    return Namer(captioner, lens, LEAST, well_known=FREQUENT, taught=True, unlike=True)

@@ -62,6 +62,8 @@ def load(
             module runs its code.
         lens: read what the encoder sees behind each word, too: `Caption.lens`. The lens comes from the file beside the
             model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
+            With one, captions of photos unlike those that the model knows are written again to name what the lens is
+            sure of: `Caption.named`.
 
     Raises:
         UserError: there is no such model, the device is not available, or the hub cannot be reached; the encoder has
@@ -71,8 +73,10 @@ def load(
     captioner = _load(os.fspath(model), device, trust)
     if lens:
         from caption.analysis.lens_file import load_lens
+        from caption.analysis.naming import namer_of_unlike
 
-        captioner.lens = load_lens(captioner, lens_path(model))
+        captioner.lens = own = load_lens(captioner, lens_path(model))
+        captioner.namer = namer_of_unlike(captioner, own)
     return captioner
 
 

@@ -76,25 +76,23 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
     return replayed
 
 
-def with_stand_ins(step: Step, words: int, stand_ins: Sequence[int]) -> Step:
-    """A step function with new words, for each of which a known word stands in.
+def with_stand_ins(step: Step, stand_ins: Sequence[int]) -> Step:
+    """A step function of more words, in whose place known words are scored and read.
 
-    A new word is as likely as its stand-in is, and the model goes on as if it had said that one (direct transfer,
-    Hendricks et al. 2016, section 3.3). Searches must be told which of the new words they may say where: all
-    probabilities together exceed 1.
+    A word is as likely as its stand-in is, and the model goes on as if it had said that one (direct transfer, Hendricks
+    et al. 2016, section 3.3). Searches must be told which words they may say where: all probabilities together may
+    exceed 1.
 
     Args:
-        step: scores the known words.
-        words: V, their number; the ids of the new words are V, V + 1, ...
-        stand_ins: a known word for each new one.
+        step: scores V words.
+        stand_ins: for each of the words 0, 1, ... the one of these V that stands in for it, which is usually itself.
     """
     known = torch.tensor(list(stand_ins), dtype=torch.long)
 
     def extended(state: State, previous: Tensor) -> tuple[Tensor, State]:
         own = known.to(previous.device)
-        ids = torch.cat((torch.arange(words, device=previous.device), own))
-        log_probs, state = step(state, ids[previous])
-        return torch.cat((log_probs, log_probs[..., own]), -1), state
+        log_probs, state = step(state, own[previous])
+        return log_probs[..., own], state
 
     return extended
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,19 +73,30 @@ def model() -> Captioner:
 
 def test_new_words_have_the_most_similar_known_ones_as_stand_ins() -> None:
     vocabulary = Vocabulary(["a", "cat", "dog", "dogs", "sits", "terrier"])
-    words = ThingWords.of(lens_of(), vocabulary)
+    words = ThingWords.of(lens_of(), vocabulary, len(vocabulary))
     assert words.vocabulary.words[: len(vocabulary)] == vocabulary.words
     new = words.vocabulary.words[len(vocabulary) :]
     assert sorted(new) == ["groom", "grooms", "kettle", "kettles", "zebra", "zebras"]
-    stand_in = {word: vocabulary[number] for word, number in zip(new, words.stand_ins, strict=True)}
+    assert words.stand_ins[: len(vocabulary)] == [*range(len(vocabulary))]
+    stand_in = {word: vocabulary[words.stand_ins[words.vocabulary[word]]] for word in new}
     # A terrier is a dog, whose only class it is; "dog" comes first among equals.
     assert (stand_in["zebra"], stand_in["zebras"]) == ("dog", "dogs")
     # "cats" is not known, so "cat" stands in for both.
     assert (stand_in["kettle"], stand_in["kettles"]) == ("cat", "cat")
+    assert words.untaught == {"groom", "kettle", "zebra"}
     of_noun = {noun: [words.vocabulary[number] for number in ids] for noun, ids in words.of_noun.items()}
     assert of_noun["zebra"] == ["zebra", "zebras"]
     assert of_noun["dog"] == ["dog", "dogs"]
     assert "animal" not in of_noun
+
+
+def test_words_that_the_model_hardly_knows_have_stand_ins_too() -> None:
+    vocabulary = Vocabulary(["a", "cat", "dog", "zebra", "zebras"])
+    words = ThingWords.of(lens_of(), vocabulary, vocabulary["zebra"])
+    assert words.untaught == {"groom", "kettle", "terrier", "zebra"}
+    assert [words.stand_ins[vocabulary[word]] for word in ("dog", "zebra", "zebras")] == [
+        vocabulary["dog"], vocabulary["dog"], vocabulary["dog"],
+    ]  # fmt: skip
 
 
 def test_missing_is_what_the_lens_is_sure_of_and_the_caption_does_not_say(model: Captioner) -> None:
@@ -102,6 +114,18 @@ def test_missing_is_what_the_lens_is_sure_of_and_the_caption_does_not_say(model:
     assert namer.missing(regions, looking(["a"], 1))[0].probability > 0.9
     unsure = Namer(model, lens_of(1.0), least=0.5)
     assert unsure.missing(regions, looking(["a"], 1)) == []
+
+
+def test_photos_like_those_of_the_calibration_can_be_left_alone(model: Captioner) -> None:
+    lens = lens_of()
+    assert lens.calibration is not None
+    lens.calibration = replace(
+        lens.calibration, known=torch.eye(6, dtype=torch.uint8)[:1] * 255, neighbours=1, farthest=0.5
+    )
+    namer = Namer(model, lens, least=0.1, unlike=True)
+    looks = looking(["a"], 1)
+    assert namer.missing(seeing(CAT, ZEBRA, CAT, CAT), looks) == [], "mostly cats, which are known"
+    assert [seen.noun for seen in namer.missing(seeing(KETTLE, ZEBRA, KETTLE, KETTLE), looks)] == ["zebra"]
 
 
 def test_known_words_can_be_wanted_too(model: Captioner) -> None:
@@ -137,10 +161,8 @@ def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
     namer = Namer(model, lens_of(), least=0.5)
     views = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
     written = namer.write(views, [looking(["a"], 0)], [["zebra"]])[0]
-    stand_ins = dict(
-        zip(namer.words.vocabulary.words[len(model.vocabulary) :], namer.words.stand_ins, strict=True)
-    )
-    ids = [stand_ins.get(word, model.vocabulary[word]) for word in written.words]
+    ids = [namer.words.stand_ins[namer.words.vocabulary[word]] for word in written.words]
+    assert max(ids) < len(model.vocabulary)
     inputs, count = torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]])
     with torch.no_grad():
         unrolled = model.unroll(views, inputs, count)

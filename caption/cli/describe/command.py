@@ -204,6 +204,7 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
     if not wanted and not path.is_file():
         return
     from caption.analysis.lens_file import load_lens
+    from caption.analysis.naming import namer_of_unlike
 
     lens = load_lens(captioner, path)
     if lens.calibration is None:
@@ -213,14 +214,16 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
             file=sys.stderr,
         )
     captioner.lens = lens
+    captioner.namer = namer_of_unlike(captioner, lens)
 
 
 def remarks(caption: Caption) -> list[str]:
-    """What the lens has against a caption, in short sentences."""
+    """What the lens has against a caption and has changed in it, in short sentences."""
     reading = caption.lens
     if reading is None:
         return []
-    return [UNLIKE] * bool(reading.unlike) + [str(doubt) for doubt in reading.doubts]
+    named = [f"made to name what the encoder sees: {', '.join(caption.named)}"] * bool(caption.named)
+    return [UNLIKE] * bool(reading.unlike) + named + [str(doubt) for doubt in reading.doubts]
 
 
 def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:
