@@ -206,7 +206,7 @@ class Lens:
             [self.things(p) for p in probabilities],
             [self._classes(p) for p in classes],
             self.things(of_photo),
-            self._doubts(caption.words, probabilities),
+            self.doubts(caption.words, probabilities),
             self.unlike(regions),
             self.calibration is not None,
         )
@@ -241,7 +241,8 @@ class Lens:
         top = probabilities.topk(min(SHOWN, len(probabilities)))
         return [(self.nouns.class_names[c], float(p)) for p, c in zip(top.values, top.indices, strict=True)]
 
-    def _doubts(self, words: Sequence[str], probabilities: Tensor) -> list[Doubt]:
+    def doubts(self, words: Sequence[str], probabilities: Tensor) -> list[Doubt]:
+        """The words of a caption where another thing is seen, from the probabilities (T, N)."""
         if self.calibration is None:
             return []
         doubts = []

@@ -36,8 +36,8 @@ FREQUENT = 500
 """Words that stand in for others are among so many of the most frequent ones: the model knows how to use them."""
 
 
-LEAST = 0.5
-"""Probability from which things are named in photos unlike those that the model knows."""
+LEAST = 0.7
+"""Probability from which things are named in photos unlike those that the model knows: less costs CIDEr there."""
 
 
 class ThingWords(NamedTuple):
@@ -102,7 +102,7 @@ def _directions(lens: Lens) -> Tensor:
 
 
 class Namer:
-    """Writes captions again that leave out what a lens is sure of.
+    """Writes captions again that leave out what a lens is sure of, without the words that it doubts.
 
     Args:
         captioner: with a beam search.
@@ -167,27 +167,26 @@ class Namer:
             views: of B images, from the encoder.
             captions: of this model, one of each image, with weights over the first view.
         """
-        vectors, grid, mask = views[0]
-        missing = [
-            self.missing(
-                Regions(vectors[i : i + 1].cpu(), grid, None if mask is None else mask[i : i + 1].cpu()),
-                caption,
-            )
-            for i, caption in enumerate(captions)
-        ]
+        regions = [_regions(views, index) for index in range(len(captions))]
+        missing = [self.missing(one, caption) for one, caption in zip(regions, captions, strict=True)]
         again = [index for index, things in enumerate(missing) if things]
         if not again:
             return list(captions)
         written = self.write(
-            select_images(views, torch.tensor(again, device=vectors.device)),
+            select_images(views, torch.tensor(again, device=views[0].vectors.device)),
             [captions[index] for index in again],
             [[seen.noun for seen in missing[index]] for index in again],
+            [self._doubted(regions[index], captions[index]) for index in again],
         )
         changed = dict(zip(again, written, strict=True))
         return [changed.get(index, caption) for index, caption in enumerate(captions)]
 
     def write(
-        self, views: Views, captions: Sequence[Caption], wanted: Sequence[Sequence[str]]
+        self,
+        views: Views,
+        captions: Sequence[Caption],
+        wanted: Sequence[Sequence[str]],
+        unwanted: Sequence[set[str]] | None = None,
     ) -> list[Caption]:
         """Captions that name the nouns which are wanted of each of B images.
 
@@ -195,10 +194,12 @@ class Namer:
             views: of the images, from the encoder.
             captions: earlier ones, which know what part of the photo the regions cover.
             wanted: see `missing`; some of each image.
+            unwanted: words that captions of each image must not say; None = none.
         """
+        unwanted = unwanted or [set() for _ in wanted]
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
-        constrained = ConstrainedBeamSearch(search, self._automaton(wanted))
+        constrained = ConstrainedBeamSearch(search, self._automaton(wanted, unwanted))
         hypotheses = self.captioner.generate(
             views, constrained, likeliest=LIKELIEST, stand_ins=self.words.stand_ins
         )
@@ -209,15 +210,36 @@ class Namer:
             new.image, new.named = caption.image, list(nouns)
         return written
 
-    def _automaton(self, wanted: Sequence[Sequence[str]]) -> Automaton:
-        """Captions that name these nouns, and say no other word for which one stands in."""
+    def _doubted(self, regions: Regions, caption: Caption) -> set[str]:
+        """The words where the lens sees something else, and other words for the same."""
+        nouns = self.lens.nouns
+        probabilities = self.lens.probabilities(regions, torch.from_numpy(read_weights(caption))[None])[0]
+        return {
+            form
+            for doubt in self.lens.doubts(caption.words, probabilities)
+            for noun in nouns.of_word(doubt.says)
+            for pair in nouns.forms[noun]
+            for form in pair
+        }
+
+    def _automaton(self, wanted: Sequence[Sequence[str]], unwanted: Sequence[set[str]]) -> Automaton:
+        """Captions that name these nouns, say no other word for which one stands in, and none that is not wanted."""
         ids = [[self.words.of_noun[noun] for noun in nouns] for nouns in wanted]
-        automaton = mentioning(ids, len(self.words.vocabulary))
+        vocabulary = self.words.vocabulary
+        automaton = mentioning(ids, len(vocabulary))
         own = torch.tensor([number == word for word, number in enumerate(self.words.stand_ins)])
         allowed = own.repeat(len(wanted), 1)
-        for image, constraints in enumerate(ids):
+        for image, (constraints, words) in enumerate(zip(ids, unwanted, strict=True)):
+            allowed[image, [vocabulary[word] for word in words if word in vocabulary]] = False
             allowed[image, [word for constraint in constraints for word in constraint]] = True
         return automaton._replace(transitions=automaton.transitions.where(allowed[:, None], -1))
+
+
+def _regions(views: Views, index: int) -> Regions:
+    """(1, L, D) the regions of one image in the first view."""
+    vectors, grid, mask = views[0]
+    part = slice(index, index + 1)
+    return Regions(vectors[part].cpu(), grid, None if mask is None else mask[part].cpu())
 
 
 def namer_of_unlike(captioner: Captioner, lens: Lens) -> Namer | None:

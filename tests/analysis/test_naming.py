@@ -170,3 +170,18 @@ def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
     terms = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0].gather(1, targets[:, None])
     assert written.finished
     assert written.log_prob == pytest.approx(float(terms.sum()), abs=1e-4)
+
+
+def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) -> None:
+    lens = lens_of()
+    assert lens.calibration is not None
+    lens.calibration = replace(lens.calibration, doubtful={"dog": 0.3, "cat": 0.3})
+    namer = Namer(model, lens, least=0.5)
+    zebra = seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA)
+    zebra = zebra._replace(vectors=zebra.vectors + 0.01 * torch.rand(1, 64, 6))
+    first = looking(["cat", "sits"], 0, 1)
+    written = namer((zebra,), [first])[0]
+    assert {"zebra", "zebras"} & {*written.words}
+    assert written.named == ["zebra"]
+    assert not {"cat", "cats"} & {*written.words}
+    assert "cat" in namer.write((zebra,), [first], [["zebra"]])[0].words

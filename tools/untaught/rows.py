@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from caption.analysis.lens import Lens, make_lens
 from caption.analysis.lens_calibration import fit as fit_lens
 from caption.analysis.lens_calibration import read_photo
+from caption.analysis.lens_file import SUFFIX, read_lens, save_lens
 from caption.analysis.naming import Namer
 from caption.box import Box
 from caption.data.files import read_text
@@ -41,12 +41,11 @@ SIZES = [
 EPOCHS, SLOT_EPOCHS, SLOT_RATE = 5, 2, 3e-4
 LEAST = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Probabilities from which the lens is sure; one is chosen on the dev split."""
-MOST = (1, 2)
-"""Things that a caption is made to name; as well."""
-BASELINE, SEARCH, SLOT, ALL = "without", "search", "slot", "all"
+BASELINE, SEARCH, NAMING, SLOT, ALL = "without", "search", "naming", "slot", "all"
 ROWS = {
     BASELINE: "trained without",
-    SEARCH: "trained without, constrained beam search",
+    SEARCH: "constrained beam search, for CIDEr",
+    NAMING: "constrained beam search, for F1",
     SLOT: "slot",
     ALL: "trained with all captions",
 }
@@ -97,7 +96,7 @@ class Model:
     """A trained model, with its captions of the dev and test photos, and its lens."""
 
     def __init__(self, places: Places, checkpoint: Path) -> None:
-        self.places = places
+        self.places, self.checkpoint = places, checkpoint
         self.captioner = load(checkpoint)
         self.store = FeatureStore(places.regions)
         self._captions: dict[str, list[Caption]] = {}
@@ -131,14 +130,17 @@ class Model:
 
     @cached_property
     def lens(self) -> Lens:
-        """Calibrated on the dev photos with the captions that are taught."""
-        lens, taught = make_lens(self.captioner), self.places.taught()
-        captions = self.captions("val")
-        readings = [
-            read_photo(lens, self.regions(photo), captions[photo], references)
-            for photo, references in taught.items()
-        ]
-        return Lens(lens.classifier, lens.nouns, replace(fit_lens(lens, readings), known=None))
+        """Calibrated on the dev photos with the captions that are taught; kept beside the checkpoint."""
+        path = self.checkpoint.with_suffix(SUFFIX)
+        if not path.exists():
+            lens, taught = make_lens(self.captioner), self.places.taught()
+            captions = self.captions("val")
+            readings = [
+                read_photo(lens, self.regions(photo), captions[photo], references)
+                for photo, references in taught.items()
+            ]
+            save_lens(Lens(lens.classifier, lens.nouns, fit_lens(lens, readings)), self.captioner, path)
+        return read_lens(path, self.captioner)
 
 
 def trained(places: Places, row: str, seed: int, more: Sequence[str]) -> Path:
@@ -165,13 +167,18 @@ def trained(places: Places, row: str, seed: int, more: Sequence[str]) -> Path:
     return fit(places.out / f"{row}_{seed}", [*config, *places.arguments(row, seed), *more])
 
 
-def measured(places: Places, row: str, seed: int, more: Sequence[str]) -> Scores:
-    """The scores of a row on dev and test, with what was chosen on dev; its captions are kept."""
+def measured(places: Places, row: str, seed: int, more: Sequence[str]) -> dict[str, Scores]:
+    """The scores of a row on dev and test, with what was chosen on dev. With constrained search there are two rows.
+
+    The captions are kept.
+    """
     model = Model(places, trained(places, BASELINE if row == SEARCH else row, seed, more))
-    chosen: dict[str, float] = {}
     if row == SEARCH:
-        chosen, texts = searched(model)
-    elif row == SLOT:
+        return {
+            each: {"chosen": {"least": least}, **_scored(places, each, seed, texts)}
+            for each, (least, texts) in searched(model).items()
+        }
+    if row == SLOT:
         lens = Model(places, trained(places, BASELINE, seed, more)).lens
         replaced = json.loads(read_text(places.out / f"slots_{seed}.json"))
         texts = {
@@ -186,45 +193,49 @@ def measured(places: Places, row: str, seed: int, more: Sequence[str]) -> Scores
             split: {photo: caption.text for photo, caption in model.captions(split).items()}
             for split in ("val", "test")
         }
+    return {row: {"chosen": {}, **_scored(places, row, seed, texts)}}
+
+
+def _scored(places: Places, row: str, seed: int, texts: Mapping[str, Captions]) -> dict[str, Scores]:
     for split, captions in texts.items():
         with replacing(places.out / f"{row}_{seed}_{split}_captions.json") as file:
             file.write(json.dumps(captions, indent=0).encode())
-    scored = {split: scores(captions, places.photos(split)) for split, captions in texts.items()}
-    return {"chosen": chosen, **scored}
+    return {split: scores(captions, places.photos(split)) for split, captions in texts.items()}
 
 
-def searched(model: Model) -> tuple[dict[str, float], dict[str, Captions]]:
-    """What gives the largest mean F1 on dev, and the captions of dev and test with it.
-
-    Each caption is searched once for each set of things.
-    """
-    photos = model.places.photos("val")
-    found = _Searched(model, "val")
+def searched(model: Model) -> dict[str, tuple[float, dict[str, Captions]]]:
+    """What gives the largest CIDEr and what the largest mean F1 on dev, and the captions of dev and test with it."""
+    photos, of_dev, of_test = model.places.photos("val"), _Searched(model, "val"), _Searched(model, "test")
     tried = []
-    for most in MOST:
-        for least in LEAST:
-            texts = found.texts(least, most)
-            numbers = scores(texts, photos)
-            print(f"sure from {least}, at most {most}: F1 {numbers['F1']:.3f}, CIDEr {numbers['CIDEr']:.3f}")
-            tried.append((numbers["F1"], numbers["CIDEr"], least, most, texts))
-    *_, least, most, texts = max(tried, key=lambda each: each[:2])
-    of_test = _Searched(model, "test").texts(least, most)
-    return {"least": least, "most": most}, {"val": texts, "test": of_test}
+    for least in LEAST:
+        numbers = scores(of_dev.texts(least), photos)
+        print(f"sure from {least}: F1 {numbers['F1']:.3f}, CIDEr {numbers['CIDEr']:.3f}", flush=True)
+        tried.append((least, numbers))
+    chosen = {
+        row: max(tried, key=lambda each: each[1][score])[0]
+        for row, score in ((SEARCH, "CIDEr"), (NAMING, "F1"))
+    }
+    return {
+        row: (least, {"val": of_dev.texts(least), "test": of_test.texts(least)})
+        for row, least in chosen.items()
+    }
 
 
 class _Searched:
+    """Captions of a split with one thing more, each searched once."""
+
     def __init__(self, model: Model, split: str) -> None:
         self.model, self.captions = model, model.captions(split)
-        self.namer = Namer(model.captioner, model.lens, min(LEAST), max(MOST))
+        self.namer = Namer(model.captioner, model.lens, min(LEAST))
         self.missing = {
             photo: self.namer.missing(model.regions(photo), caption)
             for photo, caption in self.captions.items()
         }
         self.written: dict[tuple[str, tuple[str, ...]], str] = {}
 
-    def texts(self, least: float, most: int) -> Captions:
+    def texts(self, least: float) -> Captions:
         wanted = {
-            photo: tuple(seen.noun for seen in things if seen.probability >= least)[:most]
+            photo: tuple(seen.noun for seen in things if seen.probability >= least)
             for photo, things in self.missing.items()
         }
         new = [each for each in wanted.items() if each[1] and each not in self.written]
