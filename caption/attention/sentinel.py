@@ -30,11 +30,11 @@ class SentinelAttention(Attention):
     β W_v s, with s = σ(W_x x + W_h h[t-1]) ∘ tanh(c[t]).
 
     s is what the LSTM already knows. Words that need no look read it instead of a region. f_att is the same for both:
-    in the paper's z = w · tanh(W a + W_g h), the sentinel has its own W_s, and shares w and W_g (eq. 12). With weights
-    of its own, its score could rise above those of all regions at once, before these have been told apart, and some
-    models then read the sentinel alone. W_k s and W_v s have the regions' length; in the paper regions have the length
-    of h, and W_v s is s. x is the word's vector; in the paper it holds the mean region as well. For decoders that
-    attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
+    in the paper's z = w · tanh(W a + W_g h), the sentinel has its own W_s, and shares w and W_g (eq. 12; likewise in
+    the authors' code, github.com/jiasenlu/AdaptiveAttention). What moves all scores at once then moves the sentinel's,
+    too. W_k s and W_v s have the regions' length; in the paper regions have the length of h, and W_v s is s. x is the
+    word's vector; in the paper it holds the mean region as well. For decoders that attend after their update, such as
+    `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
 
     Args:
         score: f_att; additive in the paper.
