@@ -7,8 +7,8 @@ For each seed, `caption fit -c configs/shapes_soft.yaml -c configs/attention/mul
 heads, and `caption features` stores the regions of its encoder. For each penalty, a model with gates starts from it
 (configs/attention/multi_head_gated.yaml), and `caption export --remove-closed-heads` removes the heads that it closes.
 `caption test` scores them. Do specialised heads go last? The roles of the first model's heads are compared with the
-number of penalties at which each stays open. From pixels a seed takes about 40 minutes of a core. The second command, with
-configs/training/frozen_encoder.yaml, whose regions are stored beforehand, takes five.
+number of penalties at which each stays open. The second command reads the stored regions of one encoder
+(configs/training/frozen_encoder.yaml): about five minutes of a core, and several times as much without.
 
 The tables are printed; with the numbers they are in the folder of the runs, too (tables.md, numbers.json). Stop it at
 any moment: the same command goes on. Further arguments go to all trainings and tests.
