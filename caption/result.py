@@ -64,6 +64,7 @@ class Caption:
         map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
         named: things that the search was made to name, because the lens is sure of them (`caption.analysis.naming`).
+        replaced: the text that the model wrote before it was made to name them; "" if it was not.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
     """
 
@@ -86,6 +87,7 @@ class Caption:
     map_boxes: dict[str, tuple[float, float, float, float]] | None = None
     lens: LensReading | None = None
     named: list[str] = field(default_factory=list)
+    replaced: str = ""
     beam_tree: BeamTree | None = None
 
     def __post_init__(self) -> None:
@@ -152,6 +154,7 @@ class Caption:
             and [[[word, json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
             "lens": self.lens and self.lens.to_dict(),
             "named": list(self.named),
+            "replaced": self.replaced,
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 

@@ -112,7 +112,8 @@ class Namer:
         well_known: how many of its most frequent words the model knows well; None = all. Nouns without such a word are
             said with a stand-in.
         taught: also name things for which the model knows a word well.
-        unlike: leave captions of photos alone that are like those which the model knows.
+        unlike: leave captions of photos alone that are like those which the model knows, and captions with nouns that
+            the lens knows and does not doubt.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class Namer:
         """
         if not caption.words or (self.unlike and not self.lens.unlike(regions)):
             return []
-        weights = torch.from_numpy(read_weights(caption))[None]
-        highest = self.lens.probabilities(regions, weights)[0].amax(0)
+        probabilities = self._probabilities(regions, caption)
+        if self.unlike and not self._questionable(caption, probabilities):
+            return []
+        highest = probabilities.amax(0)
         surest = highest[self.candidates]
         nouns, found = self.lens.nouns, list[Seen]()
         said = nouns.said([caption.text])
@@ -207,16 +210,24 @@ class Namer:
         grids = self.captioner.grids(views)
         written = list(self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary))
         for new, caption, nouns in zip(written, captions, wanted, strict=True):
-            new.image, new.named = caption.image, list(nouns)
+            new.image, new.named, new.replaced = caption.image, list(nouns), caption.text
         return written
+
+    def _probabilities(self, regions: Regions, caption: Caption) -> Tensor:
+        """(T, N)."""
+        return self.lens.probabilities(regions, torch.from_numpy(read_weights(caption))[None])[0]
+
+    def _questionable(self, caption: Caption, probabilities: Tensor) -> bool:
+        """Whether the lens doubts a word of the caption, or knows none of its nouns but people."""
+        known = {noun for word in caption.words for noun in self.lens.nouns.of_word(word)}
+        return known <= {"person"} or bool(self.lens.doubts(caption.words, probabilities))
 
     def _doubted(self, regions: Regions, caption: Caption) -> set[str]:
         """The words where the lens sees something else, and other words for the same."""
         nouns = self.lens.nouns
-        probabilities = self.lens.probabilities(regions, torch.from_numpy(read_weights(caption))[None])[0]
         return {
             form
-            for doubt in self.lens.doubts(caption.words, probabilities)
+            for doubt in self.lens.doubts(caption.words, self._probabilities(regions, caption))
             for noun in nouns.of_word(doubt.says)
             for pair in nouns.forms[noun]
             for form in pair

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner as tiny_captioner
+from helpers.tiny_captioner import photo
 from torch import nn
 
 from caption.analysis.lens import Calibration, Lens
-from caption.analysis.naming import Namer, ThingWords
+from caption.analysis.naming import Namer, ThingWords, namer_of_unlike
 from caption.box import Box
 from caption.captioner import Captioner
+from caption.cli.describe.command import remarks
 from caption.encoders.classifier import Classifier
 from caption.regions import Regions
 from caption.result import Caption
@@ -116,16 +118,26 @@ def test_missing_is_what_the_lens_is_sure_of_and_the_caption_does_not_say(model:
     assert unsure.missing(regions, looking(["a"], 1)) == []
 
 
-def test_photos_like_those_of_the_calibration_can_be_left_alone(model: Captioner) -> None:
+def test_captions_that_are_likely_right_can_be_left_alone(model: Captioner) -> None:
     lens = lens_of()
     assert lens.calibration is not None
     lens.calibration = replace(
-        lens.calibration, known=torch.eye(6, dtype=torch.uint8)[:1] * 255, neighbours=1, farthest=0.5
+        lens.calibration,
+        known=torch.eye(6, dtype=torch.uint8)[:1] * 255,
+        neighbours=1,
+        farthest=0.5,
+        doubtful={"dog": 0.3},
     )
     namer = Namer(model, lens, least=0.1, unlike=True)
-    looks = looking(["a"], 1)
-    assert namer.missing(seeing(CAT, ZEBRA, CAT, CAT), looks) == [], "mostly cats, which are known"
-    assert [seen.noun for seen in namer.missing(seeing(KETTLE, ZEBRA, KETTLE, KETTLE), looks)] == ["zebra"]
+    cats, kettles = seeing(CAT, ZEBRA, CAT, CAT), seeing(KETTLE, ZEBRA, KETTLE, KETTLE)
+
+    def missing(regions: Regions, words: list[str]) -> list[str]:
+        return [seen.noun for seen in namer.missing(regions, looking(words, *[1] * len(words)))]
+
+    assert missing(cats, ["dog"]) == [], "the photo is mostly of cats, which are known"
+    assert missing(kettles, ["dog"]) == ["zebra"], "another thing is seen"
+    assert missing(kettles, ["cat"]) == [], "nothing is known about how cats are read"
+    assert missing(kettles, ["person", "sits"]) == ["zebra"], "nothing could be doubted"
 
 
 def test_known_words_can_be_wanted_too(model: Captioner) -> None:
@@ -182,6 +194,27 @@ def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) 
     first = looking(["cat", "sits"], 0, 1)
     written = namer((zebra,), [first])[0]
     assert {"zebra", "zebras"} & {*written.words}
-    assert written.named == ["zebra"]
+    assert (written.named, written.replaced) == (["zebra"], "cat sits")
     assert not {"cat", "cats"} & {*written.words}
     assert "cat" in namer.write((zebra,), [first], [["zebra"]])[0].words
+
+
+def test_the_model_for_photos_names_what_is_seen_in_photos_that_are_unlike(model: Captioner) -> None:
+    lens = lens_of()
+    assert lens.calibration is not None
+    assert namer_of_unlike(model, lens) is None, "it cannot tell them"
+    lens.calibration = replace(
+        lens.calibration, known=torch.eye(6, dtype=torch.uint8)[:1] * 255, farthest=0.5
+    )
+    model.lens, model.namer = lens, namer_of_unlike(model, lens)
+    model.encoder.forward = lambda images: (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)  # type: ignore[method-assign]
+    lens.calibration = replace(lens.calibration, doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
+    caption = model(photo())
+    assert caption.named == ["zebra"]
+    assert {"zebra", "zebras"} & {*caption.words}
+    assert remarks(caption)[1] == f"names zebra, which is seen; was: {caption.replaced}"
+    assert caption.lens is not None
+    assert len(caption.lens.words) == len(caption.words) == len(caption.likeliest or [])
+    assert caption.to_dict()["replaced"] == caption.replaced != caption.text
+    model.namer = None
+    assert (model(photo()).text, model(photo()).named) == (caption.replaced, [])

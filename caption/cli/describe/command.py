@@ -222,7 +222,9 @@ def remarks(caption: Caption) -> list[str]:
     reading = caption.lens
     if reading is None:
         return []
-    named = [f"made to name what the encoder sees: {', '.join(caption.named)}"] * bool(caption.named)
+    named = [f"names {', '.join(caption.named)}, which is seen; was: {caption.replaced}"] * bool(
+        caption.named
+    )
     return [UNLIKE] * bool(reading.unlike) + named + [str(doubt) for doubt in reading.doubts]
 
 
