@@ -57,6 +57,9 @@ class LensReader(Protocol):
     def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
         """The readings of B images with a caption each; `views` are the encoder's."""
 
+    def where(self, views: Views, thing: str) -> np.ndarray:
+        """(rows, cols): where a thing is, in the regions of one image."""
+
 
 class Rewriter(Protocol):
     """Writes captions again (`caption.analysis.naming`), as a captioner uses it."""

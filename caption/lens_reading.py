@@ -5,6 +5,7 @@ Importing this module does not load PyTorch; `caption.analysis.lens` makes readi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ class LensReading:
         doubts: words for which the lens is sure of another thing.
         unlike: whether the photo is unlike those that the lens was calibrated on; None if that is not known.
         calibrated: False if the probabilities are the classifier's own, which are too high where a map is sharp.
+        regions: the likeliest thing in each region alone, in the rows of the grid.
     """
 
     words: list[list[Seen]]
@@ -56,14 +58,20 @@ class LensReading:
     doubts: list[Doubt] = field(default_factory=list)
     unlike: bool | None = None
     calibrated: bool = True
+    regions: list[list[Seen]] = field(default_factory=list)
 
     def seen(self, step: int, least: float = 0.0) -> Seen | None:
         """The likeliest thing at a word, if its probability is at least that."""
         things = self.words[step]
         return things[0] if things and things[0].probability >= least else None
 
+    @property
+    def things(self) -> list[Seen]:
+        """What is likely in some region alone, each thing once, likeliest first."""
+        return once(thing for row in self.regions for thing in row)
+
     def to_dict(self) -> dict[str, Any]:
-        """In types that `json.dumps` accepts."""
+        """In types that `json.dumps` accepts; None for regions where nothing is likely."""
         return {
             "words": [[[noun, round(p, 4)] for noun, p in things] for things in self.words],
             "classes": [[[name, round(p, 4)] for name, p in classes] for classes in self.classes],
@@ -73,4 +81,17 @@ class LensReading:
             ],
             "unlike": self.unlike,
             "calibrated": self.calibrated,
+            "regions": [
+                [[noun, round(p, 4)] if p >= LEAST_SEEN else None for noun, p in row] for row in self.regions
+            ],
+            "things": [[noun, round(p, 4)] for noun, p in self.things],
         }
+
+
+def once(seen: Iterable[Seen]) -> list[Seen]:
+    """Those that are likely, each thing once with its largest probability, likeliest first."""
+    most: dict[str, float] = {}
+    for noun, probability in seen:
+        if probability >= max(LEAST_SEEN, most.get(noun, 0.0)):
+            most[noun] = probability
+    return sorted((Seen(*one) for one in most.items()), key=lambda thing: (-thing.probability, thing.noun))

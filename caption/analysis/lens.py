@@ -35,6 +35,8 @@ SURE = 0.5
 """Probability from which the lens doubts a word."""
 SHOWN = 3
 """Things per word."""
+LEAST_IN_REGION = 0.5
+"""Softmax of a thing in some region from which the photo has a map of it: dogs have 0.3 in photos without any."""
 LEAST_SHARE = 0.8
 """Of a noun's probability that a less general one must hold to be named in its place: retriever for dog."""
 
@@ -49,8 +51,13 @@ class Calibration:
 
         p(noun) = σ(slope · x + of_entropy · h + slope_of_entropy · x · h + of_size · s + offset)
 
+    Of a map that is sharper than those of the fit, such as a single region, p = σ(k · x + l · s + m) with (k, l, m) =
+    `alone`, which was fitted to single regions.
+
     Attributes:
         slope, of_entropy, slope_of_entropy, of_size, offset: see above.
+        alone: slope, weight of the size, and offset for single regions.
+        sharpest: h of the sharpest maps of the fit.
         doubtful: for words that are usually read rightly, the probability of their noun below which it is doubted.
         companions: for such words, and for "person", nouns that are read where the word is right, too.
         known: (N, D) directions of the mean regions of photos, as uint8, largest 255.
@@ -65,6 +72,8 @@ class Calibration:
     slope_of_entropy: float
     of_size: float
     offset: float
+    alone: tuple[float, float, float] = (1.0, 0.0, 0.0)
+    sharpest: float = 0.0
     doubtful: dict[str, float] = field(default_factory=dict)
     companions: dict[str, list[str]] = field(default_factory=dict)
     known: Tensor | None = None
@@ -76,13 +85,15 @@ class Calibration:
         """Logits (..., T, C) of contexts, H[α] / log L (..., T), classes in nouns (C, N) -> (..., T, N)."""
         x = torch.logit((context.softmax(-1) @ membership).clamp(1e-6, 1 - 1e-6))
         h, s = entropy[..., None], sizes(membership)
-        return torch.sigmoid(
+        logit = (
             self.slope * x
             + self.of_entropy * h
             + self.slope_of_entropy * x * h
             + self.of_size * s
             + self.offset
         )
+        slope, of_size, offset = self.alone
+        return torch.sigmoid(torch.where(h < self.sharpest, slope * x + of_size * s + offset, logit))
 
     def distance(self, mean: Tensor) -> float:
         """Mean cosine distance of a mean region (D,) from those of the nearest photos of the fit."""
@@ -179,6 +190,31 @@ class Lens:
             entropies = -torch.xlogy(even, even).sum(-1) / torch.as_tensor(real).clamp(min=2).log()
         return self.calibration.probabilities(logits, entropies, self.membership)
 
+    def where(self, views: Views, thing: str) -> np.ndarray:
+        """(rows, cols): the probability of a thing in each region alone of one photo, not calibrated; see `map_of`.
+
+        Raises:
+            UserError: no class or noun has this name, or the encoder sees it in no region.
+        """
+        regions = views[0]._replace(vectors=views[0].vectors.cpu())
+        found = self.map_of(regions, thing)[0].numpy()
+        if found.max() < LEAST_IN_REGION:
+            raise UserError(
+                f"the encoder sees no {thing} in this photo: in no region is its probability above {found.max():.2g}"
+            )
+        return found
+
+    def regions_alone(self, regions: Regions) -> list[list[Seen]]:
+        """The likeliest thing in each region alone of one photo, in rows; see `things`."""
+        count = regions.vectors.shape[1]
+        probabilities = self.probabilities(regions, torch.eye(count)[None])[0]
+        specific = torch.tensor(self._specific)
+        nouns = [self.nouns.names[place] for place in specific[probabilities[:, specific].argmax(1)].tolist()]
+        found = [
+            self._seen(self.less_general(noun, of), of) for noun, of in zip(nouns, probabilities, strict=True)
+        ]
+        return [found[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
+
     def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
         """What is seen behind the words of captions, one of each image.
 
@@ -209,6 +245,7 @@ class Lens:
             self.doubts(caption.words, probabilities),
             self.unlike(regions),
             self.calibration is not None,
+            self.regions_alone(regions),
         )
 
     def unlike(self, regions: Regions) -> bool | None:
@@ -221,15 +258,18 @@ class Lens:
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
         """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
         found: list[Seen] = []
-        for place in sorted(self._specific, key=lambda place: -float(probabilities[place])):
+        numbers = probabilities.tolist()
+        for place in sorted(self._specific, key=lambda place: -numbers[place]):
             noun = self.nouns.names[place]
             if any(self.nouns.related(noun, seen.noun) for seen in found):
                 continue
-            noun = self.less_general(noun, probabilities)
-            found.append(Seen(noun, float(probabilities[self.places[noun]])))
+            found.append(self._seen(self.less_general(noun, probabilities), probabilities))
             if len(found) == count:
                 break
         return found
+
+    def _seen(self, noun: str, probabilities: Tensor) -> Seen:
+        return Seen(noun, float(probabilities[self.places[noun]]))
 
     def less_general(self, noun: str, probabilities: Tensor) -> str:
         """The least general kind of a noun that holds most of its probability, of those in (N,): retriever for dog."""

@@ -36,8 +36,11 @@ RARELY = 0.05
 """Share of right words that fall below the threshold of doubt."""
 READABLE = 0.02
 """A threshold below this tells nothing: the word is read badly where it is right."""
+RARE_SHARPNESS = 0.01
+"""Share of the words whose maps are sharper than `Calibration.sharpest`: of them, the fit knows too little."""
 FALSE_ALARMS = 0.015
 """Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
+REGIONS = 16
 BINS = 10
 
 
@@ -49,6 +52,8 @@ class PhotoReading(NamedTuple):
     """(T, C) logits of each word's context."""
     entropies: Tensor
     """(T,) H[α] / log L."""
+    alone: Tensor
+    """(R, C) logits of about `REGIONS` single regions, evenly spread."""
     region: Tensor
     """(D,) the mean region."""
     named: Tensor
@@ -121,6 +126,7 @@ def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Seque
         caption,
         lens.logits(regions, weights[None])[0],
         entropies,
+        lens.classifier(regions.vectors[0, :: max(1, len(regions.vectors[0]) // REGIONS)]),
         mean_region(regions)[0, 0],
         torch.tensor([noun in named for noun in lens.nouns.names]),
     )
@@ -146,7 +152,12 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
     slope, of_entropy, slope_of_entropy, of_size, offset = _logistic(
         torch.stack((x, entropy, x * entropy, size), 1), named
     )
-    calibration = Calibration(slope, of_entropy, slope_of_entropy, of_size, offset)
+    x, _, size, named = _pairs(lens, [of_regions(reading) for reading in readings], fitted)
+    alone_slope, alone_of_size, alone_offset = _logistic(torch.stack((x, size), 1), named)
+    calibration = Calibration(
+        slope, of_entropy, slope_of_entropy, of_size, offset, (alone_slope, alone_of_size, alone_offset),
+        float(torch.cat([reading.entropies for reading in readings]).quantile(RARE_SHARPNESS)),
+    )  # fmt: skip
     doubtful, companions = _words(lens, calibration, readings)
     known, farthest = _neighbours(
         torch.stack([reading.region for reading in readings]), calibration.neighbours
@@ -159,6 +170,11 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
         farthest=farthest,
         photos=len(readings),
     )
+
+
+def of_regions(reading: PhotoReading) -> PhotoReading:
+    """The same with the single regions in the place of the words."""
+    return reading._replace(contexts=reading.alone, entropies=torch.zeros(len(reading.alone)))
 
 
 def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:

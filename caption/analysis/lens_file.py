@@ -114,15 +114,16 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
 
 
 def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
-    names = ("slope", "of_entropy", "slope_of_entropy", "of_size", "offset")
-    slope, of_entropy, slope_of_entropy, of_size, offset = (float(header[name]) for name in names)
+    names = ("slope", "of_entropy", "slope_of_entropy", "of_size", "offset", "sharpest")
+    slope, of_entropy, slope_of_entropy, of_size, offset, sharpest = (float(header[name]) for name in names)
+    alone_slope, alone_of_size, alone_offset = (float(number) for number in header["alone"])
     doubtful = {str(word): float(least) for word, least in header["doubtful"].items()}
     companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
     if known is not None and (known.ndim != 2 or known.shape[1] != size or not len(known)):
         raise ValueError("the mean regions have another size than the classifier's")
     return Calibration(
-        slope, of_entropy, slope_of_entropy, of_size, offset, doubtful, companions, known,
-        int(header["neighbours"]), float(header["farthest"]), int(header["photos"]),
+        slope, of_entropy, slope_of_entropy, of_size, offset, (alone_slope, alone_of_size, alone_offset), sharpest,
+        doubtful, companions, known, int(header["neighbours"]), float(header["farthest"]), int(header["photos"]),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
@@ -36,7 +36,7 @@ def main(args: list[str]) -> int:
     options, overrides = make_parser().parse_known_args(args)
 
     from caption.analysis.lens import Lens, make_lens
-    from caption.analysis.lens_calibration import common_nouns, fit, read_photos, reliability
+    from caption.analysis.lens_calibration import common_nouns, fit, of_regions, read_photos, reliability
     from caption.analysis.lens_file import SUFFIX, save_lens
     from caption.cli.configuration.parts import make_reader, read_parts
     from caption.models.model_zoo import load
@@ -67,12 +67,14 @@ def main(args: list[str]) -> int:
     fitted = common_nouns(lens, readings)
     if options.report != FITTED:
         readings = read(options.report)
-    before, after = (reliability(lens, readings, fitted, each) for each in (None, calibration))
+    words = [reliability(lens, readings, fitted, each) for each in (None, calibration)]
+    alone = [of_regions(reading) for reading in readings]
+    regions = [reliability(lens, alone, fitted, each) for each in (None, calibration)]
     far = sum(calibration.distance(reading.region) > calibration.farthest for reading in readings)
     save_lens(Lens(lens.classifier, lens.nouns, calibration), captioner, out)
     if figure is not None:
-        save_figure(plot_reliability({"classifier": before, "calibrated": after}), figure)
-    print(_summary(calibration, options.report, before, after, far / len(readings)))
+        save_figure(plot_reliability(dict(zip(("classifier", "calibrated"), words, strict=True))), figure)
+    print(_summary(calibration, options.report, words, regions, far / len(readings)))
     return DONE
 
 
@@ -103,11 +105,19 @@ def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[
 
 
 def _summary(
-    calibration: Calibration, split: str, before: Reliability, after: Reliability, far: float
+    calibration: Calibration,
+    split: str,
+    words: Sequence[Reliability],
+    regions: Sequence[Reliability],
+    far: float,
 ) -> str:
+    """Reliabilities before and after calibration."""
+    told = [
+        f"calibration error {before.error:.3f} -> {after.error:.3f}, NLL {before.nll:.3f} -> {after.nll:.3f} "
+        f"({len(after.named):,} nouns of {what})"
+        for what, (before, after) in (("words", words), ("single regions", regions))
+    ]
     return (
-        f"calibrated on {calibration.photos:,} images. On {split}: calibration error {before.error:.3f} -> "
-        f"{after.error:.3f}, NLL {before.nll:.3f} -> {after.nll:.3f} ({len(after.named):,} nouns of words); "
-        f"{len(calibration.doubtful)} words can be doubted; {far:.1%} of the images "
-        "are unlike those of the calibration"
+        f"calibrated on {calibration.photos:,} images. On {split}: {'; '.join(told)}; "
+        f"{len(calibration.doubtful)} words can be doubted; {far:.1%} of the images are unlike those of the calibration"
     )

@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Captioner]:
     from caption.attention.map_hooks import attentions
-    from caption.models.model_zoo import load
+    from caption.models.model_zoo import lens_path, load
 
     if len(names) > MOST_MODELS:
         raise UserError(
@@ -95,7 +95,7 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
     models: dict[str, Captioner] = {}
     for name in names:
         short = Path(name).stem
-        captioner = load(name, device, trust)
+        captioner = load(name, device, trust, lens=lens_path(name).is_file())
         attentions(captioner.decoder)  # raises for a model without attention
         models[name if short in models else short] = captioner
     return models

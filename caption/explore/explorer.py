@@ -5,6 +5,7 @@
     print(explorer.caption)              # what the model says then
     explorer.change                      # both captions, the probabilities of their words without and under the changes
     explorer.undo()
+    explorer.look_at("saxophone", at=4)  # where the captioner's lens sees it
 
 The photo is encoded once. A change keeps the words before the first one that it concerns, and their steps are not
 computed again. Steps, words and cells of a change refer to the caption that it was made on.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from caption.analysis.interventions import (
     EditedCaption,
@@ -25,7 +28,7 @@ from caption.analysis.interventions import (
     compare,
 )
 from caption.analysis.interventions.encoded_photo import NO_EDITS
-from caption.analysis.interventions.selection import Place, Steps
+from caption.analysis.interventions.selection import Place, Steps, steps_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
@@ -115,6 +118,20 @@ class Explorer:
         """Look at a cell, a box in pixels, a map, or where another word looked. See `caption.analysis.Force`."""
         return self.apply(Force(where, at))
 
+    def look_at(self, thing: str, at: Steps) -> Explorer:
+        """Look where the captioner's lens sees a thing (`caption.analysis.lens`), named as in its table of nouns.
+
+        Raises:
+            UserError: the captioner has no lens, which does not know the thing or sees it nowhere.
+        """
+        try:
+            steps = steps_of(at, self.caption)
+            ordered = None if steps is None else sorted(steps)
+            self._apply({"kind": "force", "steps": ordered, "thing": thing})
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return self
+
     def mask(self, where: Place, at: Steps = None) -> Explorer:
         """Do not look into a place, at some words or at all. See `caption.analysis.Mask`."""
         return self.apply(Mask(where, at))
@@ -201,13 +218,24 @@ class Explorer:
 
     def _begin(self, request: dict[str, Any] | None) -> None:
         search = search_from(request, self._captioner.search)
-        original = self.photo.caption(NO_EDITS, search)
+        original = self._read(self.photo.caption(NO_EDITS, search))
         self._search, self._search_request, self._original = search, request, original
         self.reset()
 
     def _apply(self, request: dict[str, Any]) -> None:
         before = self._now
-        change = change_from(request, before.caption)
+        change = change_from(request, before.caption, None if self._captioner.lens is None else self._where)
         edits = before.edits.plus([change], before.caption)
-        result = self.photo.caption(edits, self._search, before)
+        result = self._read(self.photo.caption(edits, self._search, before))
         self._made, self._compared = [*self._made, _Made(request, change, result)], None
+
+    def _read(self, result: EditedCaption) -> EditedCaption:
+        """The same, after a lens has read what the encoder sees behind its words."""
+        lens = self._captioner.lens
+        if lens is not None:
+            (result.caption.lens,) = lens.read(self.photo.encoded, [result.caption])
+        return result
+
+    def _where(self, thing: str) -> np.ndarray:
+        assert self._captioner.lens is not None
+        return self._captioner.lens.where(self.photo.encoded, thing)

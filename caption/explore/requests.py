@@ -2,6 +2,7 @@
 
     {"kind": "force", "steps": [4], "cells": [[2, 5], [2, 6]]}     at word 4 look at two cells, evenly
     {"kind": "force", "steps": [4], "map": [[0, 0.5, ...], ...]}   at word 4 look as a map says
+    {"kind": "force", "steps": [4], "thing": "saxophone"}          at word 4 look where the model's lens sees it
     {"kind": "mask", "steps": null, "cells": [[0, 0]]}             look into the cell at no word
     {"kind": "erase", "cells": [[0, 0]]}                           the cell's region is not in the image
 
@@ -12,13 +13,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from caption.analysis.interventions import Erase, Force, Mask
 from caption.analysis.interventions.selection import amounts, step_of, steps_of, tokens_of
-from caption.errors import UserError
+from caption.errors import UserError, printable
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
@@ -26,16 +28,18 @@ Change = Force | Mask | Erase
 KINDS = ("force", "mask", "erase")
 MOST_CHANGES = 100
 MOST_BEAMS = 20
+LONGEST_THING = 60
 SHOWN = 3
 """Hypotheses of a beam that are shown."""
 
 
-def change_from(request: Any, caption: Caption) -> Change:
+def change_from(request: Any, caption: Caption, where: Callable[[str], np.ndarray] | None = None) -> Change:
     """The change that a request describes.
 
     Args:
         request: from JSON.
         caption: the one on the screen; cells and steps are its.
+        where: the map of a thing, (rows, cols); None = there is no lens.
 
     Raises:
         UserError: it describes none.
@@ -43,16 +47,16 @@ def change_from(request: Any, caption: Caption) -> Change:
     if not isinstance(request, dict) or request.get("kind") not in KINDS:
         raise UserError(f"a change has a kind, one of {', '.join(KINDS)}: {str(request)[:100]}")
     kind = request["kind"]
-    known = {"kind", "steps", "cells", "map"} - ({"steps"} if kind == "erase" else set())
+    known = {"kind", "cells", "map"} | {"force": {"steps", "thing"}, "mask": {"steps"}, "erase": set()}[kind]
     if extra := set(request) - known:
         raise UserError(f"a change of kind {kind!r} has no {sorted(extra)[0]!r}")
-    where = _place(request, caption)
+    place = _place(request, caption, where)
     if kind == "erase":
-        return Erase(where)
+        return Erase(place)
     steps = request.get("steps")
     if steps is not None and not (isinstance(steps, list) and all(type(step) is int for step in steps)):
         raise UserError("the steps of a change are a list of whole numbers, or null for all")
-    return Force(where, at=steps) if kind == "force" else Mask(where, at=steps)
+    return Force(place, at=steps) if kind == "force" else Mask(place, at=steps)
 
 
 def request_of(change: Change, caption: Caption) -> dict[str, Any]:
@@ -102,11 +106,23 @@ def _number(value: Any, name: str, least: int, most: int) -> int:
     return value
 
 
-def _place(request: dict[str, Any], caption: Caption) -> np.ndarray:
+def _place(
+    request: dict[str, Any], caption: Caption, where: Callable[[str], np.ndarray] | None
+) -> np.ndarray:
     """(rows, cols) how much of each cell is meant."""
     rows, cols = caption.weights.shape[1:]
-    if ("cells" in request) == ("map" in request):
-        raise UserError("a change has either cells or a map")
+    if len({"cells", "map", "thing"} & set(request)) != 1:
+        raise UserError("a change has either cells or a map, or, of kind 'force', a thing")
+    if "thing" in request:
+        thing = request["thing"]
+        if not isinstance(thing, str) or not thing.strip():
+            raise UserError("a thing is a noun, such as dog")
+        name = printable(thing.strip())[:LONGEST_THING]
+        if where is None:
+            raise UserError(
+                f"this model has no lens that sees things, such as {name}: caption lens makes one"
+            )
+        return where(name)
     if "map" in request:
         try:
             place = np.asarray(request["map"], dtype=np.float64)

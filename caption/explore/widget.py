@@ -82,6 +82,11 @@ class ExplorerWidget(anywidget.AnyWidget):
         self.explorer.force(where, at)
         self.photos = self._records()
 
+    def look_at(self, thing: str, at: Steps) -> None:
+        """See `Explorer.look_at`."""
+        self.explorer.look_at(thing, at)
+        self.photos = self._records()
+
     def mask(self, where: Place, at: Steps = None) -> None:
         """See `Explorer.mask`."""
         self.explorer.mask(where, at)

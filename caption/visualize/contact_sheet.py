@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from caption.data.decoding import open_image
-from caption.visualize.figure import new_figure
-from caption.visualize.layout import GAP, MARGIN, NARROWEST, PAGE, TITLE, add_axes
+from caption.lens_reading import once
+from caption.visualize.figure import new_figure, seen_lines
+from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, TITLE, add_axes
 from caption.visualize.overlay import draw_scale, overlay, photo_name, photos_of, show_photo
 from caption.visualize.scale import Scale
 from caption.visualize.styles import Look, LookOptions
-from caption.visualize.words import Words, steps_of
+from caption.visualize.words import Words, seen_at_words, steps_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,6 +33,7 @@ LINE = 0.14  # of text
 LEGEND = 0.4
 LETTERS, NAME_LETTERS = 15.5, 17.0  # on an inch of a caption, and of a name
 MOST_LINES = 5  # of a caption
+MOST_SEEN_LINES = 2  # of what a lens sees at its words
 
 
 class Entry(NamedTuple):
@@ -69,14 +71,26 @@ class Block(NamedTuple):
     def lines(self) -> list[str]:
         letters, room = (max(12, int(density * self.width)) for density in (LETTERS, NAME_LETTERS))
         name = self.entry.name if len(self.entry.name) <= room else f"{self.entry.name[: room - 1]}…"
+        seen = once(thing for _, thing in seen_at_words(self.entry.caption)) if self.steps is None else []
+        sees = f"sees: {', '.join(map(str, seen))}" if seen else ""
         return [
             name,
             *textwrap.wrap(str(self.entry.caption), letters, max_lines=MOST_LINES, placeholder=" …"),
+            *textwrap.wrap(sees, letters, max_lines=MOST_SEEN_LINES, placeholder=" …"),
         ]
 
     @property
+    def foot(self) -> float:
+        """Height of what the lens sees at each word, under its map."""
+        return FOOT if self.steps and self.entry.caption.lens is not None else 0.0
+
+    @property
+    def text_top(self) -> float:
+        return self.top + self.height + self.foot + 0.06
+
+    @property
     def bottom(self) -> float:
-        return self.top + self.height + (0.06 + LINE * len(self.lines))
+        return self.text_top + LINE * len(self.lines)
 
 
 def contact_sheet(
@@ -90,6 +104,8 @@ def contact_sheet(
     **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw each photo beside the maximum of its attention maps, with its name and caption beneath, on one scale.
+
+    Where a lens has read the captions, what it sees at their words stands below, too.
 
     Photos keep their order and fill the page's width, row by row.
 
@@ -217,8 +233,11 @@ def _draw(fig: Figure, block: Block, scale: Scale, look: LookOptions) -> None:
         ax = add_axes(fig, size, place(number))
         overlay(ax, weights, caption.box, block.entry.photo, scale, seen=caption.seen, **look)
         ax.set_title(word, fontsize=9, pad=3, parse_math=False)
+        if block.steps is not None:
+            for line in seen_lines(caption, block.steps[number - 1]):
+                ax.text(0.5, -0.02, line, transform=ax.transAxes, ha="center", va="top", fontsize=8)
     for number, line in enumerate(block.lines):
-        across, down = block.left / size[0], 1 - (block.top + block.height + 0.06 + number * LINE) / size[1]
+        across, down = block.left / size[0], 1 - (block.text_top + number * LINE) / size[1]
         letters, colour = (7, "0.45") if number == 0 else (8, "0.1")
         fig.text(across, down, line, ha="left", va="top", parse_math=False, fontsize=letters, color=colour)
 

@@ -285,7 +285,7 @@ class Drawing:
             self.draw_panel(ax, panel)
             if panel.step is not None:
                 feet = ["   ".join(_foot(panel.caption, panel.step, self.scale))] * self.has_legend
-                feet += _seen(panel.caption, panel.step)
+                feet += seen_lines(panel.caption, panel.step)
                 if feet:
                     foot = "\n".join(feet)
                     ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
@@ -358,7 +358,7 @@ def _foot(caption: Caption, step: int, scale: Scale) -> list[str]:
     return parts
 
 
-def _seen(caption: Caption, step: int) -> list[str]:
+def seen_lines(caption: Caption, step: int) -> list[str]:
     """What the lens sees at a word, if it is likely enough: "sees: saxophone 0.9"."""
     seen = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
     return [] if seen is None else [f"sees: {seen}"]

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from caption.lens_reading import LEAST_SEEN, Seen
+
 if TYPE_CHECKING:
     from caption.result import Caption
 
@@ -39,6 +41,15 @@ FUNCTION_WORDS = BE | frozenset(
 """Words of English that name nothing: articles, pronouns, numbers, prepositions, auxiliary verbs."""
 Words = int | str | Sequence[str | int]
 """A number of words, a word, or words and places."""
+
+
+def seen_at_words(caption: Caption) -> list[tuple[str, Seen]]:
+    """The words of a caption that may name things, each with what a lens sees there, where something is likely."""
+    if caption.lens is None:
+        return []
+    steps = [step for step, word in enumerate(caption.words) if word.lower() not in FUNCTION_WORDS]
+    found = [(caption.words[step], caption.lens.seen(step, LEAST_SEEN)) for step in steps]
+    return [(word, seen) for word, seen in found if seen is not None]
 
 
 def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list[int]:

@@ -112,7 +112,7 @@ def test_a_reading_names_things_by_word(nouns: Nouns) -> None:
 
 
 def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
-    calibration = Calibration(1.0, 0.0, 0.0, 0.0, 0.0, {"dog": 0.2}, {"dog": ["cup"]})
+    calibration = Calibration(1.0, 0.0, 0.0, 0.0, 0.0, doubtful={"dog": 0.2}, companions={"dog": ["cup"]})
     lens = hand_lens(nouns, calibration)
     regions = Regions(torch.eye(4)[None], (2, 2))
 
@@ -166,6 +166,7 @@ def _empty(nouns: Nouns) -> PhotoReading:
         caption_of([], np.zeros((0, 2, 2))),
         none,
         none[:, 0],
+        none,
         torch.zeros(4),
         torch.zeros(6).bool(),
     )

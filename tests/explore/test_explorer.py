@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_lens import tiny_lens
 
 from caption.analysis import intervene
 from caption.analysis.interventions import Erase, Force, Mask
@@ -128,6 +129,36 @@ def test_another_search_begins_anew(explorer):
     assert len(beam["captions"]) == 3
 
 
+def test_a_word_looks_where_the_lens_sees_a_thing(model):
+    model.lens = tiny_lens()
+    explorer = Explorer(model, photo())
+    where = model.lens.map_of(explorer.photo.encoded[0], "saxophone")[0].numpy()
+    explorer.look_at("sax", at=2)
+    np.testing.assert_allclose(explorer.caption.weights[2], where / where.sum(), atol=1e-6)
+    assert explorer.caption.lens.words[2][0].noun == "saxophone"
+    request = {"kind": "force", "steps": [2], "thing": "sax"}
+    answered = explorer.answer({"changes": [request]})
+    assert answered["change"]["requests"] == [request]
+    json.dumps(answered, allow_nan=False)
+    with pytest.raises(UserError, match="the lens knows no 'zebra'"):
+        explorer.look_at("zebra", at=2)
+    with pytest.raises(UserError, match="the encoder sees no cup in this photo"):
+        explorer.look_at("cup", at=2)
+    assert explorer.answer({"changes": [request]})["change"]["requests"] == [request]
+
+
+def test_what_the_lens_reads_follows_the_changes(model):
+    model.lens = tiny_lens()
+    explorer = Explorer(model, photo())
+    seen = explorer.original.lens.regions
+    assert [len(row) for row in seen] == [8] * 8
+    row, col = next((row, col) for row in range(8) for col in range(8) if seen[row][col].noun == "boat")
+    assert explorer.original.lens.words[1][0].noun != "boat"
+    explorer.force((row, col), at=1)
+    assert explorer.caption.lens.words[1][0] == pytest.approx(seen[row][col])
+    assert explorer.caption.lens.regions == seen
+
+
 WRONG = {
     "a change has a kind": [{"kind": "push"}],
     "is at most 100": [FORCE] * 101,
@@ -139,6 +170,9 @@ WRONG = {
     "whole numbers": [{"kind": "force", "steps": [True], "cells": [[0, 0]]}],
     "nothing to look at": [{"kind": "erase", "cells": [[row, col] for row in range(8) for col in range(8)]}],
     "has no 'box'": [{"kind": "erase", "cells": [[0, 0]], "box": 1}],
+    "has no lens": [{"kind": "force", "steps": [0], "thing": "dog"}],
+    "is a noun": [{"kind": "force", "steps": [0], "thing": 3}],
+    "has no 'thing'": [{"kind": "mask", "steps": [0], "thing": "dog"}],
     "is [row, column]": [{"kind": "erase", "cells": [[0.5, 0]]}],
 }
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 from helpers.explore_server import send, serving
 from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_lens import NOUNS, tiny_lens
 
 from caption.attention import MultiHeadAttention
 from caption.decoders import LSTMDecoder
@@ -164,6 +165,36 @@ def test_erased_masked_searched_anew_and_heads_of_another_model(visit):
     assert page.run(f"{second}.querySelector('.satt-map select').value") == "heads[1]"
     assert asked(page, 0) == 0
     assert page.complaints() == []
+
+
+@pytest.mark.slow
+def test_a_word_is_made_to_look_at_a_thing_that_the_lens_sees(browser):
+    with_lens = captioner()
+    with_lens.lens = tiny_lens()
+    with serving(Service({"lens": with_lens, "none": captioner()})) as port:
+        page = opened(browser.open(f"http://127.0.0.1:{port}/", width=1400))
+        first, second = (f"document.querySelectorAll('figure')[{card}]" for card in range(2))
+        assert page.run(f"!!{second}.querySelector('.satt-things')") is False
+        things = page.run(f"[...{first}.querySelectorAll('.satt-thing')].map(each => each.textContent)")
+        assert all(thing[:-4] in NOUNS and thing[-4:] >= " 0.5" for thing in things)
+        page.run("document.activeElement.blur()")
+        tab_to(page, ".satt-word")
+        page.press("Home")
+        tab_to(page, ".satt-things button:first-of-type", shift=True)
+        chosen = page.run("document.activeElement.value")
+        page.press(" ")
+        page.wait_for(f"!!{first}.querySelector('.satt-sentence')")
+        assert page.run("document.querySelector('.satt-thing[aria-pressed=true]').value") == chosen
+        assert f"; sees {chosen} " in page.text("figure .satt-status")
+        page.hover_at(".satt-photo", 0.5, 0.5)
+        assert "; the encoder sees " in page.text("figure .satt-status")
+        page.click(".satt-word", 1)
+        page.run(f"{first}.querySelector('.satt-things input').focus()")
+        page.run(f"{first}.querySelector('.satt-things input').value = 'zebra'")
+        page.press("Enter")
+        page.wait_for(f"{first}.querySelector('.satt-problem').textContent.includes('knows no')")
+        assert page.run(f"{second}.querySelectorAll('.satt-moved').length") == 0
+        page.close()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from helpers.explore_server import send, serving
 from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_lens import tiny_lens
 
 from caption.explore.service import Service
 from caption.visualize.page_script import data_schemas
@@ -74,6 +75,26 @@ def test_a_photo_is_opened_changed_and_described_as_the_description_says(port):
     page = send(port, "/")[1]["text"]
     assert "connect-src 'self'" in page
     assert "src=" not in page.partition("<script")[0]
+
+
+def test_what_a_lens_reads_is_described_and_asked_for():
+    model = captioner()
+    model.lens = tiny_lens()
+    with serving(Service({"": model})) as port:
+        answer = opened(port)
+        matches("Opened", answer)
+        noun = answer["photos"][0]["captions"][0]["lens"]["things"][0][0]
+        request = {"photo": answer["photo"], "changes": [{"kind": "force", "steps": [1], "thing": noun}]}
+        matches("Request", request)
+        status, changed = send(port, "/api/captions", request)
+        assert status == 200
+        matches("Photo", changed)
+        assert changed["captions"][0]["lens"]["words"][1][0][0] == noun
+        request["changes"][0]["thing"] = "zebra\n" * 1000
+        status, refused = send(port, "/api/captions", request)
+        assert status == 400
+        assert refused["error"].startswith("the lens knows no 'zebra")
+        assert len(refused["error"]) < 300
 
 
 def test_the_data_of_the_static_page_is_described_too():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_lens import tiny_lens
 
 from caption.errors import UserError
 from caption.explore import Explorer
@@ -37,6 +38,16 @@ def test_python_reads_what_the_page_has_asked_for_and_the_page_follows_python(wi
     assert str(widget.caption) in page
     widget.undo()
     assert widget.caption is widget.original
+
+
+def test_a_word_is_made_to_look_at_a_thing_from_python():
+    model = captioner()
+    model.lens = tiny_lens()
+    widget = model.explore(photo())
+    widget.look_at("saxophone", at=1)
+    request = {"kind": "force", "steps": [1], "thing": "saxophone"}
+    assert widget.photos[0]["change"]["requests"] == [request]
+    assert widget.caption.lens.words[1][0].noun == "saxophone"
 
 
 def test_models_stand_side_by_side():

@@ -5,6 +5,7 @@ import pytest
 from helpers.captions import caption_of
 from PIL import Image
 
+from caption.lens_reading import LensReading, Seen
 from caption.regions import WeightProperties
 from caption.visualize import contact_sheet
 from caption.visualize.contact_sheet import summary_map
@@ -123,6 +124,28 @@ def test_a_photo_in_a_row_with_its_words():
     assert "α of a word" in fig.axes[-1].texts[0].get_text()
     tops = [row[0].get_position().y1 for row in rows]
     assert tops == sorted(tops, reverse=True)
+
+
+def reading(*nouns):
+    return LensReading([[Seen(noun, p)] for noun, p in nouns], [[] for _ in nouns], [])
+
+
+def test_what_a_lens_sees_stands_under_captions_and_maps(dog):
+    dog.lens = reading(("cat", 0.84), ("fence", 0.3))
+    cat = caption_of(["cat", "cat", "sits"], np.full((3, 4, 4), 1 / 16), TALL)
+    cat.lens = reading(("ball", 0.55), ("lynx", 0.7), ("lynx", 0.94))
+    photos = [Image.new("RGB", WIDE), Image.new("RGB", TALL)]
+    fig = contact_sheet([dog, cat], photos, columns=1, names=["x", "y"])
+    texts = [text.get_text() for text in fig.texts]
+    assert texts == ["x", "$dog$ runs", "sees: cat 0.8", "y", "cat cat sits", "sees: lynx 0.9, ball 0.6"]
+    rows = contact_sheet([dog, cat], photos, words=["runs", "cat", "$dog$"], names=["x", "y"])
+    assert [[text.get_text() for text in ax.texts] for ax in rows.axes[:-1]] == [
+        [], ["sees: cat 0.8"], [], [], ["sees: ball 0.6"], ["sees: lynx 0.7"],
+    ]  # fmt: skip
+    assert "sees" not in "".join(text.get_text() for text in rows.texts)
+    rows.draw_without_rendering()
+    feet = [text.get_window_extent() for ax in rows.axes[:-1] for text in ax.texts]
+    assert not any(foot.overlaps(text.get_window_extent()) for foot in feet for text in rows.texts)
 
 
 def test_a_photo_without_the_words_stands_alone():

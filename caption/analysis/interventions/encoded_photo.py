@@ -132,7 +132,8 @@ class EncodedPhoto:
         self.photo, self.image, self.seed, self.watch = photo, open_image(photo), seed, watch
         self.seen = captioner.transform.box(*self.image.size)
         with eval_mode(captioner), torch.no_grad():
-            self.views = captioner.refine(captioner.encode([self.image]))
+            self.encoded = captioner.encode([self.image])
+            self.views = captioner.refine(self.encoded)
         self.grids: list[Grid] = [view.grid for view in self.views]
         self.model = with_parts(captioner, {"refiner": None})  # these regions are refined
 

@@ -19,7 +19,7 @@ from caption.cli.describe.photos import Inputs, StdinPhoto, input_photos, is_pat
 from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import ImageError, UserError, printable
-from caption.lens_reading import LEAST_SEEN, UNLIKE
+from caption.lens_reading import UNLIKE
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, open_input
 from caption.runtime.outputs import check_outputs, output_paths
@@ -318,13 +318,9 @@ def _seen(caption: Caption) -> str:
     """What the lens sees at the words that name things, behind a tab; "" without a lens."""
     if caption.lens is None:
         return ""
-    from caption.visualize.words import FUNCTION_WORDS
+    from caption.visualize.words import seen_at_words
 
-    things = [
-        f"{word}: {seen}"
-        for step, word in enumerate(caption.words)
-        if word.lower() not in FUNCTION_WORDS and (seen := caption.lens.seen(step, LEAST_SEEN)) is not None
-    ]
+    things = [f"{word}: {seen}" for word, seen in seen_at_words(caption)]
     return f"\tsees {', '.join(things) or 'nothing that it knows'}"
 
 

@@ -2,7 +2,7 @@
 
 import { button, element, number, peakOf, peakText, probability, region, times } from "./text.js";
 import { LEVELS } from "./colours.js";
-import { clamped, decode } from "./raster.js";
+import { cellAt, decode } from "./raster.js";
 import { Overlay } from "./overlay.js";
 import { Strip } from "./strip.js";
 import { Beam } from "./beam.js";
@@ -289,11 +289,10 @@ export class Card {
     const frame = this.stage.getBoundingClientRect();
     const x = ((event.clientX - frame.left) / frame.width) * this.photo.size[0];
     const y = ((event.clientY - frame.top) / frame.height) * this.photo.size[1];
-    const { box, grid, low, high, even, mean } = this.map;
+    const { grid, low, high, even, mean } = this.map;
     const { seen } = this.caption;
     const inside = x >= seen[0] && y >= seen[1] && x < seen[2] && y < seen[3];
-    const row = clamped(Math.floor(((y - box[1]) / (box[3] - box[1])) * grid[0]), grid[0]);
-    const col = clamped(Math.floor(((x - box[0]) / (box[2] - box[0])) * grid[1]), grid[1]);
+    const [row, col] = cellAt(this.map, x, y);
     const weights = this.caption.words.map((_, step) =>
       inside ? low + this.valuesOf(step)[row * grid[1] + col] * (high - low) : 0,
     );
@@ -310,7 +309,15 @@ export class Card {
       return `“${this.caption.words[step]}” ${even === null ? number(weight) : `${times(weight / even)} even`}`;
     });
     const nobody = inside ? "No word looked here more than evenly." : "The model did not see this part.";
-    this.status.textContent = told.length ? `Looked here: ${told.join(", ")}` : nobody;
+    const thing = inside ? this.thingOf(...cellAt(this.caption, x, y)) : "";
+    this.status.textContent = (told.length ? `Looked here: ${told.join(", ")}` : nobody) + thing;
+  }
+
+  // What the lens sees in a region alone, where something is likely.
+  thingOf(row, col) {
+    const { lens } = this.caption;
+    const seen = lens && lens.regions.length ? lens.regions[row][col] : null;
+    return seen ? `; the encoder sees ${seen[0]} ${seen[1].toFixed(1)} here` : "";
   }
 
   drawGate(value) {

@@ -1,7 +1,7 @@
 // Attention moved by hand: tools on the photo of a card, and both sentences with their probabilities.
 
 import { button, element, probability, select } from "./text.js";
-import { clamped, edges } from "./raster.js";
+import { cellAt, clamped, edges } from "./raster.js";
 
 const TOOLS = [
   ["force", "Look here", "At the chosen word, look at these cells"],
@@ -15,6 +15,7 @@ const SEARCHES = [
   ["beam", "beam of 5"],
   ["sample", "sample"],
 ];
+const SHOWN_THINGS = 6;
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class Explorer {
@@ -68,8 +69,32 @@ export class Explorer {
     this.again.addEventListener("click", () => this.searchAnew());
     const buttons = element("div", "satt-tools");
     buttons.append(this.undo, this.reset, row, this.again);
-    bar.append(tools, buttons);
+    const { lens } = this.card.photo.captions[0];
+    this.things = [];
+    bar.append(tools, ...(lens ? [this.makeThings(lens.things.slice(0, SHOWN_THINGS))] : []), buttons);
     return bar;
+  }
+
+  // The things that the model's lens sees in the photo, and a field for others.
+  makeThings(things) {
+    const choice = element("fieldset", "satt-tool satt-things");
+    this.things = things.map(([noun, p]) => {
+      const made = button("satt-thing", noun);
+      made.value = noun;
+      made.append(" ", element("small", "", p.toFixed(1)));
+      made.title = "Make the chosen word look there; the number is the probability";
+      made.addEventListener("click", () => this.lookAt(noun));
+      return made;
+    });
+    const other = element("input");
+    Object.assign(other, { type: "text", maxLength: 60, placeholder: "another thing", autocomplete: "off" });
+    other.setAttribute("aria-label", "Look at another thing");
+    other.addEventListener("keydown", (event) => {
+      event.stopPropagation(); // Ctrl+Z is the field's own
+      if (event.key === "Enter" && other.value.trim()) this.lookAt(other.value.trim());
+    });
+    choice.append(element("legend", "", "Or look at what the encoder sees"), ...this.things, other);
+    return choice;
   }
 
   get tool() {
@@ -109,7 +134,9 @@ export class Explorer {
       const [down, right] = ARROWS[event.key];
       this.cursor = [clamped(this.cursor[0] + down, grid[0]), clamped(this.cursor[1] + right, grid[1])];
       if (event.shiftKey) this.paint(this.cursor);
-      this.said.textContent = `row ${this.cursor[0] + 1}, column ${this.cursor[1] + 1} of ${grid.join(" × ")}`;
+      const [row, col] = this.cursor;
+      this.said.textContent =
+        `row ${row + 1}, column ${col + 1} of ${grid.join(" × ")}` + this.card.thingOf(row, col);
       this.mark();
     } else if (event.key === " " || event.key === "Enter") {
       this.paint(this.cursor);
@@ -126,11 +153,8 @@ export class Explorer {
     const frame = stage.getBoundingClientRect();
     const x = ((event.clientX - frame.left) / frame.width) * photo.size[0];
     const y = ((event.clientY - frame.top) / frame.height) * photo.size[1];
-    const { box, seen, grid } = caption;
-    if (x < seen[0] || y < seen[1] || x >= seen[2] || y >= seen[3]) return null;
-    const row = clamped(Math.floor(((y - box[1]) / (box[3] - box[1])) * grid[0]), grid[0]);
-    const col = clamped(Math.floor(((x - box[0]) / (box[2] - box[0])) * grid[1]), grid[1]);
-    return [row, col];
+    const { seen } = caption;
+    return x < seen[0] || y < seen[1] || x >= seen[2] || y >= seen[3] ? null : cellAt(caption, x, y);
   }
 
   paint(cell) {
@@ -158,6 +182,14 @@ export class Explorer {
     if (caption !== this.card.photo.captions[0]) return this.complain("Changes start from the best caption: choose it first.");
     const where = tool === "erase" ? { cells } : { steps: ofWord ? [step] : null, cells };
     return this.send([...this.wanted, { kind: tool === "never" ? "mask" : tool, ...where }]);
+  }
+
+  // Ask for the chosen word to look where the lens sees a thing.
+  lookAt(thing) {
+    const { step, caption } = this.card;
+    if (step < 0) return this.complain("Choose a word first: this is about where it looks.");
+    if (caption !== this.card.photo.captions[0]) return this.complain("Changes start from the best caption: choose it first.");
+    return this.send([...this.wanted, { kind: "force", steps: [step], thing }]);
   }
 
   searchAnew() {
@@ -229,6 +261,8 @@ export class Explorer {
   mark() {
     const { step, stage } = this.card;
     const shapes = [];
+    const looked = this.wanted.filter(({ steps }) => !steps || steps.includes(step)).map(({ thing }) => thing);
+    for (const made of this.things) made.setAttribute("aria-pressed", String(looked.includes(made.value)));
     for (const { kind, steps, cells } of this.wanted) {
       if (cells && (!steps || steps.includes(step))) shapes.push(...cells.map((cell) => this.rect(cell, kind)));
     }

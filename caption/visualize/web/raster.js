@@ -56,6 +56,13 @@ export function clamped(cell, cells) {
   return Math.min(Math.max(cell, 0), cells - 1);
 }
 
+// The cell [row, column] of a map at a place in the photo, or the nearest one.
+export function cellAt({ box, grid }, x, y) {
+  const row = Math.floor(((y - box[1]) / (box[3] - box[1])) * grid[0]);
+  const col = Math.floor(((x - box[0]) / (box[2] - box[0])) * grid[1]);
+  return [clamped(row, grid[0]), clamped(col, grid[1])];
+}
+
 const decoded = new WeakMap();
 
 // u of every cell of all words of a map, decoded once.
