@@ -103,7 +103,7 @@ def test_pointing_beside_the_grid_finds_the_nearest_cell(show):
 
     assert said_at(240, 190).startswith("Looked here: “word1”")  # the grid ends at 230, 180
     assert said_at(60, 100).startswith("Looked here: “word0”")
-    assert said_at(40, 100) == "The model did not see this part."  # though the grid begins at 30
+    assert said_at(40, 100) == "The model did not see this part"  # though the grid begins at 30
 
 
 def test_keys_move_along_the_words_and_speak(show, dog):

@@ -308,7 +308,7 @@ export class Card {
     const told = order.slice(0, 4).map(([weight, step]) => {
       return `“${this.caption.words[step]}” ${even === null ? number(weight) : `${times(weight / even)} even`}`;
     });
-    const nobody = inside ? "No word looked here more than evenly." : "The model did not see this part.";
+    const nobody = inside ? "No word looked here more than evenly" : "The model did not see this part";
     const thing = inside ? this.thingOf(...cellAt(this.caption, x, y)) : "";
     this.status.textContent = (told.length ? `Looked here: ${told.join(", ")}` : nobody) + thing;
   }
