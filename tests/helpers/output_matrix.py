@@ -259,6 +259,7 @@ NOT_ATTACKED = {
                 "tools.export_table --out",
                 "tools.questions --document",
                 "tools.seeds --document",
+                "tools.untaught --document",
             ),
             *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
@@ -276,7 +277,7 @@ NOT_ATTACKED = {
     **dict.fromkeys(
         [
             *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
-            "tools.seeds --out",
+            *("tools.seeds --out", "tools.untaught --out", "tools.untaught --regions"),
             *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
         "a loop over caption fit",
