@@ -37,8 +37,8 @@ THINGS = {
     "soccer": Thing("soccer"),
     "tennis": Thing("tennis"),
 }
-"""Eight things that ImageNet has classes of: those of the dev split that at least six photos' captions name, twice or
-more often, and that are things, no places, clothes or people. The test split had no say in it."""
+"""Eight things that ImageNet has classes of, among those that the captions of at least six photos of the dev split name
+twice or more often, and that are things, not places, clothes or people. The test split had no say in it."""
 SPLITS = {"train": "train", "val": "dev", "test": "test"}
 """Splits, as they are called in the names of Flickr8k's lists."""
 
