@@ -231,6 +231,7 @@ def test_every_mechanism_has_a_family_and_its_regions():
     learnt, frozen = (bench.arguments(found[name], 0) for name in ("meta_embedding", "rotatory"))
     assert "--data.features=null" in learnt
     assert "--model.encoder_learning_rate=0.002" in learnt
+    assert "--trainer.max_epochs=8" in learnt
     assert frozen[frozen.index("--data.features") + 1] == str(Path("out/regions") / found["rotatory"].regions)
     assert found["rotatory"].regions == found["parent_weighted"].regions != found["dot"].regions == "all"
 

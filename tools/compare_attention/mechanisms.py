@@ -37,8 +37,8 @@ class Mechanism:
     regions: str
     """The folder of its stored regions: one for all overlays that name no encoder, and for those that name the same."""
     learns_encoder: tuple[str, ...]
-    """Arguments with which its encoder learns from images, if that is of another class than the configuration's, whose
-    stored regions and weights are not its own; else none."""
+    """Arguments with which its encoder learns from images, as long as in the configuration below all overlays, if it is
+    of another class than the configuration's, whose stored regions and weights are not its own; else none."""
     settings: tuple[Any, ...]
     """The content of the files, with that of the mechanism it starts from."""
 
@@ -127,7 +127,10 @@ def _read(path: Path, under: Sequence[Path], folder: Path) -> Mechanism:
     if len(under) > 1 and model.get("encoder", {}).get("class_path", shared) != shared:
         learns = (
             "--data.features=null",
+            f"--data.captions_per_image={base['data']['captions_per_image']}",
             f"--model.encoder_learning_rate={base['model']['encoder_learning_rate']}",
+            f"--model.scheduler.init_args.T_max={base['model']['scheduler']['init_args']['T_max']}",
+            f"--trainer.max_epochs={base['trainer']['max_epochs']}",
         )
     return Mechanism(
         name=path.stem,
@@ -138,7 +141,7 @@ def _read(path: Path, under: Sequence[Path], folder: Path) -> Mechanism:
         warm=warm,
         regions=_digest([model["encoder"]])[:8] if "encoder" in model else "all",
         learns_encoder=learns,
-        settings=(*map(_load, under), overlay, *start),
+        settings=(*map(_load, under), overlay, *start, *learns),
     )
 
 
