@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from helpers.browser import CHROMIUM, Browser
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
+
+from tools.browser import CHROMIUM, Browser
 
 if TYPE_CHECKING:
     from caption.data.shapes import Shapes

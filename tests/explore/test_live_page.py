@@ -7,9 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.explore_server import send, serving
+from helpers.explore_server import png_header, send, serving
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import NOUNS, tiny_lens
 
@@ -230,6 +231,30 @@ def test_what_goes_wrong_is_said_in_the_page(visit, port):
     assert alert(page) == ""
 
 
+def bad_input_of_the_process(page, port):
+    """A sentence in the page for each, and the server lives."""
+    for content, name, sentence in [
+        ("''", "empty.png", "no photo has arrived"),
+        (f"new Uint8Array({list(png_header(10_000, 10_000))})", "huge.png", "has 100 megapixels; at most 40"),
+        (f"new Uint8Array({list(png_header(8, 8))})", "broken.png", "truncated or damaged"),
+    ]:
+        drop(page, content, name)
+        page.wait_for(f"document.querySelector('.satt-problem').textContent.includes({json.dumps(sentence)})")
+    # A hundred requests of another program; the page is answered among them, or is told to come back.
+    file = io.BytesIO()
+    photo().save(file, "PNG")
+    with ThreadPoolExecutor(100) as pool:
+        statuses = list(pool.map(lambda _: send(port, "/api/photos", file.getvalue())[0], range(100)))
+    assert set(statuses) == {200, 503}
+    # They have displaced the page's photo, as a day would: it is sent again.
+    page.click(".satt-word", 1)
+    page.drag(".satt-photo", (0.5, 0.5))
+    page.wait_for("!!document.querySelector('.satt-sentence')")
+    page.click(".satt-reset")
+    page.wait_for("!document.querySelector('.satt-sentence')")
+    assert alert(page) == ""
+
+
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -245,6 +270,8 @@ def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
         page.wait_for("!!document.querySelector('.satt-said')")
         scene = words(page)
         assert len(scene) > 3
+        bad_input_of_the_process(page, int(address.split(":")[2].strip("/")))
+        assert words(page) == scene
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)

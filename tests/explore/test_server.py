@@ -3,13 +3,11 @@
 import io
 import json
 import socket
-import struct
 import threading
-import zlib
 
 import jsonschema
 import pytest
-from helpers.explore_server import send, serving
+from helpers.explore_server import png_header, send, serving
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
 
@@ -21,17 +19,6 @@ def png(image):
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
-
-
-def header_of_png(width, height):
-    """A PNG that says how large it is, and ends."""
-    content = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    end = b"IDAT"
-    chunks = [
-        struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
-        for each in (content, end)
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 FORCE = {"kind": "force", "steps": [1], "cells": [[0, 0]]}
@@ -108,8 +95,8 @@ PHOTOS = {
     "no photo has arrived": (400, b""),
     "'x.png' is not an image": (400, b"hello"),
     "truncated or damaged": (400, png(photo())[:200]),
-    "has 100 megapixels; at most 40": (400, header_of_png(10_000, 10_000)),
-    "is too large": (400, header_of_png(60_000, 60_000)),
+    "has 100 megapixels; at most 40": (400, png_header(10_000, 10_000)),
+    "is too large": (400, png_header(60_000, 60_000)),
     "More than 0.1 MB were sent": (413, bytes(200_000)),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,3 +44,14 @@ def send(
     connection.close()
     is_json = answer.headers.get("content-type") == "application/json"
     return answer.status, json.loads(text) if is_json else {"text": text.decode("latin-1")}
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that says how large it is, and ends."""
+    content = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    end = b"IDAT"
+    chunks = [
+        struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
+        for each in (content, end)
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.browser import CHROMIUM, Browser
+
+from tools.browser import CHROMIUM, Browser
 
 config = pytest.importorskip("mkdocs.config", reason="the site is built with the extra docs")
 pytest.importorskip("material", reason="the site is built with the extra docs")

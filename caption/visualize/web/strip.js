@@ -79,8 +79,10 @@ export class Strip {
     this.refresh();
   }
 
+  // Behind the next frame: the words and the large map do not wait for the small ones.
   refresh() {
-    if (this.visible) this.draw();
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => setTimeout(() => this.visible && this.draw()));
   }
 
   draw() {

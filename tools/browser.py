@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, controlled over the DevTools protocol through two pipes.
+"""A headless Chromium for tests and measurements, controlled over the DevTools protocol through two pipes.
 
 Pipes need neither a driver nor a WebSocket library: messages are JSON, each ended by a zero byte.
 """

@@ -1,0 +1,113 @@
+"""From a click to the new sentence, in a real Chromium, with the server in a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tools.benchmark.harness import ROOT, Setting, say, seconds, spread
+from tools.browser import CHROMIUM, Browser
+from tools.documents import table
+
+MODELS = {"shapes": None, "photos": ROOT / "docs" / "photographer.png"}
+"""Installed models, and the photo that each gets; None = a scene of the server."""
+GOALS = {"shapes": 0.150, "photos": 0.500}
+"""Seconds."""
+CLICKS = 4
+"""For each round."""
+WATCH = """(() => {
+  const sent = window.fetch;
+  window.clicks = [];
+  let click = null;
+  window.fetch = async (...request) => {
+    const asked = performance.now();
+    const response = await sent(...request);
+    const body = await response.arrayBuffer();
+    if (click) Object.assign(click, { asked, answered: performance.now() });
+    return new Response(body, response);
+  };
+  window.addEventListener("pointerup", (event) => (click = { started: event.timeStamp }), true);
+  window.watchSentences = () => new MutationObserver(() => {
+    if (!click || !document.querySelector(".satt-sentence")) return;
+    const done = click;
+    click = null;
+    requestAnimationFrame(() => {
+      const painted = new MessageChannel();
+      painted.port1.onmessage = () => window.clicks.push(Object.assign(done, { painted: performance.now() }));
+      painted.port2.postMessage(0);
+    });
+  }).observe(document.querySelector(".satt-sentences"), { childList: true });
+})()"""
+"""Keeps when the pointer was released, when the server was asked and had answered, and when the sentence was there."""
+DROP = """(() => {
+  const bytes = Uint8Array.from(atob("%s"), (letter) => letter.charCodeAt(0));
+  const files = new DataTransfer();
+  files.items.add(new File([bytes], "photo.png"));
+  window.dispatchEvent(new DragEvent("drop", { dataTransfer: files, cancelable: true }));
+})()"""
+
+
+def explore(setting: Setting) -> str:
+    """Click-to-sentence latencies of each model."""
+    if CHROMIUM is None:
+        return "No Chromium is installed: the section explore needs one."
+    rows = []
+    for model, photo in MODELS.items():
+        say(model)
+        clicks = _clicks(model, photo, setting)
+        whole = [(click["painted"] - click["started"]) / 1e3 for click in clicks]
+        server = [(click["answered"] - click["asked"]) / 1e3 for click in clicks]
+        page = [one - other for one, other in zip(whole, server, strict=True)]
+        columns = [spread(values, seconds, bold=values is whole) for values in (whole, server, page)]
+        rows.append([model, *columns, seconds(GOALS[model])])
+    count = CLICKS * setting.rounds
+    heads = ["model", "click to sentence", "server", "page", "goal"]
+    return f"{count} clicks for each model.\n\n{table(heads, rows)}"
+
+
+def _clicks(model: str, photo: Path | None, setting: Setting) -> list[dict[str, float]]:
+    """Milliseconds of every click, after one to warm up."""
+    command = [sys.executable, "-m", "caption", "serve", "--model", model, "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        ) as server,
+        tempfile.TemporaryDirectory() as profile,
+    ):
+        assert server.stdout is not None
+        browser = Browser(profile)
+        try:
+            page = browser.open(server.stdout.readline().strip(), 1400, 900)
+            page.run(WATCH)
+            if photo is None:
+                page.click(".satt-scene")
+            else:
+                page.run(DROP % base64.b64encode(photo.read_bytes()).decode())
+            page.wait_for("!!document.querySelector('.satt-said')")
+            page.run("watchSentences()")
+            count = CLICKS * setting.rounds
+            for number in range(count + 1):
+                _click(page, number)
+            clicks: list[dict[str, float]] = page.run("clicks")
+        finally:
+            browser.close()
+            server.send_signal(signal.SIGTERM)
+    return clicks[1:]
+
+
+def _click(page: Any, number: int) -> None:
+    """Choose a word, make it look at a cell, wait for the sentence, and take that back."""
+    words = page.run("document.querySelectorAll('.satt-word').length") - 1
+    page.click(".satt-word", 1 + number % words)
+    place = ((number * 3 + 0.5) % 7 / 7, (number * 2 + 0.5) % 5 / 5)
+    page.drag(".satt-photo", place)
+    page.wait_for(f"clicks.length === {number + 1}")
+    page.click(".satt-reset")
+    page.wait_for("!document.querySelector('.satt-sentence') && !document.querySelector('[aria-busy]')")
