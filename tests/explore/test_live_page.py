@@ -252,7 +252,7 @@ def bad_input_of_the_process(page, port):
     page.wait_for("!!document.querySelector('.satt-sentence')")
     page.click(".satt-reset")
     page.wait_for("!document.querySelector('.satt-sentence')")
-    assert alert(page) == ""
+    assert page.text(".satt-main .satt-problem") == ""
 
 
 @pytest.mark.slow
