@@ -2,7 +2,7 @@
 
     apt-get download gnome-control-center-data palapeli-data plasma-workspace-data
     for file in *.deb; do dpkg -x $file unpacked; done
-    python -m tools.unlike_photos photos --root unpacked --out table.md --sheet sheet.webp
+    python -m tools.unlike_photos photos --root unpacked --out table.md --sheet docs/unlike_photos.webp
 
 `unlike_photos.tsv` lists the photos: all photographs of these packages of Debian 12 that are at least 256 pixels wide
 and show a thing that captions of fewer than 60 of Flickr8k's 6,000 training photos name. It also says what each shows,
@@ -10,8 +10,9 @@ written before a model had seen them.
 
 A caption is right if a word of it is one of the listed nouns, another word for one, or a kind of one; nearly right if
 it has a more general noun of the list; otherwise wrong. Of what the lens sees at the words that may name things, the
-likeliest counts. The tables count the likeliest thing in the whole photo, too, and both also where it is less likely
-than what is printed.
+likeliest counts: of what is printed, and also where it is less likely. The likeliest thing in the whole photo is
+counted, too. Each model captions twice: in its own words, and naming what its lens is sure
+of (`caption.analysis.naming`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from caption.captioner import Captioner
 from caption.errors import UserError, first_few
 from caption.lens_reading import LEAST_SEEN, LensReading, Seen, once
 from caption.models.model_zoo import load
@@ -43,9 +45,11 @@ from tools.unnamed_nouns import read_models
 
 LIST = Path(__file__).with_suffix(".tsv")
 RIGHT, NEARLY, WRONG = "right", "nearly", "wrong"
+NAMING = ", naming"
+"""Ends the title of captions that name what the lens is sure of."""
 FREE = ("CC0-1.0", "public domain")
 """Licences of the photos that the sheet shows."""
-WIDTH = 1100
+WIDTH = 1000
 """Pixels of the sheet."""
 
 
@@ -88,7 +92,7 @@ def main(args: Sequence[str] | None = None) -> int:
         check_outputs(outputs, [])
         models = read_models(options.models)
         photos = find(options.root or [Path("/")])
-        told = {name: tell(path, photos) for name, path in models.items()}
+        told = {title: of for name, path in models.items() for title, of in tell(name, path, photos).items()}
         text = report(photos, told)
         if sheet is not None:
             save_figure(draw(photos, told), sheet, opener=replacing_own, width=WIDTH)
@@ -131,9 +135,19 @@ def find(roots: Iterable[Path]) -> list[Photo]:
     return photos
 
 
-def tell(model: str, photos: Sequence[Photo]) -> list[Told]:
-    """Caption photos with a model and its lens."""
+def tell(name: str, model: str, photos: Sequence[Photo]) -> dict[str, list[Told]]:
+    """Caption photos with a model and its lens: with the model's own words, and, if its lens is calibrated, also with
+    the names of things that the lens is sure of in photos unlike those that the model knows."""
     captioner = load(model, lens=True)
+    namer, captioner.namer = captioner.namer, None
+    told = {name: _tell(captioner, photos)}
+    if namer is not None:
+        captioner.namer = namer
+        told[name + NAMING] = _tell(captioner, photos)
+    return told
+
+
+def _tell(captioner: Captioner, photos: Sequence[Photo]) -> list[Told]:
     told = []
     for caption in captioner.describe([photo.path for photo in photos]):
         reading = caption.lens
@@ -151,15 +165,23 @@ def _likeliest(caption: Caption, reading: LensReading) -> Seen | None:
 
 def verdict(text: str, photo: Photo, nouns: Nouns) -> str:
     """Whether a text names what a photo shows: RIGHT, NEARLY or WRONG."""
-    spoken = f" {' '.join(text.lower().split())} "
     right = set(photo.right)
     for noun in nouns.names:
         if not right.isdisjoint(nouns.chain(noun)):
             right.update(word for forms in nouns.forms[noun] for word in forms)
-    for verdict_, words in ((RIGHT, right), (NEARLY, set(photo.nearly))):
-        if any(f" {form} " in spoken for word in words for form in (word, plural(word))):
-            return verdict_
-    return WRONG
+    kinds = {**dict.fromkeys(_forms(photo.nearly), NEARLY), **dict.fromkeys(_forms(right), RIGHT)}
+    words = text.lower().split()
+    found, at = {WRONG}, 0
+    while at < len(words):
+        grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}  # a pencil sharpener is not a pencil
+        longest = next((n for n, gram in grams.items() if gram in kinds or nouns.of_word(gram)), 1)
+        found.add(kinds.get(grams[longest], WRONG))
+        at += longest
+    return next(kind for kind in (RIGHT, NEARLY, WRONG) if kind in found)
+
+
+def _forms(words: Iterable[str]) -> set[str]:
+    return {form for word in words for form in (word, plural(word))}
 
 
 def report(photos: Sequence[Photo], told: dict[str, list[Told]]) -> str:
@@ -171,7 +193,7 @@ def report(photos: Sequence[Photo], told: dict[str, list[Told]]) -> str:
         return [counts[kind] for kind in (RIGHT, NEARLY, WRONG)]
 
     totals: list[list[str | int]] = []
-    rows = [[photo.shows] for photo in photos]
+    rows, head = [[photo.shows] for photo in photos], ["photo of"]
     for name, of in told.items():
         of_model = {
             "caption": [str(one.caption) for one in of],
@@ -179,15 +201,15 @@ def report(photos: Sequence[Photo], told: dict[str, list[Told]]) -> str:
             "lens at its words": [_noun(one.at_words) for one in of],
             "lens, whole photo": [_noun(one.in_photo) for one in of],
         }
-        totals += [[f"{name}: {what}", *count(texts)] for what, texts in of_model.items()]
+        kept = list(of_model.items())[: 1 if name.endswith(NAMING) else None]  # the lens sees much the same
+        totals += [[f"{name}: {what}", *count(texts)] for what, texts in kept]
         for row, photo, one in zip(rows, photos, of, strict=True):
-            seen = ", ".join(map(str, one.seen))
-            row += [f"{one.caption} ({verdict(str(one.caption), photo, nouns)})"]
-            row += [f"{seen} ({verdict(_noun(*one.seen[:1]), photo, nouns)})" if seen else "–"]
-    head = [title for name in told for title in (f"{name} says", f"{name} sees")]
-    return "\n\n".join(
-        [table([f"of {len(photos)} photos", RIGHT, NEARLY, WRONG], totals), table(["photo of", *head], rows)]
-    )
+            row.append(f"{one.caption} ({verdict(str(one.caption), photo, nouns)})")
+            if len(kept) > 1:
+                seen = ", ".join(map(str, one.seen))
+                row.append(f"{seen} ({verdict(_noun(*one.seen[:1]), photo, nouns)})" if seen else "–")
+        head += [f"{name} says", f"{name} sees"][: len(kept)]
+    return "\n\n".join([table([f"of {len(photos)} photos", RIGHT, NEARLY, WRONG], totals), table(head, rows)])
 
 
 def _noun(seen: Seen | None = None) -> str:
@@ -195,17 +217,11 @@ def _noun(seen: Seen | None = None) -> str:
 
 
 def draw(photos: Sequence[Photo], told: dict[str, list[Told]]) -> Figure:
-    """A contact sheet of the photos that may be shown, each with every model."""
-    shown = [
-        (one.caption, photo, name if len(told) > 1 else "")
-        for place, photo in enumerate(photos)
-        if photo.licence in FREE
-        for name, one in ((name, of[place]) for name, of in told.items())
-    ]
-    names = [f"{photo.shows}{name and f', {name}'}" for _, photo, name in shown]
-    return contact_sheet(
-        [caption for caption, _, _ in shown], [photo.path for _, photo, _ in shown], names=names
-    )
+    """A contact sheet of the photos that may be shown: the last captions, and in grey the first ones."""
+    first, *_, last = [next(iter(told.values())), *told.values()]
+    places = [place for place, photo in enumerate(photos) if photo.licence in FREE]
+    names = [photos[p].shows if len(told) == 1 else f"before: {first[p].caption}" for p in places]
+    return contact_sheet([last[p].caption for p in places], [photos[p].path for p in places], names=names)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ NOT_OUTPUTS = {
     *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
     *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
     *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "table", "--sgrvinod"),
-    *("name", "address", "words", "runs", "models", "questions"),
+    *("name", "address", "words", "runs", "models", "questions", "--root"),
     # names and values
     *(
         "--trust",
@@ -271,6 +271,7 @@ NOT_ATTACKED = {
         [
             *("tools.photo_pointing --json", "tools.agreement --out", "tools.head_curve --out"),
             *("tools.unnamed_nouns --out", "tools.unnamed_nouns --figure"),
+            *("tools.unlike_photos --out", "tools.unlike_photos --sheet"),
         ],
         "needs minutes",
     ),
