@@ -29,6 +29,7 @@ NAMES = [
     "03_is_the_attention_right",
     "04_what_if_it_looked_elsewhere",
     "05_build_a_mechanism",
+    "06_what_the_encoder_sees",
 ]
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -180,6 +181,19 @@ def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
     assert "60 scenes, 120 captions" in output
     assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", output)) == 3
     assert "heads[3]" in output
+
+
+@pytest.mark.slow
+def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(tmp_path: Path):
+    tiny_captioner.photo().save(tmp_path / "photo.png")
+    values = {"MODEL": "photos", "PHOTO": str(tmp_path / "photo.png"), "THING": "saxophone", "WORD": 0}
+    notebook = read(ROOT / "notebooks" / f"{NAMES[5]}.ipynb")
+    first = code(notebook)[0]
+    assert settings(first) == set(values)
+    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
+    output = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    assert "the encoder sees no saxophone in this photo" in output
+    assert "unlike what the model knows: yes" in output
 
 
 @pytest.mark.slow
