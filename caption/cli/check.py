@@ -14,7 +14,7 @@ from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
-from caption.errors import DataError, did_you_mean, printable
+from caption.errors import DataError, UserError, did_you_mean, printable
 from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ def main(args: list[str]) -> int:
         parser.error("--images and --splits are for captions; a configuration has its own")
     if is_config and options.write:
         parser.error("--write is for captions: here, DATA is a configuration already")
+    for folder in map(Path, images.values()):
+        if not folder.is_dir():
+            beside = [path.name for path in folder.parent.glob("*") if path.is_dir()]
+            raise UserError(f"--images {folder}: there is no such folder{did_you_mean(folder.name, beside)}")
     written = options.write and new_file(options.write, CONFIGURATIONS, "--write")
 
     # These import torch, which takes seconds that --help should not take.

@@ -128,10 +128,8 @@ def _run(args: list[str]) -> int:
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     if verb not in VERBS:
-        return _failed(
-            f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}; the verbs are {', '.join(VERBS)}",
-            WRONG_USAGE,
-        )
+        meant = did_you_mean(verb, (*VERBS, "--help", "--version"))
+        return _failed(f"there is no verb {verb!r}{meant}; the verbs are {', '.join(VERBS)}", WRONG_USAGE)
     module = VERBS[verb][0]
     try:
         # Lightning's parser reads the verb itself.

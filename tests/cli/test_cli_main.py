@@ -162,6 +162,7 @@ def test_wrong_options_are_wrong_usage(args: list[str], capsys):
     ("args", "message"),
     [
         ("describe x.jpg --modle m", "there is no option --modle (did you mean --model?)"),
+        ("--versoin", "there is no verb '--versoin' (did you mean --version?)"),
         ("describe x.jpg --modle=m", "there is no option --modle (did you mean --model?)"),
         (
             "describe x.jpg --format jsn",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from argparse import ArgumentParser
@@ -23,6 +24,9 @@ SCAFFOLDING = (
     "Given value: {",  # a whole part
     "Given value: Namespace(",
 )
+LINK = re.compile(r"Call to compute_fn of link .*? with args \(.*?\) failed: ")
+"""What jsonargparse puts before an error met in computing one entry from others."""
+LITERAL = re.compile(r"typing\.Literal\[(.*?)\]")
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 """How the file names of code begin that is not the user's: generated, of this package, of Python."""
 
@@ -37,11 +41,11 @@ def one_line(message: str) -> str:
         " Does not validate against any of the Union subtypes",
     ):
         joined = joined.replace(words, "")
-    return joined
+    return LINK.sub("", joined)
 
 
 def hint(message: str, parser: ArgumentParser) -> str:
-    """What a misspelt key, argument, class or module was meant to be; empty if nothing is like it.
+    """What a misspelt key, argument, class, module or value was meant to be; empty if nothing is like it.
 
     Args:
         message: quotes the misspelt name last, and before it the class or module in which it was looked for.
@@ -49,7 +53,11 @@ def hint(message: str, parser: ArgumentParser) -> str:
     """
     option = message.partition("unrecognized arguments: --")[2].split(maxsplit=1)[:1]
     part = message.partition("Expected a dot import path string: ")[2].split(maxsplit=1)[:1]
-    *owners, name = option or part or message.split("'")[1::2] or [""]
+    if option:
+        return did_you_mean(f"--{option[0]}", (f"--{key}" for key in keys(parser)))
+    if values := re.findall(r"'(.*?)'", " ".join(LITERAL.findall(message))):
+        return did_you_mean(message.rpartition(" value: ")[2], values)
+    *owners, name = part or message.split("'")[1::2] or [""]
     if part:
         return did_you_mean(name, _classes_of_parts())
     if "No module named" in message:
