@@ -155,6 +155,37 @@ def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
     assert found.known.dtype == torch.uint8
 
 
+def test_maps_sharper_than_those_of_the_fit_are_read_as_single_regions(nouns: Nouns) -> None:
+    lens = hand_lens(nouns)
+    calibration = Calibration(-1.0, 0.0, 3.0, 0.0, 0.0, alone=(2.0, 0.5, -1.0), sharpest=0.4)
+    context = torch.tensor([[2.0, 0, 0, 0]])
+    cat = lens.places["cat"]
+    x = float(torch.logit(context.softmax(-1)[0, 0]))
+    sharp, even = (
+        float(calibration.probabilities(context, torch.tensor([h]), lens.membership)[0, cat])
+        for h in (0.39, 0.41)
+    )
+    assert sharp == pytest.approx(1 / (1 + np.exp(-(2 * x + 0.5 * np.log(0.25 / 0.75) - 1))), abs=1e-5)
+    assert even == pytest.approx(1 / (1 + np.exp(-(-x + 3 * x * 0.41))), abs=1e-5)
+
+
+def test_single_regions_are_calibrated_by_what_people_name(nouns: Nouns) -> None:
+    """Photos of cats and of cups all over; in three of four, people name what is there, else the other thing."""
+    lens = hand_lens(nouns)
+    kinds, spoken, photos = (0, 3), ("a cat", "a cup"), []
+    for number in range(80):
+        kind, right = number % 2, number // 2 % 4 > 0
+        regions = Regions(torch.eye(4)[kinds[kind]].repeat(1, 4, 1), (2, 2))
+        caption = caption_of(["a"], np.full((1, 2, 2), 0.25))
+        photos.append(read_photo(lens, regions, caption, [spoken[kind if right else 1 - kind]]))
+    found = fit(lens, photos)
+    assert found.sharpest == pytest.approx(1)
+    alone = Lens(lens.classifier, nouns, found).regions_alone(Regions(torch.eye(4)[None], (2, 2)))
+    assert [[seen.noun for seen in row] for row in alone] == [["cat", "terrier"], ["saxophone", "cup"]]
+    assert alone[0][0].probability == pytest.approx(0.75, abs=0.03)
+    assert alone[1][1].probability == pytest.approx(0.75, abs=0.03)
+
+
 def test_too_few_photos_calibrate_nothing(nouns: Nouns) -> None:
     with pytest.raises(UserError, match="3 photos"):
         fit(hand_lens(nouns), [_empty(nouns)] * 3)
