@@ -78,8 +78,13 @@ class OneDNNLinear(torch.autograd.Function):
 def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # torch.compile uses the operator; it is private.
     operator = torch.ops.mkldnn._linear_pointwise.default
-    product: Tensor = operator(inputs.flatten(0, -2), weight, bias, "none", [], "")
+    product: Tensor = operator(_dense(inputs.flatten(0, -2)), _dense(weight), bias, "none", [], "")
     return product.unflatten(0, inputs.shape[:-1])
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """The matrix, copied if it is a slice of columns: with gaps between the rows the operator takes milliseconds."""
+    return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
 def _takes(inputs: Tensor, weight: Tensor) -> bool:
