@@ -85,9 +85,9 @@ SHAPES = Base(
     over=("training/frozen_encoder",),
     regions="All mechanisms read the stored regions of one frozen encoder, that of the installed model `shapes`, which "
     "was trained together with additive attention: they differ in nothing else, and a run takes less than a minute "
-    "of a core instead of three. Those with a second encoder, and their controls, train both encoders from images, with "
-    "the 8 epochs and three captions of each image of configs/shapes_soft.yaml: with 4 and one they do not learn where "
-    "things are.",
+    "of a core instead of three. Those with a second encoder, and their controls, train both encoders from images, "
+    "with the 8 epochs and three captions of each image of configs/shapes_soft.yaml: with 4 and one they do not learn "
+    "where things are.",
 )
 PIXELS = Base(
     "shapes_soft",
@@ -136,7 +136,9 @@ def main(args: Sequence[str] | None = None) -> int:
         if summaries:
             content = {"setting": describe(summaries, command, base.regions), "mechanisms": summaries}
             earlier = {way: old for way, old in published.items() if way != FIT}
-            published = {FIT: content} | ({} if len(summaries) == len(mechanisms) else earlier)
+            published = {FIT: content} | (
+                {} if _is_complete(summaries, mechanisms, options.seeds) else earlier
+            )
         if not published:
             raise UserError(f"{bench.folder} has no results yet: name mechanisms with --names")
         print(tables(published, mechanisms))
@@ -201,6 +203,12 @@ def draw_all(bench: Bench, mechanisms: Mapping[str, Mechanism], summaries: Summa
 def page_of(document: Path) -> Path:
     """The page of all mechanisms, beside the document."""
     return document.with_name(f"{document.stem}_gallery.html")
+
+
+def _is_complete(summaries: Summaries, mechanisms: Mapping[str, Mechanism], seeds: Sequence[int]) -> bool:
+    """Whether all mechanisms have been measured with all seeds."""
+    measured = {name: {run["seed"] for run in summary["runs"]} for name, summary in summaries.items()}
+    return all(measured.get(name, set()) >= set(seeds) for name in mechanisms)
 
 
 def _sections(
