@@ -258,7 +258,24 @@ def test_verdicts_name_what_differs():
     assert "for 1 of 3: `far` (0.10 / 0.94 / 0.95)." in text
     assert "for 1 of 2, most of all `near` +0.100 [+0.090, +0.110]. It does not for `far`." in text
     assert "1 point no worse than `additive`" in text
-    assert "(below 0.230): `near` +0.100" in text
+    assert "(below 0.230), least of all `near` +0.100" in text
+
+
+def test_one_seed_of_each_gives_no_verdict_over_seeds():
+    def summary(nll: float) -> dict[str, Any]:
+        areas = {"random_less_attention": 0.2, "low": 0.1, "high": 0.3}
+        numbers = {"NLL": nll, "pointing_accuracy": 0.9, "pointing_other_word": 0.2}
+        return {"runs": [{"seed": 0, "numbers": numbers}], "faithfulness": areas}
+
+    summaries = {"additive": summary(0.2), "worse": summary(0.9)}
+    text = gallery.verdicts(summaries)
+    assert text.startswith("- **One seed of each.**")
+    assert "faster than in a random order for 1 of 1" in text
+    assert "of 0" not in text
+    assert differences.differences(summaries, {}) == "None can be given: there is one seed of each."
+    assert tool._is_complete(summaries, summaries, [0])
+    assert not tool._is_complete(summaries, summaries, [0, 1])
+    assert not tool._is_complete(summaries, [*summaries, "another"], [0])
 
 
 def test_every_mechanism_of_flickr8k_has_its_overlay():

@@ -27,7 +27,7 @@ import shlex
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,7 +205,7 @@ def page_of(document: Path) -> Path:
     return document.with_name(f"{document.stem}_gallery.html")
 
 
-def _is_complete(summaries: Summaries, mechanisms: Mapping[str, Mechanism], seeds: Sequence[int]) -> bool:
+def _is_complete(summaries: Summaries, mechanisms: Iterable[str], seeds: Sequence[int]) -> bool:
     """Whether all mechanisms have been measured with all seeds."""
     measured = {name: {run["seed"] for run in summary["runs"]} for name, summary in summaries.items()}
     return all(measured.get(name, set()) >= set(seeds) for name in mechanisms)

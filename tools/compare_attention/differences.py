@@ -56,6 +56,8 @@ def differences(summaries: Mapping[str, dict[str, Any]], mechanisms: Mapping[str
     reference = summaries.get(REFERENCE)
     if reference is None:
         return f"`{REFERENCE}` has not been run, with which the others would be compared."
+    if all(len(summary["runs"]) == 1 for summary in summaries.values()):
+        return "None can be given: there is one seed of each."
     rows = []
     for name in chain(*by_family(summaries, mechanisms).values()):
         summary = summaries[name]
