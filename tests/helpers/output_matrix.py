@@ -52,7 +52,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
     found |= _nouns("textbook", _parser_of("caption.textbook"))
     for module in pkgutil.iter_modules(tools.__path__):
-        if module.name not in ("documents", "site"):
+        if module.name not in ("browser", "documents", "site"):
             name = f"tools.{module.name}"
             found |= _nouns(name, _parser_of(f"{name}.__main__" if module.ispkg else name))
     return found

@@ -546,7 +546,7 @@ def test_captions_go_out_before_the_last_photo_is_read(
 
     texts = [captioner().describe(str(path)) for path in photos]
 
-    def stream(captioner_: object, names: list[str], search: object) -> Iterator[caption.Caption]:
+    def stream(captioner_: object, names: list[str], *_: object, **__: object) -> Iterator[caption.Caption]:
         for name, found in zip(names, texts, strict=True):
             if name == str(photos[2]):
                 written.append(capsys.readouterr().out)
