@@ -56,8 +56,8 @@ class NounUses(PerWord):
     unnamed: np.ndarray
     """(N,) bool: no reference names it."""
     of_model: dict[str, np.ndarray]
-    """(N,) what the model itself says: "−log p" of the word, "entropy" of the next word in nats, "map entropy" of α in
-    nats, and "gate" β where there is one."""
+    """(N,) what the model itself says: "−log p" of the noun's words, the sum of their "entropy" before they are said in
+    nats, "map entropy" of α at the last one in nats, and "gate" β at it where there is one."""
     surprise: dict[str, np.ndarray]
     """By the map that the lens reads: (N, SHARES) −log of the probability of the word's classes."""
 
@@ -121,27 +121,28 @@ def measure(
     columns: dict[str, list[float]] = {}
     surprise: dict[str, list[np.ndarray]] = {name: [] for name in (*maps, EVEN)}
     for index, caption in enumerate(captions):
-        nouns = [lens.nouns.of_word(word) for word in caption.words]
-        steps = [step for step, found in enumerate(nouns) if found and "person" not in found]
-        if not steps:
+        spoken = lens.nouns.spoken([word.lower() for word in caption.words])
+        spoken = [(span, nouns) for span, nouns in spoken if "person" not in nouns]
+        if not spoken:
             continue
+        steps = [span.stop - 1 for span, _ in spoken]
         named = lens.nouns.named(references[index])
         even = _scaled(read[index].weights)
         classes = torch.stack(
-            [lens.membership[:, [lens.places[noun] for noun in nouns[step]]].amax(1) for step in steps]
+            [lens.membership[:, [lens.places[noun] for noun in nouns]].amax(1) for _, nouns in spoken]
         )
         photo = lens.logits(regions[index])[0]
         for name, of in maps.items():
             contexts = lens.logits(regions[index], of[index].weights[None, steps])[0]
             surprise[name].append(_surprise(contexts, photo, classes))
         surprise[EVEN].append(_surprise(photo.expand(len(steps), -1), photo, classes))
-        for step in steps:
-            words.append(caption.words[step].lower())
+        for (span, nouns), step in zip(spoken, steps, strict=True):
+            words.append(" ".join(caption.words[span]).lower())
             values = {
                 "image": index,
-                "unnamed": named.isdisjoint(nouns[step]),
-                "−log p": -caption.word_log_probs[step],
-                "entropy": entropies[index][step],
+                "unnamed": named.isdisjoint(nouns),
+                "−log p": -caption.word_log_probs[span].sum(),
+                "entropy": entropies[index][span].sum(),
                 "map entropy": -np.sum(even[step] * np.log(np.maximum(even[step], 1e-12))),
             }
             if caption.gates is not None:

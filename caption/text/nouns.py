@@ -138,18 +138,24 @@ class Nouns:
     def _upward(self, nouns: Iterable[str]) -> set[str]:
         return {general for noun in nouns for general in self.chain(noun)}
 
+    def spoken(self, words: Sequence[str]) -> list[tuple[slice, list[str]]]:
+        """Where words name nouns, in lower case: the slice of their words, at most three, and what they may mean.
+
+        The longest name counts: a hot dog is not a dog.
+        """
+        found: list[tuple[slice, list[str]]] = []
+        at = 0
+        while at < len(words):
+            grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}
+            longest = next((n for n, gram in grams.items() if gram in self._by_word), None)
+            if longest:
+                found.append((slice(at, min(at + longest, len(words))), self._by_word[grams[longest]]))
+            at += longest or 1
+        return found
+
     def _spoken(self, texts: Iterable[str]) -> set[str]:
-        spoken: set[str] = set()
         tokenize = get_tokenizer("ptb")
-        for text in texts:
-            words = tokenize(text)
-            at = 0
-            while at < len(words):
-                grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}  # a hot dog is not a dog
-                longest = next((n for n, gram in grams.items() if gram in self._by_word), None)
-                spoken.update(self._by_word[grams[longest]] if longest else ())
-                at += longest or 1
-        return spoken
+        return {noun for text in texts for _, nouns in self.spoken(tokenize(text)) for noun in nouns}
 
 
 @cache

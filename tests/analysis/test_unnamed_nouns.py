@@ -76,6 +76,27 @@ def test_nouns_are_measured_but_those_for_people() -> None:
     assert "gate" not in uses.of_model
 
 
+def test_a_noun_of_two_words_is_one_noun() -> None:
+    nouns = Nouns(
+        [("a", "dog"), ("b", "hot dog"), ("c", "bun")],
+        [("dog", "", []), ("hot dog", "", []), ("bun", "", [])],
+    )
+    caption = caption_of(["a", "Hot", "dog", "dog"], [[1, 1, 1], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
+    reads = Lens(lens().classifier, nouns)
+    regions = [Regions(torch.eye(3)[None], (1, 3))] * 2
+    entropies = [np.array([0.1, 0.2, 0.3, 0.4]), np.zeros(1)]
+    uses = measure(
+        reads, [caption, caption_of(["a"], [[1, 1, 1]])], entropies, regions, [["a dog"], ["a bun"]]
+    )
+    assert uses.words == ("hot dog", "dog")
+    assert uses.unnamed.tolist() == [True, False]
+    assert uses.of_model["−log p"].tolist() == [2 + 3, 4]
+    assert uses.of_model["entropy"] == pytest.approx([0.2 + 0.3, 0.4])
+    assert uses.surprise[OWN][:, -1] == pytest.approx(
+        [surprise([0, SCALE, 0], 1), surprise([SCALE, 0, 0], 0)]
+    )
+
+
 def test_the_lens_reads_four_maps_in_mixtures_with_the_photo() -> None:
     uses = measured()
     alone = {name: values[:, SHARES.index(1.0)] for name, values in uses.surprise.items()}

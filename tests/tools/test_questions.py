@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner as tiny
+from torch import nn
 
+from caption.analysis.lens import Lens
 from caption.attention import AdditiveScore, MultiHopAttention
 from caption.box import Box
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
+from caption.data.shapes import Shapes
 from caption.data.shapes.render import render
-from caption.data.shapes.scene import Object, Scene
+from caption.data.shapes.scene import COLOURS, JITTER, NAMES, Object, Scene
 from caption.decoders import LSTMDecoder
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, Refiner, SeveralEncoders, SmallCNN
+from caption.encoders.classifier import Classifier
 from caption.models.model_zoo import load
+from caption.regions import mean_region
 from caption.visualize.figure_file import NotebookFigure
 from tools.questions import __main__ as tool
-from tools.questions import dilution, encoders, hops, relations
+from tools.questions import dilution, encoders, hops, knowing, relations
 from tools.questions.bench import Answer, Sentence
 from tools.questions.zones import PLACES, ZONES, even_on, zones
 
@@ -132,6 +137,39 @@ def test_an_encoder_that_nothing_is_read_from_is_not_missed(make: Any, sentence:
     found = encoders.measure(model, [sentence])
     assert found.shares == pytest.approx(np.zeros(len(found.shares)), abs=1e-6)
     assert found.falls[:, 1] == pytest.approx(np.zeros(len(found.falls)), abs=1e-5)
+
+
+def test_the_pictures_of_single_things_are_what_their_labels_say():
+    pictures, labels = knowing.single_things(8, seed=3)
+    assert pictures.shape == (8, 3, 64, 64)
+    again, _ = knowing.single_things(8, seed=3)
+    assert torch.equal(pictures, again)
+    for picture, label in zip(pictures, labels, strict=True):
+        colour, _ = NAMES[label].split()
+        far = (picture.permute(1, 2, 0).int() - torch.tensor(COLOURS[colour])).abs().amax(-1)
+        assert 30 < (far <= JITTER).sum() < 22 * 22
+
+
+def test_the_words_of_several_models_are_told_together(tmp_path: Path):
+    images = Shapes(str(tmp_path), train=0, val=0, test=3).read()["test"]
+    torch.manual_seed(0)
+    lens = Lens(Classifier(nn.Linear(128, len(NAMES))), knowing.things())
+    model = load("shapes")
+    one, two = (knowing.measure([model] * count, lens, images) for count in (1, 2))
+    assert set(one.words) <= set(NAMES)
+    assert len(one) >= 4
+    assert not one.unnamed.any()
+    assert two.words == one.words * 2
+    assert two.images.tolist() == one.images.tolist() * 2
+    assert two.surprise["own map"] == pytest.approx(np.tile(one.surprise["own map"], (2, 1)), rel=1e-5)
+
+
+def test_a_classifier_learns_what_single_things_are():
+    pictures, labels = knowing.single_things(100, seed=0)
+    encoder, classifier = knowing.train_classifier(pictures, labels, epochs=12)
+    with torch.no_grad():
+        found = classifier(mean_region(encoder(pictures)[0])[:, 0]).argmax(-1)
+    assert float((found == labels).double().mean()) > 0.8
 
 
 def test_an_answer_is_written_into_its_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):

@@ -1,6 +1,6 @@
 """Questions about attention that surveys leave open, and that Shapes can answer: docs/results/questions.md.
 
-    python -m tools.questions                      # all of them, about 40 minutes on one core
+    python -m tools.questions                      # all of them, about 50 minutes on one core
     python -m tools.questions relations hops       # some, about 5 minutes each
     python -m tools.questions hops --seeds 0 1 2
 
@@ -19,7 +19,7 @@ from caption.runtime.files import replacing_own
 from caption.visualize import save_figure
 from tools import make_parser
 from tools.documents import write_sections
-from tools.questions import dilution, encoders, hops, relations
+from tools.questions import dilution, encoders, hops, knowing, relations
 from tools.questions.bench import Answer, Bench
 
 QUESTIONS: dict[str, Callable[[Bench, Sequence[int]], Answer]] = {
@@ -27,6 +27,7 @@ QUESTIONS: dict[str, Callable[[Bench, Sequence[int]], Answer]] = {
     "hops": hops.ask,
     "dilution": dilution.ask,
     "encoders": encoders.ask,
+    "knowing": knowing.ask,
 }
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "results" / "questions.md"
 

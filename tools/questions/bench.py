@@ -104,6 +104,7 @@ class Bench:
         arguments: Sequence[str] = SHORT,
         encoder: Encoder | None = None,
         name: str | None = None,
+        start: Path | None = None,
     ) -> Captioner:
         """A mechanism of configs/attention, trained on the regions of a frozen encoder.
 
@@ -113,15 +114,17 @@ class Bench:
             arguments: further ones of `caption fit`.
             encoder: with its weights; None = that of `ENCODER`, whose regions are stored.
             name: of the folder, with the seed; None = the mechanism.
+            start: a checkpoint that training starts from; None = the mechanism untrained.
         """
         configs = ["-c", str(BASE), "-c", str(CONFIGS / "attention" / f"{mechanism}.yaml")]
         folder = f"{name or mechanism}-{seed}"
-        regions, start = self.folder / "regions", self.folder / "starts" / f"{folder}.ckpt"
+        regions, first = self.folder / "regions", start or self.folder / "starts" / f"{folder}.ckpt"
         if not (self.folder / folder / "done").exists():
-            _save_start(start, configs[1::2], seed, encoder)
+            if start is None:
+                _save_start(first, configs[1::2], seed, encoder)
             if encoder is None:
-                run("features", *configs[:2], "--model", str(start), "--out", str(regions), *self.more[:2])
-        started = ["--model.warm_start", str(start), *FROZEN]
+                run("features", *configs[:2], "--model", str(first), "--out", str(regions), *self.more[:2])
+        started = ["--model.warm_start", str(first), *FROZEN]
         if encoder is None:
             started += ["--data.features", str(regions)]
         else:
@@ -149,10 +152,9 @@ class Bench:
 def _save_start(path: Path, configs: Sequence[str], seed: int, encoder: Encoder | None) -> None:
     """Write an untrained model of a mechanism with an encoder; None = the shared one."""
     shared = load(ENCODER)
-    decoder = make(read_parts(configs, names=["model.decoder"])["model.decoder"].as_dict(), Decoder)
-    refiner = None
-    if encoder is not None:
-        refiner = make(read_parts(configs, names=["model.refiner"])["model.refiner"].as_dict(), Refiner)
+    specs = read_parts(configs, names=["model.decoder", "model.refiner"])
+    decoder = make(specs["model.decoder"].as_dict(), Decoder)
+    refiner = specs["model.refiner"] and make(specs["model.refiner"].as_dict(), Refiner)
     torch.manual_seed(seed)
     make_parents(path)
     parts = (encoder or shared.encoder, decoder, shared.vocabulary, shared.transform, shared.search, refiner)

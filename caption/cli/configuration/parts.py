@@ -41,7 +41,8 @@ def read_parts(
         names: of the parts; other entries of the files are ignored.
 
     Raises:
-        UserError: a file cannot be read, or one of these parts is missing or not what it should be.
+        UserError: a file cannot be read, or one of these parts is not what it should be, or is missing; models need no
+            transform of their own and no refiner.
     """
     parser = ArgumentParser(exit_on_error=False, default_env=False)
     for name in names:
@@ -61,7 +62,7 @@ def read_parts(
             f"Of a configuration, {', '.join(names)} can be used here."
         ) from error
     for name in names:
-        if parts[name] is None and name != "data.transform":
+        if parts[name] is None and name not in ("data.transform", "model.refiner"):
             raise DataError(f"{', '.join(paths)}: there is no {name} with a class_path. Add it.")
     return parts
 
