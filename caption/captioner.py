@@ -62,7 +62,7 @@ class LensReader(Protocol):
 
 
 class Rewriter(Protocol):
-    """Writes captions again (`caption.analysis.naming`), as a captioner uses it."""
+    """Writes captions again (`caption.analysis.lens.naming`), as a captioner uses it."""
 
     def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
         """The captions of B images, or others in their place; `views` are the encoder's."""
@@ -99,7 +99,7 @@ class Captioner(nn.Module):
         self.lens: LensReader | None = None
         """Reads what the encoder sees behind each word of a caption; see `caption.load`."""
         self.namer: Rewriter | None = None
-        """Writes captions again that leave out what the lens is sure of; see `caption.analysis.naming`."""
+        """Writes captions again that leave out what the lens is sure of; see `caption.analysis.lens.naming`."""
         region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)

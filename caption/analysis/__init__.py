@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from caption.analysis.map_statistics import entropies as entropies
     from caption.analysis.map_statistics import measure_maps as measure_maps
     from caption.analysis.per_word import estimate as estimate
-    from caption.analysis.photo_study import PhotoSet as PhotoSet
-    from caption.analysis.photo_study import study_photos as study_photos
+    from caption.analysis.photos.study import PhotoSet as PhotoSet
+    from caption.analysis.photos.study import study_photos as study_photos
     from caption.analysis.pointing_game import find_mentions as find_mentions
     from caption.analysis.pointing_game import ground as ground
     from caption.analysis.posterior_attention import posterior as posterior
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from caption.analysis.self_attention import region_maps as region_maps
     from caption.analysis.self_attention import rollout as rollout
     from caption.analysis.self_attention import word_maps as word_maps
-    from caption.analysis.self_attention_roles import region_roles as region_roles
-    from caption.analysis.self_attention_roles import word_roles as word_roles
+    from caption.analysis.self_attention.roles import region_roles as region_roles
+    from caption.analysis.self_attention.roles import word_roles as word_roles
 
 _HOMES = {
     "adversarial_maps": "faithfulness.adversary",
@@ -68,14 +68,14 @@ _HOMES = {
     "mean_regions": "faithfulness",
     "measure_maps": "map_statistics",
     "permute": "faithfulness.permutation",
-    "PhotoSet": "photo_study",
+    "PhotoSet": "photos.study",
     "posterior": "posterior_attention",
     "region_maps": "self_attention",
-    "region_roles": "self_attention_roles",
+    "region_roles": "self_attention.roles",
     "rollout": "self_attention",
-    "study_photos": "photo_study",
+    "study_photos": "photos.study",
     "word_maps": "self_attention",
-    "word_roles": "self_attention_roles",
+    "word_roles": "self_attention.roles",
 }
 _MODULES = ("baseline_maps",)
 __all__ = [*_HOMES, *_MODULES]

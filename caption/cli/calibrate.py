@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
@@ -33,7 +32,7 @@ def main(args: list[str]) -> int:
     from caption.models.model_zoo import load
     from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
-    from caption.runtime.progress import progress_bar
+    from caption.runtime.progress import counted, progress_bar
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     captioner = load(options.model, trust=options.trust)
@@ -41,7 +40,7 @@ def main(args: list[str]) -> int:
     if not images:
         raise UserError("data.reader has no images in the split val, on which the temperature is found")
     with progress_bar("calibrating", len(images)) as advance:
-        photos = _counted((str(image.path) for image in images), advance)
+        photos = counted((str(image.path) for image in images), advance)
         found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
     divide_logits(captioner, found.temperature)
     checkpoint.save(captioner, out, options.precision, opener=creating)
@@ -60,12 +59,6 @@ def make_parser() -> argparse.ArgumentParser:
     add_precision(parser)
     add_trust(parser)
     return parser
-
-
-def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[str]:
-    for photo in photos:
-        yield photo
-        advance(1)
 
 
 def _summary(found: Calibration, images: int) -> str:

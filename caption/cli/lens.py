@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
@@ -12,10 +12,8 @@ from caption.errors import UserError
 from caption.runtime.figure_formats import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from collections.abc import Callable
-
     from caption.analysis.lens import Calibration
-    from caption.analysis.lens_calibration import PhotoReading, Reliability
+    from caption.analysis.lens.calibration import PhotoReading, Reliability
 
 FITTED = "val"
 """The split of the calibration."""
@@ -36,12 +34,12 @@ def main(args: list[str]) -> int:
     options, overrides = make_parser().parse_known_args(args)
 
     from caption.analysis.lens import Lens, make_lens
-    from caption.analysis.lens_calibration import common_nouns, fit, of_regions, read_photos, reliability
-    from caption.analysis.lens_file import SUFFIX, save_lens
+    from caption.analysis.lens.calibration import common_nouns, fit, of_regions, read_photos, reliability
+    from caption.analysis.lens.file import SUFFIX, save_lens
     from caption.cli.configuration.parts import make_reader, read_parts
     from caption.models.model_zoo import load
     from caption.runtime.outputs import new_file
-    from caption.runtime.progress import progress_bar
+    from caption.runtime.progress import counted, progress_bar
     from caption.visualize import save_figure
     from caption.visualize.plots import plot_reliability
 
@@ -58,7 +56,7 @@ def main(args: list[str]) -> int:
     def read(split: str) -> list[PhotoReading]:
         images = splits[split]
         with progress_bar(f"reading {split}", len(images)) as advance:
-            photos = _counted((str(image.path) for image in images), advance)
+            photos = counted((str(image.path) for image in images), advance)
             references = [image.captions for image in images]
             return read_photos(lens, captioner, photos, references, options.batch_size)
 
@@ -96,12 +94,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--batch-size", metavar="N", type=count, default=16, help="images at once (default 16)")
     add_trust(parser)
     return parser
-
-
-def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[str]:
-    for photo in photos:
-        yield photo
-        advance(1)
 
 
 def _summary(

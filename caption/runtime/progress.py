@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from caption.errors import STOPS
 
 if TYPE_CHECKING:
     from rich.progress import Task
 
+T = TypeVar("T")
 LOG_INTERVAL = 30.0
 """Seconds between two lines in a log file."""
 
@@ -81,6 +82,13 @@ def progress_bar(
             with suppress(OSError):  # the terminal is gone
                 print(f"{activity}: stopped after {done}", file=sys.stderr, flush=True)
             raise
+
+
+def counted(items: Iterable[T], advance: Callable[[int], None]) -> Iterator[T]:
+    """The items, each of which counts as done when the next one is taken."""
+    for item in items:
+        yield item
+        advance(1)
 
 
 def _status(task: Task, unit: str) -> str:

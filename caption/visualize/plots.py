@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
-    from caption.analysis.lens_calibration import Reliability
+    from caption.analysis.lens.calibration import Reliability
     from caption.result import Caption
 
 # Distinct in grey as well. Attention comes first: it is what everything is compared with.

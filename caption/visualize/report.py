@@ -8,8 +8,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from caption.analysis.photo_examples import Example, Examples
-from caption.analysis.photo_report import Part
+from caption.analysis.photos.examples import Example, Examples
+from caption.analysis.photos.report import Part
 from caption.analysis.table_rows import Cell, Value
 from caption.errors import printable
 from caption.runtime.files import MARK
@@ -38,7 +38,7 @@ def report_html(
 
     Args:
         title, setting: plain text.
-        parts: from `caption.analysis.photo_report`.
+        parts: from `caption.analysis.photos.report`.
         examples: by the name of the model.
         curves: of deletion and insertion, by the name of the model.
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import caption
 from caption.analysis.lens import Calibration, Lens, make_lens, read_weights
-from caption.analysis.lens_calibration import PhotoReading, Reliability, fit, read_photo
-from caption.analysis.lens_file import read_lens, save_lens
+from caption.analysis.lens.calibration import PhotoReading, Reliability, fit, read_photo
+from caption.analysis.lens.file import read_lens, save_lens
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite

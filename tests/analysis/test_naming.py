@@ -13,7 +13,7 @@ from helpers.tiny_captioner import photo
 from torch import nn
 
 from caption.analysis.lens import Calibration, Lens
-from caption.analysis.naming import Namer, ThingWords, namer_of_unlike
+from caption.analysis.lens.naming import Namer, ThingWords, namer_of_unlike
 from caption.box import Box
 from caption.captioner import Captioner
 from caption.cli.describe.command import remarks

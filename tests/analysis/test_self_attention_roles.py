@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caption.analysis.self_attention import RegionMaps, WordMaps
-from caption.analysis.self_attention_roles import POSITIONAL, region_roles, word_roles
+from caption.analysis.self_attention.roles import POSITIONAL, region_roles, word_roles
 from caption.box import Box
 
 BOX = Box(0, 0, 1, 1)

@@ -9,7 +9,7 @@ from helpers.tiny_captioner import captioner, photo
 from torch import nn
 
 from caption.analysis.lens import Lens
-from caption.analysis.unnamed_nouns import (
+from caption.analysis.lens.unnamed_nouns import (
     EVEN,
     MEAN,
     OTHER,

@@ -13,7 +13,7 @@ from helpers import tiny_captioner
 from pycocotools import mask
 
 from caption import checkpoint
-from caption.analysis.photo_report import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, TITLES
+from caption.analysis.photos.report import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, TITLES
 from caption.cli.analyse.command import main
 from caption.data.resize import ImageTransform
 from caption.errors import UserError

@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "caption/kernels/linear.py: Path('/proc/cpuinfo').read_text": "a file of the system, at a fixed place",
     "caption/cli/configs.py: path.read_text": "comes with the package",
     "caption/text/nouns.py: (files('caption') / 'text' / name).read_text": "the same",
-    "caption/analysis/lens_file.py: safetensors.safe_open": CHECKED,
+    "caption/analysis/lens/file.py: safetensors.safe_open": CHECKED,
     "caption/visualize/page_script.py: files('caption.visualize').joinpath('web').joinpath(name).read_text": "the same",
     "caption/export/onnx_files.py: Path(__file__).with_name('standalone.py').read_bytes": "the same",
     "caption/export/standalone.py: (folder / MODEL).read_text": "this file is exported, and runs without the package",

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from caption.runtime import progress
-from caption.runtime.progress import progress_bar
+from caption.runtime.progress import counted, progress_bar
 
 
 @pytest.fixture
@@ -83,3 +83,14 @@ def test_on_a_terminal_a_bar_is_shown_and_erased(monkeypatch, stdout):
         assert out.getvalue() == "a caption\n"
     assert sys.stdout is out
     assert sys.stderr is err
+
+
+def test_an_item_counts_when_the_next_is_taken():
+    done: list[int] = []
+    items = counted("ab", done.append)
+    assert next(items) == "a"
+    assert done == []
+    assert next(items) == "b"
+    assert done == [1]
+    assert list(items) == []
+    assert done == [1, 1]

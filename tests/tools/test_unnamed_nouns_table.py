@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caption.analysis.unnamed_nouns import EVEN, MEAN, OTHER, OWN, SHARES, NounUses
+from caption.analysis.lens.unnamed_nouns import EVEN, MEAN, OTHER, OWN, SHARES, NounUses
 from caption.errors import UserError
 from tools import unnamed_nouns as tool
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.analysis.lens import Lens
-from caption.analysis.unnamed_nouns import NounUses, noun_uses
+from caption.analysis.lens.unnamed_nouns import NounUses, noun_uses
 from caption.captioner import Captioner
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shapes.render import render
@@ -109,7 +109,7 @@ def train_classifier(pictures: Tensor, labels: Tensor, epochs: int = EPOCHS) -> 
     steps = epochs * -(-len(labels) // BATCH)
     optimizer = torch.optim.Adam(parameters, RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    with progress_bar("training the classifier", steps) as advance:
+    with progress_bar("training the classifier", steps, unit="batches") as advance:
         for _ in range(epochs):
             for batch in torch.randperm(len(labels)).split(BATCH):
                 optimizer.zero_grad()

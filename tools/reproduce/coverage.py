@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from caption import checkpoint
-from caption.analysis.photo_pointing import OWN
-from caption.analysis.photo_study import PhotoSet, study_photos
+from caption.analysis.photos.pointing import OWN
+from caption.analysis.photos.study import PhotoSet, study_photos
 from tools.documents import mean_and_deviation, table, write_sections
 from tools.photo_pointing import image_set, numbers_of
 from tools.reproduce import flickr8k

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from caption.analysis.lens import Lens, make_lens
-from caption.analysis.lens_calibration import fit as fit_lens
-from caption.analysis.lens_calibration import read_photo
-from caption.analysis.lens_file import SUFFIX, read_lens, save_lens
-from caption.analysis.naming import Namer
+from caption.analysis.lens.calibration import fit as fit_lens
+from caption.analysis.lens.calibration import read_photo
+from caption.analysis.lens.file import SUFFIX, read_lens, save_lens
+from caption.analysis.lens.naming import Namer
 from caption.box import Box
 from caption.data.files import read_text
 from caption.data.readers import Flickr

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from caption.analysis.lens import SURE, Lens, read_weights
+from caption.analysis.lens import Lens, read_weights
+from caption.analysis.lens.lens import SURE
 from caption.captioner import Captioner
 from caption.data.files import read_text
 from caption.features.store import FeatureStore

@@ -17,8 +17,8 @@ from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.analysis.agreement import Agreement
-    from caption.analysis.photo_report import Given, Part
-    from caption.analysis.photo_study import PhotoSet, PhotoStudy
+    from caption.analysis.photos.report import Given, Part
+    from caption.analysis.photos.study import PhotoSet, PhotoStudy
 
 
 def analyse_photos(options: argparse.Namespace) -> int:
@@ -77,8 +77,8 @@ def _readable(paths: Sequence[str]) -> list[str]:
 
 def _images(photos: list[str], options: argparse.Namespace) -> tuple[PhotoSet, Given, str]:
     """The photos with their boxes and captions, and what they are, in a sentence."""
-    from caption.analysis.photo_report import Given
-    from caption.analysis.photo_study import PhotoSet
+    from caption.analysis.photos.report import Given
+    from caption.analysis.photos.study import PhotoSet
     from caption.data.photo_boxes import PhotoBoxes, read_photo_boxes
     from caption.metrics.caption_files import captions_of, read_captions
 
@@ -114,7 +114,7 @@ def _names(files: Sequence[str]) -> str:
 def _studies(images: PhotoSet, options: argparse.Namespace) -> list[PhotoStudy]:
     from functools import partial
 
-    from caption.analysis.photo_study import study_photos
+    from caption.analysis.photos.study import study_photos
     from caption.models.model_zoo import load
 
     captioners = {name: load(model, options.device, options.trust) for name, model in options.models.items()}
@@ -127,8 +127,8 @@ def _studies(images: PhotoSet, options: argparse.Namespace) -> list[PhotoStudy]:
 def _parts(studies: Sequence[PhotoStudy], images: PhotoSet, given: Given) -> list[Part]:
     from functools import partial
 
-    from caption.analysis.photo_report import NEED_MODELS, make_parts
-    from caption.analysis.photo_study import agreements
+    from caption.analysis.photos.report import NEED_MODELS, make_parts
+    from caption.analysis.photos.study import agreements
 
     agreement: dict[tuple[str, str], Agreement] | str = NEED_MODELS
     if len(studies) > 1:
@@ -147,7 +147,7 @@ def _write(
     images: PhotoSet,
     parts: Sequence[Part],
 ) -> None:
-    from caption.analysis.photo_examples import examples
+    from caption.analysis.photos.examples import examples
     from caption.visualize import save_html
     from caption.visualize.report import report_html
 

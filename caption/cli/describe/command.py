@@ -203,8 +203,8 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
     path = lens_path(model)
     if not wanted and not path.is_file():
         return
-    from caption.analysis.lens_file import load_lens
-    from caption.analysis.naming import namer_of_unlike
+    from caption.analysis.lens.file import load_lens
+    from caption.analysis.lens.naming import namer_of_unlike
 
     lens = load_lens(captioner, path)
     if lens.calibration is None:

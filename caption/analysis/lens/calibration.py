@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from caption.analysis.lens import SURE, Calibration, Lens, read_weights, sizes
+from caption.analysis.lens.lens import SURE, Calibration, Lens, read_weights, sizes
 from caption.analysis.replay import batches
 from caption.captioner import Captioner
 from caption.data.batch_inference import decode, encode

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis import baseline_maps
-from caption.analysis.lens import Lens, read_weights
+from caption.analysis.lens.lens import Lens, read_weights
 from caption.analysis.per_word import Estimate, PerWord
 from caption.analysis.replay import batches
 from caption.attention.stochastic import override_at_test

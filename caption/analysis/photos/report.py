@@ -10,8 +10,8 @@ from typing import Any
 from caption.analysis.agreement import Agreement
 from caption.analysis.map_statistics import measure_maps
 from caption.analysis.named_groups import AGREE, GROUPS
-from caption.analysis.photo_pointing import MIDDLE, OWN, POSTERIOR, PhotoPointing
-from caption.analysis.photo_study import PhotoStudy
+from caption.analysis.photos.pointing import MIDDLE, OWN, POSTERIOR, PhotoPointing
+from caption.analysis.photos.study import PhotoStudy
 from caption.analysis.table_rows import (
     Cell,
     Rows,

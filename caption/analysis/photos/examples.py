@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caption.analysis.photo_study import PhotoStudy
+from caption.analysis.photos.study import PhotoStudy
 from caption.analysis.pointing_game import Pointing
 from caption.data.boxes import Boxes
 from caption.result import Caption

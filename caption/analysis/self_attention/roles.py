@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from caption.analysis.heads import TIE, aligned, html_table, two_digits
-from caption.analysis.self_attention import RegionMaps, WordMaps
+from caption.analysis.self_attention.maps import RegionMaps, WordMaps
 from caption.attention.map_entropy import entropy
 
 POSITIONAL = 0.9

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from caption.analysis.lens import Calibration, Lens, make_lens
+from caption.analysis.lens.lens import Calibration, Lens, make_lens
 from caption.captioner import Captioner
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier

@@ -5,7 +5,7 @@ What needs boxes or people's captions is measured on the photos that have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,14 @@ from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
 from caption.analysis.map_statistics import entropies
 from caption.analysis.named_groups import count, named
 from caption.analysis.per_word import difference
-from caption.analysis.photo_pointing import PhotoPointing, point
+from caption.analysis.photos.pointing import PhotoPointing, point
 from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.photo_boxes import BoxedPhoto
 from caption.errors import ImageError, UserError
 from caption.metrics.significance import Comparison
 from caption.result import Caption
+from caption.runtime.progress import counted
 from caption.text.tokenizer import get_tokenizer
 
 DRAWS = 3
@@ -113,9 +114,9 @@ def study_photos(
             "take another model, or more photos"
         )
     with progress(f"{name}: deletion and insertion", len(photos)) as advance:
-        curves = faithfulness_curves(captioner, _counted(photos, advance), captions, ORDERS)
+        curves = faithfulness_curves(captioner, counted(photos, advance), captions, ORDERS)
     with progress(f"{name}: permuted maps", len(photos)) as advance:
-        permutation = permute(captioner, _counted(photos, advance), captions)
+        permutation = permute(captioner, counted(photos, advance), captions)
     fed, pointing = _point(name, captioner, images, captions, progress)
     return PhotoStudy(
         name, captioner, list(captions), fed, pointing, curves, permutation, _named(photos, captions, images)
@@ -181,9 +182,3 @@ def _named(
         if photo in people
     }
     return count(people, said)
-
-
-def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[str]:
-    for photo in photos:
-        yield photo
-        advance(1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from caption.analysis.lens import Lens, read_weights
+from caption.analysis.lens.lens import Lens, read_weights
 from caption.box import Box
 from caption.captioner import LIKELIEST, Captioner
 from caption.lens_reading import Seen
