@@ -12,6 +12,7 @@ from helpers.tiny_captioner import captioner as tiny
 from torch import nn
 
 from caption.analysis.lens import Lens
+from caption.analysis.lens.unnamed_nouns import NounUses
 from caption.attention import AdditiveScore, MultiHopAttention
 from caption.box import Box
 from caption.captioner import Captioner
@@ -151,7 +152,7 @@ def test_the_pictures_of_single_things_are_what_their_labels_say():
 
 
 def test_the_words_of_several_models_are_told_together(tmp_path: Path):
-    images = Shapes(str(tmp_path), train=0, val=0, test=3).read()["test"]
+    images = Shapes(str(tmp_path), train=1, val=1, test=3).read()["test"]
     torch.manual_seed(0)
     lens = Lens(Classifier(nn.Linear(128, len(NAMES))), knowing.things())
     model = load("shapes")
@@ -164,9 +165,19 @@ def test_the_words_of_several_models_are_told_together(tmp_path: Path):
     assert two.surprise["own map"] == pytest.approx(np.tile(one.surprise["own map"], (2, 1)), rel=1e-5)
 
 
+def test_a_wrong_pair_may_join_what_two_things_have():
+    words, wrong = (
+        ("red circle", "red square", "blue star", "red circle"),
+        np.array([True, True, True, False]),
+    )
+    uses = NounUses(words, np.array([0, 0, 1, 1]), wrong, {}, {})
+    scenes = [{"red square", "blue circle"}, {"red circle", "blue square"}]
+    assert knowing.joining(uses, scenes) == pytest.approx(2 / 3)
+
+
 def test_a_classifier_learns_what_single_things_are():
-    pictures, labels = knowing.single_things(100, seed=0)
-    encoder, classifier = knowing.train_classifier(pictures, labels, epochs=12)
+    pictures, labels = knowing.single_things(20, seed=0)
+    encoder, classifier = knowing.train_classifier(pictures, labels, epochs=60)
     with torch.no_grad():
         found = classifier(mean_region(encoder(pictures)[0])[:, 0]).argmax(-1)
     assert float((found == labels).double().mean()) > 0.8

@@ -9,7 +9,7 @@ is measured as `tools.unnamed_nouns` does on photos.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +52,13 @@ def ask(bench: Bench, seeds: Sequence[int]) -> Answer:
     for mechanism, name in MECHANISMS.items():
         models = [trained(bench, mechanism, seed, encoder) for seed in seeds]
         told[name] = tell(*(measure(models, lens, splits[split]) for split in ("val", "test")))
+    scenes = [lens.nouns.named(image.captions) for image in splits["test"]]
+    joined = ", ".join(f"{joining(of.uses, scenes):.0%} ({name})" for name, of in told.items())
     setting = (
         f"Seeds {', '.join(map(str, seeds))} together, on one frozen encoder whose classifier names the thing in "
         f"{right:.1%} of {HELD_OUT:,} new pictures of one thing, of {len(NAMES)} pairs of colour and shape. Brackets "
-        "are 95 % bootstrap intervals over test scenes; what is chosen or fitted is chosen on validation scenes."
+        "are 95 % bootstrap intervals over test scenes; what is chosen or fitted is chosen on validation scenes. Of "
+        f"the nouns that are not in the scene, {joined} join the colour of one of its things to the shape of another."
     )
     return Answer(f"{setting}\n\n{report(told)}", draw(told))
 
@@ -84,6 +87,16 @@ def measure(models: Sequence[Captioner], lens: Lens, images: Sequence[CaptionedI
         {name: np.concatenate([part.of_model[name] for part in parts]) for name in parts[0].of_model},
         {name: np.concatenate([part.surprise[name] for part in parts]) for name in parts[0].surprise},
     )
+
+
+def joining(uses: NounUses, scenes: Sequence[Collection[str]]) -> float:
+    """Of the nouns that are not in their scene, the share whose colour and shape both are."""
+    pairs = [
+        (*word.split(), scenes[image])
+        for word, image, wrong in zip(uses.words, uses.images.tolist(), uses.unnamed, strict=True)
+        if wrong
+    ]
+    return float(np.mean([{colour, shape} <= set(" ".join(scene).split()) for colour, shape, scene in pairs]))
 
 
 def single_things(count: int, seed: int) -> tuple[Tensor, Tensor]:
