@@ -36,7 +36,7 @@ from caption.runtime.figure_formats import FIGURES
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.outputs import check_outputs, output_file
-from caption.text.nouns import Nouns, imagenet_nouns, plural
+from caption.text.nouns import Nouns, imagenet_nouns, longest_names, plural
 from caption.visualize import contact_sheet, save_figure
 from caption.visualize.words import FUNCTION_WORDS, seen_at_words
 from tools import make_parser
@@ -171,12 +171,8 @@ def verdict(text: str, photo: Photo, nouns: Nouns) -> str:
             right.update(word for forms in nouns.forms[noun] for word in forms)
     kinds = {**dict.fromkeys(_forms(photo.nearly), NEARLY), **dict.fromkeys(_forms(right), RIGHT)}
     words = text.lower().split()
-    found, at = {WRONG}, 0
-    while at < len(words):
-        grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}  # a pencil sharpener is not a pencil
-        longest = next((n for n, gram in grams.items() if gram in kinds or nouns.of_word(gram)), 1)
-        found.add(kinds.get(grams[longest], WRONG))
-        at += longest
+    names = longest_names(words, lambda gram: gram in kinds or bool(nouns.of_word(gram)))
+    found = {WRONG, *(kinds.get(" ".join(words[name]), WRONG) for name in names)}
     return next(kind for kind in (RIGHT, NEARLY, WRONG) if kind in found)
 
 

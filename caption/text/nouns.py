@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -57,6 +57,19 @@ def _plural(word: str) -> str:
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return f"{word[:-1]}ies"
     return f"{word}s"
+
+
+def longest_names(words: Sequence[str], is_name: Callable[[str], bool]) -> list[slice]:
+    """Where words are names, of at most three words; the longest counts, and none overlap: a hot dog is not a dog."""
+    found: list[slice] = []
+    at = 0
+    while at < len(words):
+        spans = [slice(at, at + n) for n in (3, 2, 1) if at + n <= len(words)]
+        name = next((span for span in spans if is_name(" ".join(words[span]))), None)
+        if name:
+            found.append(name)
+        at = name.stop if name else at + 1
+    return found
 
 
 class Nouns:
@@ -139,19 +152,9 @@ class Nouns:
         return {general for noun in nouns for general in self.chain(noun)}
 
     def spoken(self, words: Sequence[str]) -> list[tuple[slice, list[str]]]:
-        """Where words name nouns, in lower case: the slice of their words, at most three, and what they may mean.
-
-        The longest name counts: a hot dog is not a dog.
-        """
-        found: list[tuple[slice, list[str]]] = []
-        at = 0
-        while at < len(words):
-            grams = {n: " ".join(words[at : at + n]) for n in (3, 2, 1)}
-            longest = next((n for n, gram in grams.items() if gram in self._by_word), None)
-            if longest:
-                found.append((slice(at, min(at + longest, len(words))), self._by_word[grams[longest]]))
-            at += longest or 1
-        return found
+        """Where words in lower case name nouns, by `longest_names`: the slice of the words, and what they may mean."""
+        spans = longest_names(words, self._by_word.__contains__)
+        return [(span, self._by_word[" ".join(words[span])]) for span in spans]
 
     def _spoken(self, texts: Iterable[str]) -> set[str]:
         tokenize = get_tokenizer("ptb")
