@@ -42,15 +42,15 @@ HELD_OUT = 1000
 
 def ask(bench: Bench, seeds: Sequence[int]) -> Answer:
     """How well the lens and the model tell things that are not in the scene."""
-    encoder, classifier = _classifying(bench.folder / "classifier.ckpt")
+    network = _trained_network(bench.folder / "classifier.ckpt")
     pictures, labels = single_things(HELD_OUT, 1)
     with torch.no_grad():
-        right = (classifier(mean_region(encoder(pictures)[0])[:, 0]).argmax(-1) == labels).double().mean()
-    lens = Lens(classifier, things())
+        right = (network(pictures).argmax(-1) == labels).double().mean()
+    lens = Lens(network.classifier, things())
     splits = bench.reader.read()
     told = {}
     for mechanism, name in MECHANISMS.items():
-        models = [trained(bench, mechanism, seed, encoder) for seed in seeds]
+        models = [trained(bench, mechanism, seed, network.encoder) for seed in seeds]
         told[name] = tell(*(measure(models, lens, splits[split]) for split in ("val", "test")))
     scenes = [lens.nouns.named(image.captions) for image in splits["test"]]
     joined = ", ".join(f"{joining(of.uses, scenes):.0%} ({name})" for name, of in told.items())
@@ -113,35 +113,43 @@ def single_things(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), torch.from_numpy(labels)
 
 
-def train_classifier(pictures: Tensor, labels: Tensor, epochs: int = EPOCHS) -> tuple[SmallCNN, Classifier]:
-    """An encoder and the linear layer on the mean of its regions, trained together to name single things."""
+class ClassifyingNetwork(nn.Module):
+    """An encoder, and a linear layer on the mean of its regions: images (B, 3, H, W) uint8 -> logits (B, NAMES)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = SmallCNN()
+        self.classifier = Classifier(nn.Linear(self.encoder.region_sizes[0], len(NAMES)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(mean_region(self.encoder(images)[0])[:, 0])
+        return logits
+
+
+def train_classifier(pictures: Tensor, labels: Tensor, epochs: int = EPOCHS) -> ClassifyingNetwork:
+    """A network that has learned to name single things."""
     torch.manual_seed(0)
-    encoder = SmallCNN()
-    classifier = Classifier(nn.Linear(encoder.region_sizes[0], len(NAMES)))
-    parameters = [*encoder.parameters(), *classifier.parameters()]
+    network = ClassifyingNetwork()
     steps = epochs * -(-len(labels) // BATCH)
-    optimizer = torch.optim.Adam(parameters, RATE)
+    optimizer = torch.optim.Adam(network.parameters(), RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     with progress_bar("training the classifier", steps, unit="batches") as advance:
         for _ in range(epochs):
             for batch in torch.randperm(len(labels)).split(BATCH):
                 optimizer.zero_grad()
-                logits = classifier(mean_region(encoder(pictures[batch])[0])[:, 0])
-                functional.cross_entropy(logits, labels[batch]).backward()
+                functional.cross_entropy(network(pictures[batch]), labels[batch]).backward()
                 optimizer.step()
                 falling.step()
                 advance(1)
-    return encoder.eval(), classifier.eval()
+    return network.eval()
 
 
-def _classifying(path: Path) -> tuple[SmallCNN, Classifier]:
-    """The encoder and the classifier of a file, which are trained first if it is not there."""
+def _trained_network(path: Path) -> ClassifyingNetwork:
+    """The network of a file, which is trained first if it is not there."""
     if not path.exists():
-        parts = train_classifier(*single_things(PICTURES, 0))
+        trained_now = train_classifier(*single_things(PICTURES, 0))
         with replacing_own(path) as file:
-            torch.save([part.state_dict() for part in parts], file)
-    encoder = SmallCNN()
-    classifier = Classifier(nn.Linear(encoder.region_sizes[0], len(NAMES)))
-    for part, state in zip((encoder, classifier), torch.load(path, weights_only=True), strict=True):
-        part.load_state_dict(state)
-    return encoder.eval(), classifier.eval()
+            torch.save(trained_now.state_dict(), file)
+    network = ClassifyingNetwork()
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return network.eval()
