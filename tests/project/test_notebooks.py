@@ -134,6 +134,20 @@ def settings(cell: Any) -> set[str]:
     return set(re.findall(r"^([A-Z]+) = ", cell.source, re.MULTILINE))
 
 
+def changed(name: str, values: dict[str, Any]) -> Any:
+    """A notebook whose first cell has one's own values, which must be all of its settings."""
+    notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
+    first = code(notebook)[0]
+    assert settings(first) == set(values)
+    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
+    return notebook
+
+
+def printed(notebook: Any) -> str:
+    """All that a notebook prints when it runs."""
+    return "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+
+
 @pytest.mark.slow
 def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     """Run in one kernel, one after the other, with only the first cell changed."""
@@ -154,14 +168,10 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     ]
     joined = nbformat.v4.new_notebook()
     for name, values in own:
-        notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
-        first = code(notebook)[0]
-        assert settings(first) == set(values)
-        first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
-        joined.cells += [nbformat.v4.new_code_cell("%reset -f"), *notebook.cells]
+        joined.cells += [nbformat.v4.new_code_cell("%reset -f"), *changed(name, values).cells]
     for number, cell in enumerate(joined.cells):
         cell.id = str(number)
-    output = "".join(text for cell in code(tool.execute(joined)) for text in texts(cell))
+    output = printed(joined)
     assert tiny_captioner.captioner().describe(photo).text in output
     assert "circle" not in output
 
@@ -172,11 +182,7 @@ def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
     checkpoint.save(tiny_captioner.captioner(), own)
     tiny_captioner.photo().save(photo)
     values = {"MODEL": own, "PHOTO": photo, "REGION": (2, 3), "SCENES": 60, "EPOCHS": 2}
-    notebook = read(ROOT / "notebooks" / f"{NAMES[4]}.ipynb")
-    first = code(notebook)[0]
-    assert settings(first) == set(values)
-    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
-    output = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    output = printed(changed(NAMES[4], values))
     assert "8 x 8 regions, each a vector of 6 numbers" in output
     assert "60 scenes, 120 captions" in output
     assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", output)) == 3
@@ -187,11 +193,7 @@ def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
 def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(tmp_path: Path):
     tiny_captioner.photo().save(tmp_path / "photo.png")
     values = {"MODEL": "photos", "PHOTO": str(tmp_path / "photo.png"), "THING": "saxophone", "WORD": 0}
-    notebook = read(ROOT / "notebooks" / f"{NAMES[5]}.ipynb")
-    first = code(notebook)[0]
-    assert settings(first) == set(values)
-    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
-    output = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    output = printed(changed(NAMES[5], values))
     assert "the encoder sees no saxophone in this photo" in output
     assert "unlike what the model knows: yes" in output
 
