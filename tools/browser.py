@@ -146,8 +146,13 @@ class Page:
         options = {}
         if selector is not None:
             x, y, width, height = self.box_of(selector)
+            left, top, right, bottom = self.run("[scrollX, scrollY, scrollX + innerWidth, scrollY + innerHeight]")
+            # What a window does not hold is painted anew for the picture, sometimes without its canvases.
+            beyond = x < left or y < top or x + width > right or y + height > bottom
+            if not beyond:
+                x, y = x - left, y - top
             clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
-            options = {"clip": clip, "captureBeyondViewport": True}
+            options = {"clip": clip, "captureBeyondViewport": beyond}
         self.settle()
         shot = base64.b64decode(self.call("Page.captureScreenshot", format="png", **options)["data"])
         return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
