@@ -84,9 +84,10 @@ def write_features(
 ) -> Extraction:
     """Store the regions of all images that are not in the store yet: all views of each.
 
-    It may be killed at any moment; called again, it continues. The encoder is moved to `device` and runs in evaluation
-    mode. Batches always have `batch_size` images, filled up with blank ones: with the same batch size, an interrupted
-    and an uninterrupted run give the same numbers to the last bit.
+    It may be killed at any moment; called again, it continues. While another process writes to the folder, it waits,
+    and then stores what is still missing. The encoder is moved to `device` and runs in evaluation mode. Batches always
+    have `batch_size` images, filled up with blank ones: with the same batch size, an interrupted and an uninterrupted
+    run give the same numbers to the last bit.
 
     Args:
         encoder: with its weights loaded.
@@ -104,14 +105,14 @@ def write_features(
         DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
             changed (the latter two without `verify`), or a file that is not of a store; two images have one id; the
             disk has too little room; regions are not finite numbers in half precision.
-        UserError: another process is writing there, or the folder cannot be made or written to.
+        UserError: the folder cannot be made or written to.
     """
     target = Path(os.path.expanduser(folder))
     make_folder(target, "--out")
     wanted = _distinct(images)
     device = torch.device(device)
     done = Extraction()
-    with locked(target, "--out"), eval_mode(encoder.to(device)):
+    with locked(target, "--out", wait=True), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
         grids = [list(view.grid) for view in views]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -23,18 +24,23 @@ def locked(folder: Path, option: str, wait: bool = False) -> Iterator[None]:
     Args:
         folder: it must exist.
         option: the command's option that names another folder.
-        wait: for as long as another process has locked the folder.
+        wait: for as long as another process has locked the folder; it is told on stderr.
 
     Raises:
         UserError: another process has locked the folder, or it cannot be written to.
     """
     lock = FileLock(folder.resolve() / LOCK, is_singleton=True)
     try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise UserError(
-            f"another process is writing to {folder}: wait until it has ended, or choose another folder with {option}"
-        ) from None
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+        if not lock.is_locked:
+            if not wait:
+                raise UserError(
+                    f"another process is writing to {folder}: wait until it has ended, or choose another folder with "
+                    f"{option}"
+                )
+            print(f"waiting for another process, which is writing to {folder}", file=sys.stderr, flush=True)
+            lock.acquire()
     except OSError as error:
         raise UserError(
             f"'{folder}' cannot be written: {error.strerror}. Choose another folder with {option}."

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -351,9 +352,16 @@ def test_numbers_too_large_for_half_precision_are_an_error(
     assert contents(tmp_path / "store") == {}
 
 
-def test_one_run_at_a_time(images: list[CaptionedImage], finished: Path) -> None:
-    with FileLock(finished / LOCK), pytest.raises(UserError, match=r"another process is writing .*--out"):
-        extract(images, finished)
+def test_one_run_at_a_time(
+    images: list[CaptionedImage], finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with futures.ThreadPoolExecutor(1) as beside:
+        with FileLock(finished / LOCK):
+            second = beside.submit(extract, images, finished)
+            with pytest.raises(futures.TimeoutError):
+                second.result(timeout=1)
+            assert capsys.readouterr().err == f"waiting for another process, which is writing to {finished}\n"
+        assert second.result(timeout=60).present == len(images)
 
 
 def test_a_folder_that_cannot_be_made(images: list[CaptionedImage], tmp_path: Path) -> None:
