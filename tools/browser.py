@@ -146,7 +146,9 @@ class Page:
         options = {}
         if selector is not None:
             x, y, width, height = self.box_of(selector)
-            left, top, right, bottom = self.run("[scrollX, scrollY, scrollX + innerWidth, scrollY + innerHeight]")
+            left, top, right, bottom = self.run(
+                "[scrollX, scrollY, scrollX + innerWidth, scrollY + innerHeight]"
+            )
             # What a window does not hold is painted anew for the picture, sometimes without its canvases.
             beyond = x < left or y < top or x + width > right or y + height > bottom
             if not beyond:
