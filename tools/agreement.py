@@ -30,9 +30,8 @@ from caption.errors import UserError
 from caption.models.model_zoo import load
 from caption.parts import make
 from caption.result import Caption
-from caption.runtime.files import replacing_own
 from tools import make_parser
-from tools.documents import table
+from tools.documents import print_report, table
 
 MEASURES = {"divergence": 3, "overlap": 3, "same cell": 3}
 """Of `caption.analysis.agreement.compare_maps`, with their decimals."""
@@ -59,10 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 2
-    print(text)
-    if options.out is not None:
-        with replacing_own(options.out) as file:
-            file.write(f"{text}\n".encode())
+    print_report(text, options.out)
     return 0
 
 

@@ -40,7 +40,7 @@ from caption.text.nouns import Nouns, imagenet_nouns, longest_names, plural
 from caption.visualize import contact_sheet, save_figure
 from caption.visualize.words import FUNCTION_WORDS, seen_at_words
 from tools import make_parser
-from tools.documents import table
+from tools.documents import print_report, table
 from tools.unnamed_nouns import read_models
 
 LIST = Path(__file__).with_suffix(".tsv")
@@ -99,10 +99,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"unlike_photos: {error}", file=sys.stderr)
         return 2
-    print(text)
-    if options.out is not None:
-        with replacing_own(options.out) as file:
-            file.write(f"{text}\n".encode())
+    print_report(text, options.out)
     return 0
 
 

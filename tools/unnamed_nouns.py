@@ -46,7 +46,7 @@ from caption.runtime.outputs import check_outputs, output_file
 from caption.runtime.progress import progress_bar
 from caption.visualize import save_figure
 from tools import make_parser
-from tools.documents import table
+from tools.documents import print_report, table
 
 
 class Told(NamedTuple):
@@ -103,10 +103,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"unnamed_nouns: {error}", file=sys.stderr)
         return 2
-    print(text)
-    if options.out is not None:
-        with replacing_own(options.out) as file:
-            file.write(f"{text}\n".encode())
+    print_report(text, options.out)
     return 0
 
 
