@@ -273,9 +273,6 @@ def test_one_seed_of_each_gives_no_verdict_over_seeds():
     assert "faster than in a random order for 1 of 1" in text
     assert "of 0" not in text
     assert differences.differences(summaries, {}) == "None can be given: there is one seed of each."
-    assert tool._is_complete(summaries, summaries, [0])
-    assert not tool._is_complete(summaries, summaries, [0, 1])
-    assert not tool._is_complete(summaries, [*summaries, "another"], [0])
 
 
 def test_every_mechanism_of_flickr8k_has_its_overlay():
@@ -306,7 +303,7 @@ def test_the_document_has_tables_picture_and_page(run: Run, document: Path):
     assert text.index("**scoring**") < text.index("**pooling**")
     assert "`additive` has not been run" in text
     numbers = report.read_published(document.with_suffix(".json"))
-    assert set(numbers[report.FIT]["mechanisms"]) == {"dot"}
+    assert set(numbers["mechanisms"]) == {"dot"}
     with Image.open(document.with_name("attention_scoring.png")) as drawn:
         assert 700 < drawn.width < 800
     assert not document.with_name("attention_pooling.png").exists()  # none of them was trained
@@ -323,21 +320,16 @@ def test_what_is_published_is_not_repeated_and_not_lost(
     assert run("--names", "--write", "--document", document) == 0
     numbers, first = document.with_suffix(".json"), document.read_text(encoding="utf-8")
     content = json.loads(numbers.read_text(encoding="utf-8"))
-    for summary in content[report.FIT]["mechanisms"].values():
+    for summary in content["mechanisms"].values():
         summary["runs"].append({**summary["runs"][0], "seed": 2})
-    content["an earlier way"] = {"setting": "As before.", "mechanisms": content[report.FIT]["mechanisms"]}
     numbers.write_text(json.dumps(content), encoding="utf-8")
     fresh = ["--out", tmp_path / "fresh", "--document", document, "--write"]
     assert run("--names", "dot", *fresh) == 0
     assert not commands
     assert "page and pictures stay that show dot: no checkpoints in" in capsys.readouterr().err
     again = json.loads(numbers.read_text(encoding="utf-8"))
-    assert [*again] == [report.FIT, "an earlier way"]  # which stands until all mechanisms are measured
-    assert again["an earlier way"] == content["an earlier way"]
-    assert [run["seed"] for run in again[report.FIT]["mechanisms"]["dot"]["runs"]] == [1, 2]
-    text = document.read_text(encoding="utf-8")
-    assert text != first
-    assert text.count("Measured by an earlier way:") == 3  # numbers, verdicts and differences
+    assert [run["seed"] for run in again["mechanisms"]["dot"]["runs"]] == [1, 2]
+    assert document.read_text(encoding="utf-8") != first
     with pytest.raises(SystemExit):
         run("--names", "dot", "--anew", *fresh)
     assert commands
@@ -351,12 +343,11 @@ def test_the_documents_numbers_follow_from_their_runs(base: tool.Base):
     sections = read_sections(document)
     for name, text in tool._sections(base, published, found, document).items():
         assert sections[name] == text
-    for content in published.values():
-        summary = content["mechanisms"]["additive"]
-        assert report.faithfulness(summary["runs"]) == pytest.approx(summary["faithfulness"], abs=1e-5)
-        mechanism: Any = SimpleNamespace(equation="", source="")
-        again = report.summarise(summary["runs"], mechanism)
-        assert again["seconds_per_epoch"] == summary["seconds_per_epoch"]
+    summary = published["mechanisms"]["additive"]
+    assert report.faithfulness(summary["runs"]) == pytest.approx(summary["faithfulness"], abs=1e-5)
+    mechanism: Any = SimpleNamespace(equation="", source="")
+    again = report.summarise(summary["runs"], mechanism)
+    assert again["seconds_per_epoch"] == summary["seconds_per_epoch"]
 
 
 def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
@@ -410,14 +401,12 @@ def test_differences_from_additive_attention_have_intervals():
 
 def test_the_cap_stands_beside_mechanisms_that_have_one():
     def summary(*caps: float) -> dict[str, Any]:
-        runs = [{"numbers": {"NLL": 0.1}, **({"largest_weight": cap} if cap else {})} for cap in caps]
+        runs = [{"numbers": {"NLL": 0.1}, "largest_weight": cap} for cap in caps]
         return {"regions": "", "parameters": 1, "seconds_per_epoch": 1.0, "faithfulness": None, "runs": runs}
 
     content = {"capped": summary(0.105, 0.105), "free": summary(1.0, 0.999)}
-    head, _, *rows = (
-        report.tables({"one way": {"setting": "", "mechanisms": content}}, {}).split("\n\n")[-1].splitlines()
-    )
+    head, _, *rows = report.tables({"setting": "", "mechanisms": content}, {}).split("\n\n")[-1].splitlines()
     place = head.split(" | ").index("cap of α")
     assert [row.split(" | ")[place] for row in rows if "`" in row] == ["0.105", ""]
-    older = report.tables({"one way": {"setting": "", "mechanisms": {"old": summary(0, 0)}}}, {})
-    assert "cap of α" not in older
+    free = report.tables({"setting": "", "mechanisms": {"free": content["free"]}}, {})
+    assert "cap of α" not in free

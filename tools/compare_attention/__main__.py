@@ -17,8 +17,7 @@ Stop it at any moment: the same command goes on. A run that is done is not repea
 are published beside the document with the same settings, unless --anew is given. Several of these commands may run at
 the same time with other --names. --write replaces the tables of --document and keeps the prose around them. Beside the
 document it writes the numbers of all runs (.json), and for Shapes a picture of each family (_FAMILY.png) and the page
-of all (_gallery.html), from the checkpoints. Numbers of an earlier way stay in the document until all mechanisms have
-new ones.
+of all (_gallery.html), from the checkpoints.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import shlex
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +41,6 @@ from tools.compare_attention.mechanisms import REFERENCE, Mechanism, by_family, 
 from tools.compare_attention.page import save_page
 from tools.compare_attention.pictures import DRAWN, choose_words, draw
 from tools.compare_attention.report import (
-    FIT,
     Summaries,
     describe,
     equations,
@@ -115,8 +113,7 @@ def main(args: Sequence[str] | None = None) -> int:
     document: Path = options.document
     numbers = document.with_name(f"{document.stem}{base.suffix}.json")
     try:
-        published = read_published(numbers)
-        known = [] if options.anew else published_results(published)
+        known = [] if options.anew else published_results(read_published(numbers))
         data = [] if options.flickr8k is None else data_arguments(options.flickr8k)
         out = options.out or Path(f"runs/compare{base.suffix}")
         bench = Bench(out, [*data, *more], base.stored, known)
@@ -133,14 +130,9 @@ def main(args: Sequence[str] | None = None) -> int:
         data = ["--flickr8k", "DATA"] if base is FLICKR8K else ["--pixels"] * options.pixels
         seeds_and_more = ["--seeds", *map(str, options.seeds), *more]
         command = shlex.join(["python", "-m", "tools.compare_attention", *data, *seeds_and_more, "--write"])
-        if summaries:
-            content = {"setting": describe(summaries, command, base.regions), "mechanisms": summaries}
-            earlier = {way: old for way, old in published.items() if way != FIT}
-            published = {FIT: content} | (
-                {} if _is_complete(summaries, mechanisms, options.seeds) else earlier
-            )
-        if not published:
+        if not summaries:
             raise UserError(f"{bench.folder} has no results yet: name mechanisms with --names")
+        published = {"setting": describe(summaries, command, base.regions), "mechanisms": summaries}
         print(tables(published, mechanisms))
         if options.write:
             if base is SHAPES:
@@ -205,25 +197,14 @@ def page_of(document: Path) -> Path:
     return document.with_name(f"{document.stem}_gallery.html")
 
 
-def _is_complete(summaries: Summaries, mechanisms: Iterable[str], seeds: Sequence[int]) -> bool:
-    """Whether all mechanisms have been measured with all seeds."""
-    measured = {name: {run["seed"] for run in summary["runs"]} for name, summary in summaries.items()}
-    return all(measured.get(name, set()) >= set(seeds) for name in mechanisms)
-
-
 def _sections(
     base: Base, published: Mapping[str, Any], mechanisms: Mapping[str, Mechanism], document: Path
 ) -> dict[str, str]:
     sections = {base.section: tables(published, mechanisms)}
     if base is SHAPES:
-        blocks, opinions = [], []
-        for way, content in published.items():
-            heading = [f"Measured by {way}:"] if len(published) > 1 else []
-            blocks += [*heading, differences(content["mechanisms"], mechanisms)]
-            opinions += [*heading, verdicts(content["mechanisms"])]
         sections[f"{base.section} gallery"] = gallery(mechanisms, document)
-        sections[f"{base.section} verdicts"] = "\n\n".join(opinions)
-        sections[f"{base.section} differences"] = "\n\n".join(blocks)
+        sections[f"{base.section} verdicts"] = verdicts(published["mechanisms"])
+        sections[f"{base.section} differences"] = differences(published["mechanisms"], mechanisms)
         sections[f"{base.section} equations"] = equations(mechanisms)
     return sections
 

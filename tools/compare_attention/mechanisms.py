@@ -104,7 +104,7 @@ def choose(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
 
 
 def by_family(names: Iterable[str], mechanisms: Mapping[str, Mechanism]) -> dict[str, list[str]]:
-    """Names by family, in the order of `FAMILIES`; last those that no configuration has, with "" for their family."""
+    """Names by family, in the order of `FAMILIES`; last those of no family, under ""."""
     families = {name: mechanisms[name].family if name in mechanisms else "" for name in names}
     return {
         kin: members

@@ -1,8 +1,4 @@
-"""The table of docs/results/attention.md, and the numbers behind it.
-
-Runs are kept by the way they were measured, since numbers of different ways cannot be compared: `FIT`, and in the
-documents of this repository an earlier one, whose description is kept with its numbers.
-"""
+"""The table of docs/results/attention.md, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -23,13 +19,9 @@ from tools.documents import mean_and_deviation
 from tools.documents import table as markdown_table
 from tools.reproduce.deletion import DRAWS, ERASED
 
-FIT = "`caption fit` and `caption test`"
-"""The way of all new runs."""
 CAPPED = 0.99
 """A largest weight below is told."""
 NOT_MEASURED = "not measured yet"
-EARLIER = "earlier forms"
-"""Heading of mechanisms that no configuration has today."""
 Summaries = dict[str, dict[str, Any]]
 """What the documents say of each mechanism."""
 
@@ -44,17 +36,17 @@ COLUMNS: dict[str, tuple[str, int]] = {
 """Scores by their name in the results: the column's head, and decimals."""
 
 
-def read_published(path: Path) -> dict[str, dict[str, Any]]:
-    """By way: its description ("setting") and its summaries ("mechanisms"), from the JSON beside a document."""
-    published: dict[str, dict[str, Any]] = {}
+def read_published(path: Path) -> dict[str, Any]:
+    """How runs were made ("setting") and their summaries ("mechanisms"), from the JSON beside a document."""
+    published: dict[str, Any] = {"setting": "", "mechanisms": {}}
     if path.exists():
         published = json.loads(path.read_text(encoding="utf-8"))
     return published
 
 
-def published_results(published: Mapping[str, dict[str, Any]]) -> list[Result]:
-    """The results of the way `FIT`."""
-    summaries = published.get(FIT, {"mechanisms": {}})["mechanisms"]
+def published_results(published: Mapping[str, Any]) -> list[Result]:
+    """Of each mechanism and seed."""
+    summaries: Summaries = published["mechanisms"]
     return [{"mechanism": name, **run} for name, found in summaries.items() for run in found["runs"]]
 
 
@@ -96,7 +88,7 @@ def faithfulness(results: Sequence[Result]) -> dict[str, Any] | None:
 
 
 def describe(summaries: Summaries, command: str, regions: str = "") -> str:
-    """How runs of the way `FIT` were made, in Markdown; `regions` says which ones the mechanisms read."""
+    """How runs were made, in Markdown; `regions` says which ones the mechanisms read."""
     runs = [run for summary in summaries.values() for run in summary["runs"]]
     seeds = sorted({run["seed"] for run in runs})
     numbers = [run["numbers"] for run in runs]
@@ -136,18 +128,9 @@ def describe(summaries: Summaries, command: str, regions: str = "") -> str:
     return "\n\n".join(paragraphs)
 
 
-def tables(ways: Mapping[str, dict[str, Any]], mechanisms: Mapping[str, Mechanism]) -> str:
-    """The Markdown of a section: of each way how it was measured, and the numbers.
-
-    Args:
-        ways: what was measured, by the way.
-        mechanisms: those that are there; the way `FIT` has a row for each, measured or not.
-    """
-    blocks = []
-    for way, content in ways.items():
-        heading = [f"Measured by {way}:"] if len(ways) > 1 else []
-        blocks += [*heading, content["setting"], _numbers(content["mechanisms"], mechanisms, way == FIT)]
-    return "\n\n".join(blocks)
+def tables(published: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> str:
+    """The Markdown of a section: how the runs were made, and the numbers of each mechanism, measured or not."""
+    return f"{published['setting']}\n\n{_numbers(published['mechanisms'], mechanisms)}"
 
 
 def equations(mechanisms: Mapping[str, Mechanism]) -> str:
@@ -161,7 +144,7 @@ def equations(mechanisms: Mapping[str, Mechanism]) -> str:
     return markdown_table(["mechanism", "equation", "source"], rows)
 
 
-def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism], all_of_them: bool) -> str:
+def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism]) -> str:
     ordered = sorted(summaries, key=lambda name: statistics.mean(by_seed(summaries[name], "NLL")))
     columns = {
         key: column
@@ -169,12 +152,12 @@ def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism], all_of_t
         if any(by_seed(summary, key) for summary in summaries.values())
     }
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
-    capped = any(caps_of(summary) for summary in summaries.values())
+    capped = any(cap_of(summary) < CAPPED for summary in summaries.values())
     head += ["cap of α"] * capped
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
     rows = []
-    for kin, members in by_family([*ordered, *(mechanisms if all_of_them else ())], mechanisms).items():
-        rows.append([f"**{kin or EARLIER}**"])
+    for kin, members in by_family([*ordered, *mechanisms], mechanisms).items():
+        rows.append([f"**{kin or 'others'}**"])
         for name in members:
             measured = name in summaries
             rows.append(
@@ -183,9 +166,9 @@ def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism], all_of_t
     return markdown_table(head, [row + [""] * (len(head) - len(row)) for row in rows])
 
 
-def caps_of(summary: dict[str, Any]) -> list[float]:
-    """The largest weight that there can be, of each seed; runs of an earlier version lack it."""
-    return [run["largest_weight"] for run in summary["runs"] if "largest_weight" in run]
+def cap_of(summary: dict[str, Any]) -> float:
+    """The largest weight that there can be, of any seed."""
+    return max(run["largest_weight"] for run in summary["runs"])
 
 
 def _row(
@@ -194,7 +177,7 @@ def _row(
     cells = [f"`{name}`", summary["regions"]]
     cells += [f"{summary['parameters']:,}", f"{summary['seconds_per_epoch']:.1f}"]
     cells += [mean_and_deviation(by_seed(summary, key), digits) for key, (_, digits) in columns.items()]
-    cap = max(caps_of(summary), default=1.0)
+    cap = cap_of(summary)
     cells += [f"{cap:.3f}" if cap < CAPPED else ""] * capped
     areas = summary["faithfulness"]
     if areas is None:
