@@ -28,6 +28,7 @@ class Bench:
     Args:
         folder: of the runs, `NAME-SEED` each.
         more: further arguments of `caption fit` and `caption test`, the same for all runs.
+        data: arguments that say where the data lies, which are no settings.
         stored: whether all mechanisms read regions that are computed once, from a frozen encoder.
         published: results by mechanism and seed that stand for runs which the folder lacks.
     """
@@ -36,11 +37,13 @@ class Bench:
         self,
         folder: Path,
         more: Sequence[str] = (),
+        data: Sequence[str] = (),
         stored: bool = False,
         published: Sequence[Result] = (),
     ) -> None:
         self.folder = folder
         self.more = [*more]
+        self.data = [*data]
         self.stored = stored
         self.regions: set[Path] = set()
         """The folders of stored regions that are known to be complete."""
@@ -67,7 +70,7 @@ class Bench:
         regions: Sequence[str] = mechanism.learns_encoder
         if self.stored and not regions:
             regions = ["--data.features", str(self._regions(mechanism))]
-        return [*configs, *start, *regions, *self.more, "--seed_everything", str(seed)]
+        return [*configs, *start, *regions, *self.data, *self.more, "--seed_everything", str(seed)]
 
     def run(self, mechanism: Mechanism, seed: int) -> Result:
         """Train, test and measure, or go on where it was stopped.
@@ -123,7 +126,7 @@ class Bench:
         if regions not in self.regions:  # it takes seconds to find that they are all there
             configs = [part for path in mechanism.paths for part in ("--config", str(path))]
             make_parents(regions)
-            run("features", *configs, "--out", str(regions), *_of_encoder(self.more))
+            run("features", *configs, "--out", str(regions), *_of_encoder([*self.data, *self.more]))
             self.regions.add(regions)
 
 
