@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.reproduce import hard, models
+from tools.reproduce import hard, models, tasks
 from tools.reproduce.__main__ import main
 
 WAYS = ("expectation", "argmax", "sample")
@@ -94,3 +94,18 @@ def test_a_published_run_is_not_repeated_unless_its_settings_change(
     assert len(done["tested"]) == 1
     run(tmp_path, "--models", "soft", "--seeds", "0", "--trainer.max_epochs=1")
     assert len(done["tested"]) == 2
+
+
+def test_scores_of_the_development_split_are_those_of_the_chosen_beam():
+    def run_with(beam: int, *bleu: float) -> dict[str, Any]:
+        dev = {
+            str(size): {"BLEU-4": score, "CIDEr": 0.5, "NLL": 3.0}
+            for size, score in zip((3, 5), bleu, strict=True)
+        }
+        test = {"soft": {"BLEU-4": 0.9, "CIDEr": 0.9, "NLL": 2.0, "attention_entropy_max": 4.39}}
+        deleted = {"words": [1], "attention": [0.1], "random": [0.5]}
+        return {"more": [], "beam": beam, "dev": dev, "test": test, "deletion": deleted}
+
+    runs = {("soft", 0): run_with(5, 0.1, 0.2), ("soft", 1): run_with(3, 0.4, 0.3)}
+    dev = hard.report(tasks.FLICKR8K, runs).partition("Development split")[2]
+    assert "| soft | 0.300 (0.200, 0.400) | 0.500 (0.500, 0.500) | 3.000 (3.000, 3.000) | 5, 3 |" in dev

@@ -113,8 +113,24 @@ def report(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
         f"Written by `{command('hard', task, dict(runs))}`: test split; mean over the seeds (each seed). log L = "
         f"{max(entropies, default=math.nan):.2f} nats. Faithfulness: how much lower the probability of a word is, on "
         "the mean, while regions lose their weight in the order of attention instead of at random (100 images).\n\n"
-        f"{table(head, rows)}"
+        f"{table(head, rows)}{_on_dev(task, runs)}"
     )
+
+
+def _on_dev(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
+    """The scores of the split on which the beam of each run was chosen; nothing for a task that chooses none."""
+    numbers = [(name, *NUMBERS[name]) for name in ("BLEU-4", "CIDEr", "NLL")]
+    rows = []
+    for name, model in models(task).items():
+        found = [run for key, run in sorted(runs.items()) if key[0] == name and "dev" in run]
+        chosen = [run["dev"][str(run["beam"])] for run in found]
+        if chosen:
+            cells = [_each([scores[number] for scores in chosen], digits) for number, _, digits in numbers]
+            rows.append([model.title, *cells, ", ".join(str(run["beam"]) for run in found)])
+    if not rows:
+        return ""
+    head = ["", *(title for _, title, _ in numbers), "beam"]
+    return f"\n\nDevelopment split, each run with its best beam:\n\n{table(head, rows)}"
 
 
 def _scores_by_way(run: Run) -> dict[str, dict[str, float]]:
