@@ -53,6 +53,9 @@ if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     step coverage python -m tools.reproduce coverage --data data/flickr8k --photos data/photos \
         --out "$folder/flickr8k" --seeds 0 1 2 \
         --trainer.accelerator gpu --trainer.precision bf16-mixed
+    step attention python -m tools.compare_attention --flickr8k data/flickr8k --out "$folder/compare_flickr8k" --seeds 0 1 2 \
+        --model.encoder.init_args '{weights: IMAGENET1K_V1, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}' \
+        --trainer.accelerator gpu --write
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"
 fi
