@@ -116,15 +116,18 @@ def describe(summaries: Summaries, command: str, regions: str = "") -> str:
             "Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance "
             f"is {statistics.mean(chance):.3f}. Other word: the same with the map of another word of the caption."
         )
-    paragraphs += [
-        f"Entropy is in nats. {of_even}A dash: the model has no map.",
-        "Cap of α: the largest weight that a region can get at all, where the trained model's scores are bounded and "
-        f"it is below {CAPPED}.",
+    paragraphs.append(f"Entropy is in nats. {of_even}A dash: the model has no map.")
+    if _has_caps(summaries):
+        paragraphs.append(
+            "Cap of α: the largest weight that a region can get at all, where the trained model's scores are bounded "
+            f"and it is below {CAPPED}."
+        )
+    paragraphs.append(
         f"Deletion: the word's mean probability while one region after the other loses its weight, over the words of "
         f"{ERASED} images at most. Lower is faster. The order is that of the weights, or random ({DRAWS} draws). A "
         "difference above 0 says that the words depend on the regions that were looked at. Its interval is a bootstrap "
-        "over images.",
-    ]
+        "over images."
+    )
     return "\n\n".join(paragraphs)
 
 
@@ -152,7 +155,7 @@ def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism]) -> str:
         if any(by_seed(summary, key) for summary in summaries.values())
     }
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
-    capped = any(cap_of(summary) < CAPPED for summary in summaries.values())
+    capped = _has_caps(summaries)
     head += ["cap of α"] * capped
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
     rows = []
@@ -164,6 +167,10 @@ def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism]) -> str:
                 _row(name, summaries[name], columns, capped) if measured else [f"`{name}`", NOT_MEASURED]
             )
     return markdown_table(head, [row + [""] * (len(head) - len(row)) for row in rows])
+
+
+def _has_caps(summaries: Summaries) -> bool:
+    return any(cap_of(summary) < CAPPED for summary in summaries.values())
 
 
 def cap_of(summary: dict[str, Any]) -> float:
