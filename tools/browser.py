@@ -151,8 +151,6 @@ class Page:
             )
             # What a window does not hold is painted anew for the picture, sometimes without its canvases.
             beyond = x < left or y < top or x + width > right or y + height > bottom
-            if not beyond:
-                x, y = x - left, y - top
             clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
             options = {"clip": clip, "captureBeyondViewport": beyond}
         self.settle()
