@@ -178,6 +178,16 @@ def test_one_that_starts_from_another_comes_behind_it(
 # -- mechanisms ------------------------------------------------------------------------------------------------
 
 
+def test_a_published_run_stands_wherever_the_data_lies(configs: Path, tmp_path: Path):
+    mechanism = mechanisms.read_mechanisms(configs, SHAPES)["dot"]
+    published = [{"mechanism": "dot", "seed": 0, "digest": mechanism.digest([])}]
+    elsewhere = "--data.reader.init_args.folder=elsewhere"
+    bench = runs.Bench(tmp_path, data=[elsewhere], published=published)
+    assert bench.result(mechanism, 0) == published[0]
+    assert elsewhere in bench.arguments(mechanism, 0)
+    assert runs.Bench(tmp_path, [elsewhere], published=published).result(mechanism, 0) is None
+
+
 def test_the_header_gives_equation_and_source(configs: Path):
     hard = mechanisms.read_mechanisms(configs, SHAPES)["hard"]
     assert hard.equation == "Hard: s ~ Multinoulli(α), z = a_s | sampled."

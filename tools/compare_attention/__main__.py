@@ -127,9 +127,9 @@ def main(args: Sequence[str] | None = None) -> int:
             for name, mechanism in mechanisms.items()
             if (results := [found for seed in seeds if (found := bench.result(mechanism, seed))])
         }
-        data = ["--flickr8k", "DATA"] if base is FLICKR8K else ["--pixels"] * options.pixels
+        on = ["--flickr8k", "DATA"] if base is FLICKR8K else ["--pixels"] * options.pixels
         seeds_and_more = ["--seeds", *map(str, options.seeds), *more]
-        command = shlex.join(["python", "-m", "tools.compare_attention", *data, *seeds_and_more, "--write"])
+        command = shlex.join(["python", "-m", "tools.compare_attention", *on, *seeds_and_more, "--write"])
         if not summaries:
             raise UserError(f"{bench.folder} has no results yet: name mechanisms with --names")
         published = {"setting": describe(summaries, command, base.regions), "mechanisms": summaries}

@@ -28,7 +28,7 @@ class Bench:
     Args:
         folder: of the runs, `NAME-SEED` each.
         more: further arguments of `caption fit` and `caption test`, the same for all runs.
-        data: arguments that say where the data lies, which are no settings.
+        data: likewise, but these name files: a run on the same data in another place has the same settings.
         stored: whether all mechanisms read regions that are computed once, from a frozen encoder.
         published: results by mechanism and seed that stand for runs which the folder lacks.
     """

@@ -119,17 +119,20 @@ def report(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
 
 def _on_dev(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
     """The scores of the split on which the beam of each run was chosen; nothing for a task that chooses none."""
-    numbers = [(name, *NUMBERS[name]) for name in ("BLEU-4", "CIDEr", "NLL")]
+    numbers = {name: NUMBERS[name] for name in ("BLEU-4", "CIDEr", "NLL")}
     rows = []
     for name, model in models(task).items():
         found = [run for key, run in sorted(runs.items()) if key[0] == name and "dev" in run]
         chosen = [run["dev"][str(run["beam"])] for run in found]
         if chosen:
-            cells = [_each([scores[number] for scores in chosen], digits) for number, _, digits in numbers]
+            cells = [
+                _each([scores[number] for scores in chosen], digits)
+                for number, (_, digits) in numbers.items()
+            ]
             rows.append([model.title, *cells, ", ".join(str(run["beam"]) for run in found)])
     if not rows:
         return ""
-    head = ["", *(title for _, title, _ in numbers), "beam"]
+    head = ["", *(title for title, _ in numbers.values()), "beam"]
     return f"\n\nDevelopment split, each run with its best beam:\n\n{table(head, rows)}"
 
 
