@@ -4,9 +4,10 @@
     python -m tools.seeds --names general --attention_temperature.start 1 --out runs/seeds_without
     python -m tools.seeds --names --write              # trains nothing, writes what is known
 
-A run is one of `tools.compare_attention`: `caption fit` and `caption test` as users run them. Runs in --out are not
-repeated, so the two tools share theirs. Further arguments go to both commands; runs with others stand in rows of their
-own, and need another --out. Stop it at any moment: the same command goes on.
+A run is one of `tools.compare_attention --pixels`: `caption fit` and `caption test` as users run them. The two tools
+share their folder, and a run that lies there, or whose scores are in the JSON file beside --document, is not repeated.
+Further arguments go to both commands; runs with others stand in rows of their own, and need another --out. Stop it at
+any moment: the same command goes on.
 
 --write adds the runs of this command to the JSON file beside --document, and replaces the table in it.
 """
@@ -47,15 +48,21 @@ def main(args: Sequence[str] | None = None) -> int:
     numbers = document.with_suffix(".json")
     try:
         mechanisms = read_mechanisms(options.configs, CONFIGS / "shapes_soft.yaml")
-        bench = Bench(options.out, more)
-        chosen = choose(mechanisms, options.names)
-        failed = train(bench, chosen, options.seeds)
         known: dict[str, dict[str, Run]] = (
             json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else {}
         )
-        for mechanism in mechanisms.values():
-            row = shlex.join([mechanism.name, *more])
-            if runs := _runs(bench, mechanism, options.seeds, known.get(row, {})):
+        rows = {name: shlex.join([name, *more]) for name in mechanisms}
+        published = [
+            {"mechanism": name, "seed": int(seed), "digest": run["digest"], "numbers": run}
+            for name, row in rows.items()
+            for seed, run in known.get(row, {}).items()
+        ]
+        bench = Bench(options.out, more, published=published)
+        chosen = choose(mechanisms, options.names)
+        failed = train(bench, chosen, options.seeds)
+        for name, row in rows.items():
+            seeds = {*options.seeds, *map(int, known.get(row, {}))}
+            if runs := _runs(bench, mechanisms[name], sorted(seeds)):
                 known[row] = runs
         print(report(known))
         if options.write:
@@ -67,17 +74,14 @@ def main(args: Sequence[str] | None = None) -> int:
     return SOME_FAILED if failed else DONE
 
 
-def _runs(
-    bench: Bench, mechanism: Mechanism, seeds: Sequence[int], known: Mapping[str, Run]
-) -> dict[str, Run]:
-    """By seed what is known of a mechanism's present settings, from the file and from the folder of the runs."""
-    digest = mechanism.digest(bench.more)
-    runs = {int(seed): run for seed, run in known.items() if run["digest"] == digest}
-    for seed in seeds:
-        result = bench.result(mechanism, seed)
-        if result and "pointing_accuracy" in result["numbers"]:
-            runs[seed] = {"digest": digest, **{name: result["numbers"][name] for name in KEPT}}
-    return {str(seed): runs[seed] for seed in sorted(runs)}
+def _runs(bench: Bench, mechanism: Mechanism, seeds: Sequence[int]) -> dict[str, Run]:
+    """By seed what is known of a mechanism's present settings."""
+    found = {seed: bench.result(mechanism, seed) for seed in seeds}
+    return {
+        str(seed): {"digest": result["digest"], **{name: result["numbers"][name] for name in KEPT}}
+        for seed, result in found.items()
+        if result and "pointing_accuracy" in result["numbers"]
+    }
 
 
 def report(runs: Mapping[str, Mapping[str, Run]]) -> str:
@@ -117,8 +121,8 @@ def _parser() -> ArgumentParser:
     add("--document", type=Path, default=document, metavar="FILE.md", help="default docs/results/seeds.md")
     overlays = CONFIGS / "attention"
     add("--configs", type=Path, default=overlays, metavar="DIR", help="default configs/attention")
-    folder = Path("runs/compare")
-    add("--out", type=Path, default=folder, metavar="DIR", help="folder of the runs; default runs/compare")
+    folder = Path("runs/compare_pixels")
+    add("--out", type=Path, default=folder, metavar="DIR", help=f"folder of the runs; default {folder}")
     return parser
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from caption.errors import UserError
 from tools import seeds
+from tools.compare_attention import __main__ as compare_attention
 from tools.compare_attention.mechanisms import Mechanism, read_mechanisms
+from tools.compare_attention.runs import Bench
 from tools.documents import read_sections
 from tools.reproduce.runs import CONFIGS
 
@@ -66,3 +69,36 @@ def test_known_runs_of_other_settings_are_dropped(tmp_path: Path, document: Path
 def test_an_unknown_mechanism_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert seeds.main(["--names", "nothing", "--out", str(tmp_path)]) == 2
     assert "no mechanism is called nothing" in capsys.readouterr().err
+
+
+def test_published_runs_are_not_repeated(
+    tmp_path: Path, document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def run(bench: Bench, mechanism: Mechanism, seed: int) -> None:
+        trained.append((mechanism.name, seed))
+
+    monkeypatch.setattr(Bench, "run", run)
+    known = dict.fromkeys(seeds.KEPT, 0.5) | {"digest": general().digest([])}
+    document.with_suffix(".json").write_text(json.dumps({"general": {"0": known, "2": known}}))
+    pretend(tmp_path, 2, 0.99, "of other settings")
+    common = ["--document", str(document), "--out", str(tmp_path)]
+    assert seeds.main([*common, "--names", "general", "--seeds", "0", "1", "2"]) == 0
+    assert trained == [("general", 1)]
+    # Of other arguments nothing is published.
+    assert seeds.main([*common, "--names", "general", "--seeds", "0", *TEMPERATURE]) == 0
+    assert trained[1:] == [("general", 0)]
+
+
+def test_the_folder_is_that_of_the_comparison_from_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+
+    def train(bench: Bench, *_: object) -> None:
+        folders.append(bench.folder)
+        raise UserError("seen enough")
+
+    for tool in (seeds, compare_attention):
+        monkeypatch.setattr(tool, "train", train)
+    assert seeds.main(["--names"]) == compare_attention.main(["--pixels", "--names"]) == 2
+    assert folders == [Path("runs/compare_pixels")] * 2

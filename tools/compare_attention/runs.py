@@ -52,10 +52,10 @@ class Bench:
     def result(self, mechanism: Mechanism, seed: int) -> Result | None:
         """What was measured before; None if it was not, or with other settings of the mechanism."""
         file = self.run_folder(mechanism.name, seed) / "result.json"
-        result: Result | None = self.published.get((mechanism.name, seed))
-        if file.exists():
-            result = json.loads(file.read_text(encoding="utf-8"))
-        return result if result and result["digest"] == mechanism.digest(self.more) else None
+        found: list[Result | None] = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+        found.append(self.published.get((mechanism.name, seed)))
+        digest = mechanism.digest(self.more)
+        return next((result for result in found if result and result["digest"] == digest), None)
 
     def run_folder(self, name: str, seed: int) -> Path:
         return self.folder / f"{name}-{seed}"
