@@ -12,13 +12,13 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from caption.data.decoding import open_image
-from caption.runtime.files import MARK, Opener, replacing
+from caption.runtime.files import Opener, replacing
+from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_name, photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.page_script import page_script, page_style
@@ -64,9 +64,8 @@ def to_html(
         ValueError: no captions, not one photo or name each, or no such look.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    return document(
-        title, _element(captions, images, names, Look(**look), heading=title), page_script(), page_style()
-    )
+    body = _element(captions, images, names, Look(**look), heading=title)
+    return document(title, body, page_style(), page_script())
 
 
 def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions]) -> str:
@@ -91,39 +90,7 @@ def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions])
 <noscript><p>This page needs JavaScript.</p></noscript>
 <script type="application/json">{data}</script>
 </div>"""
-    return document(title, body, page_script("live.js"), page_style("explore.css"), " connect-src 'self';")
-
-
-def document(title: str, body: str, script: str, style: str, allowed: str = "") -> str:
-    """A complete HTML document whose policy allows this script, this style sheet and embedded pictures.
-
-    Args:
-        title: plain text.
-        body: HTML.
-        script, style: its only ones.
-        allowed: further directives of the policy.
-    """
-    hashes = f"script-src {content_hash(script)}; style-src {content_hash(style)}"
-    policy = f"default-src 'none'; img-src data:;{allowed} {hashes}"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="generator" content="{MARK}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{html.escape(title)}</title>
-<style>{style}</style>
-</head>
-<body class="satt-page">
-<main>
-{body}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+    return document(title, body, page_style("explore.css"), page_script("live.js"), "connect-src 'self'")
 
 
 def to_fragment(
@@ -236,8 +203,3 @@ def embedded_json(value: dict[str, Any]) -> str:
     """A value for a script element of type application/json."""
     # Only "<" could end a script element; JSON may write it as an escape.
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def content_hash(text: str) -> str:
-    """A script or style sheet as a content security policy names it."""
-    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -12,11 +12,10 @@ from caption.analysis.photos.examples import Example, Examples
 from caption.analysis.photos.report import Part
 from caption.analysis.table_rows import Cell, Value
 from caption.errors import printable
-from caption.runtime.files import MARK
 from caption.visualize.figure import new_figure, plot_word
 from caption.visualize.figure_file import dpi_of, render
+from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_name
-from caption.visualize.page import content_hash
 from caption.visualize.page_script import web_resource
 from caption.visualize.plots import curve_plot
 
@@ -45,8 +44,6 @@ def report_html(
     Raises:
         caption.errors.ImageError: a photo of the examples cannot be opened.
     """
-    style = web_resource("report.css")
-    policy = f"default-src 'none'; img-src data:; style-src {content_hash(style)}"
     tiles, sections = [], []
     for part in parts:
         pictures = ""
@@ -57,27 +54,12 @@ def report_html(
             pictures = "".join(_curves(name, of_model) for name, of_model in curves.items())
         tiles.append(_tile(part))
         sections.append(_section(part, pictures))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="generator" content="{MARK}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{_text(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<h1>{_text(title)}</h1>
+    body = f"""<h1>{_text(title)}</h1>
 <p class="setting">{_text(setting)}</p>
 <nav>
 {"".join(tiles)}</nav>
-{"".join(sections)}</main>
-</body>
-</html>
-"""
+{"".join(sections)}"""
+    return document(printable(title), body, web_resource("report.css"))
 
 
 def _text(text: object) -> str:

@@ -95,6 +95,8 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
     assert page.count("data:image/jpeg") == 2 * 2  # one best and one worst of each model
     assert "Photos with the worst maps of second" in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # it loads nothing
+    assert "default-src 'none'; img-src data:; style-src 'sha256-" in page
+    assert "script" not in page  # it has none, and its policy allows none
     for part in (data[name] for name in TITLES):
         assert all(finding in printed.out for finding in part["findings"])
     check_outputs({"--out": [folder / "analysis.html", folder / "analysis.json"]})  # may be replaced

@@ -30,7 +30,8 @@ from caption.result import Caption
 from caption.search import Greedy
 from caption.text.vocabulary import END
 from caption.visualize import save_html
-from caption.visualize.page import CLASSES, data_uri, document, embedded_json
+from caption.visualize.html_document import document
+from caption.visualize.page import CLASSES, data_uri, embedded_json
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.page_script import page_script, page_style
 from caption.visualize.styles import Look
@@ -81,7 +82,7 @@ def save_page(
 <noscript><p>This page needs JavaScript.</p></noscript>
 <script type="application/json">{embedded_json(data)}</script>
 </div>"""
-    save_html(document(TITLE, body, page_script("mechanisms.js"), page_style("mechanisms.css")), file)
+    save_html(document(TITLE, body, page_style("mechanisms.css"), page_script("mechanisms.js")), file)
 
 
 @torch.no_grad()
