@@ -48,22 +48,19 @@ def main(args: Sequence[str] | None = None) -> int:
     numbers = document.with_suffix(".json")
     try:
         mechanisms = read_mechanisms(options.configs, CONFIGS / "shapes_soft.yaml")
-        known: dict[str, dict[str, Run]] = (
-            json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else {}
-        )
-        rows = {name: shlex.join([name, *more]) for name in mechanisms}
+        rows = {shlex.join([name, *more]): mechanism for name, mechanism in mechanisms.items()}
+        before = _read(numbers, mechanisms)
         published = [
-            {"mechanism": name, "seed": int(seed), "digest": run["digest"], "numbers": run}
-            for name, row in rows.items()
-            for seed, run in known.get(row, {}).items()
+            {"mechanism": mechanism.name, "seed": int(seed), "digest": run["digest"], "numbers": run}
+            for row, mechanism in rows.items()
+            for seed, run in before.get(row, {}).items()
         ]
         bench = Bench(options.out, more, published=published)
-        chosen = choose(mechanisms, options.names)
-        failed = train(bench, chosen, options.seeds)
-        for name, row in rows.items():
-            seeds = {*options.seeds, *map(int, known.get(row, {}))}
-            if runs := _runs(bench, mechanisms[name], sorted(seeds)):
-                known[row] = runs
+        failed = train(bench, choose(mechanisms, options.names), options.seeds)
+        known = _read(numbers, mechanisms)  # another of these commands may have written some
+        for row, mechanism in rows.items():
+            if runs := known.get(row, {}) | _runs(bench, mechanism, options.seeds):
+                known[row] = {seed: runs[seed] for seed in sorted(runs, key=int)}
         print(report(known))
         if options.write:
             write_sections(document, {"seeds": report(known)})
@@ -74,8 +71,20 @@ def main(args: Sequence[str] | None = None) -> int:
     return SOME_FAILED if failed else DONE
 
 
+def _read(numbers: Path, mechanisms: Mapping[str, Mechanism]) -> dict[str, dict[str, Run]]:
+    """The published runs by row and seed, without those of other settings than today's."""
+    known: dict[str, dict[str, Run]] = {}
+    if numbers.exists():
+        for row, by_seed in json.loads(numbers.read_text(encoding="utf-8")).items():
+            name, *arguments = shlex.split(row)
+            digest = mechanisms[name].digest(arguments) if name in mechanisms else None
+            if runs := {seed: run for seed, run in by_seed.items() if run["digest"] == digest}:
+                known[row] = runs
+    return known
+
+
 def _runs(bench: Bench, mechanism: Mechanism, seeds: Sequence[int]) -> dict[str, Run]:
-    """By seed what is known of a mechanism's present settings."""
+    """By seed what is known of a mechanism's present settings, from the folder of the runs."""
     found = {seed: bench.result(mechanism, seed) for seed in seeds}
     return {
         str(seed): {"digest": result["digest"], **{name: result["numbers"][name] for name in KEPT}}

@@ -59,11 +59,34 @@ def test_runs_of_the_present_settings_are_counted_and_kept(tmp_path: Path, docum
 
 def test_known_runs_of_other_settings_are_dropped(tmp_path: Path, document: Path) -> None:
     old = dict.fromkeys(seeds.KEPT, 0.5) | {"digest": "of other settings"}
-    document.with_suffix(".json").write_text(json.dumps({"general": {"0": old, "1": old}}))
+    rows = {
+        "general": {"0": old, "1": old},
+        "general --attention_temperature.start 1": {"0": old},
+        "gone": {"0": old},
+    }
+    document.with_suffix(".json").write_text(json.dumps(rows))
     pretend(tmp_path / "runs", 1, 0.75, general().digest([]))
     out = ["--out", str(tmp_path / "runs")]
     assert seeds.main(["--document", str(document), "--names", "--write", *out]) == 0
-    assert set(json.loads(document.with_suffix(".json").read_text())["general"]) == {"1"}
+    kept = json.loads(document.with_suffix(".json").read_text())
+    assert {row: [*runs] for row, runs in kept.items()} == {"general": ["1"]}
+
+
+def test_what_another_command_wrote_meanwhile_is_kept(
+    tmp_path: Path, document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = document.with_suffix(".json")
+    other = dict.fromkeys(seeds.KEPT, 0.5) | {"digest": general().digest([])}
+
+    def train(*_: object) -> int:
+        numbers.write_text(json.dumps({"general": {"10": other}}))
+        pretend(tmp_path / "runs", 2, 0.75, general().digest([]))
+        return 0
+
+    monkeypatch.setattr(seeds, "train", train)
+    out = ["--out", str(tmp_path / "runs")]
+    assert seeds.main(["--document", str(document), "--names", "general", "--write", *out]) == 0
+    assert [*json.loads(numbers.read_text())["general"]] == ["2", "10"]
 
 
 def test_an_unknown_mechanism_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
