@@ -38,17 +38,25 @@ class SentinelAttention(Attention):
 
     Args:
         score: f_att; additive in the paper.
+        dropout: probability with which a training step has no sentinel, so that its word has the regions alone. Without
+            it (0, the paper), the words that an encoder cannot tell apart yet, on Shapes the nouns, read the sentinel
+            from the first epoch; then their regions get no gradient, and they never look (docs/results/seeds.md).
 
     Raises:
-        UserError: when built with a score that keeps a state.
+        UserError: the dropout is not a probability below 1. When built with a score that keeps a state.
     """
 
     map_views = {"regions": 0}
     properties = WeightProperties(sentinel=True)
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, score: Score, dropout: float = 0.0) -> None:
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise UserError(
+                f"dropout {dropout} of SentinelAttention must be a probability, at least 0 and below 1"
+            )
         self.score = score
+        self.dropout = dropout
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
@@ -74,6 +82,8 @@ class SentinelAttention(Attention):
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         scores = hide_masked(self.score(query, memory), memory.mask)
         own = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
+        if self.training and self.dropout:
+            own = own.masked_fill(torch.rand_like(own) < self.dropout, -torch.inf)
         weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
         return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 

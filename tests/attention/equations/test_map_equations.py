@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers.loops import (
     Case,
     additive,
@@ -33,7 +34,9 @@ from caption.attention import (
     SpatialChannelAttention,
     StructuredAttention,
 )
+from caption.attention.base import Query, QuerySizes
 from caption.errors import UserError
+from caption.regions import Regions
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -206,6 +209,31 @@ def test_sentinel(score: str) -> None:
             case.context[0],
             weighted(weights[:-1], case.regions) + weights[-1] * linear(p, "value", sentinel),
         )
+
+
+def test_a_hidden_sentinel_leaves_all_weight_to_the_regions() -> None:
+    """With dropout, each step of training hides it with that probability, and each hypothesis by itself."""
+    torch.manual_seed(0)
+    attention = SentinelAttention(AdditiveScore(6), dropout=0.25)
+    attention.build((4,), QuerySizes(5, 3))
+    memory = attention.project((Regions(torch.randn(2, 6, 4), (2, 3)),))
+    query = Query(*(torch.randn(2, 500, size) for size in (5, 5, 3, 5)))
+    trained = attention.train()(query, memory).maps
+    shown = attention.eval()(query, memory).maps
+
+    hidden = trained.sentinel == 0
+    assert hidden.float().mean() == pytest.approx(0.25, abs=0.04)
+    assert not torch.equal(hidden[0], hidden[1])
+    over_regions = shown.regions / shown.regions.sum(-1, keepdim=True)
+    torch.testing.assert_close(trained.regions, torch.where(hidden, over_regions, shown.regions))
+    torch.testing.assert_close(trained.sentinel, torch.where(hidden, 0.0, shown.sentinel))
+    assert (shown.sentinel > 0).all()
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
+def test_dropout_of_the_sentinel_is_a_probability_below_one(dropout: float) -> None:
+    with pytest.raises(UserError, match=f"dropout {dropout} of SentinelAttention must be a probability"):
+        SentinelAttention(AdditiveScore(6), dropout)
 
 
 @pytest.mark.parametrize(
