@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,20 +13,23 @@ from torch import nn
 
 from caption.analysis.lens import Lens
 from caption.analysis.lens.unnamed_nouns import NounUses
-from caption.attention import AdditiveScore, MultiHopAttention
+from caption.analysis.replay import Replay, Step
+from caption.attention import AdditiveScore, MultiHopAttention, SentinelAttention
+from caption.attention.sentinel import SentinelMaps
 from caption.box import Box
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import COLOURS, JITTER, NAMES, Object, Scene
-from caption.decoders import LSTMDecoder
+from caption.decoders import AdaptiveDecoder, LSTMDecoder
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, Refiner, SeveralEncoders, SmallCNN
 from caption.encoders.classifier import Classifier
 from caption.models.model_zoo import load
 from caption.visualize.figure_file import NotebookFigure
 from tools.questions import __main__ as tool
 from tools.questions import dilution, encoders, hops, knowing, relations
+from tools.questions import sentinel as sentinels
 from tools.questions.bench import Answer, Sentence
 from tools.questions.zones import PLACES, ZONES, even_on, zones
 
@@ -137,6 +140,46 @@ def test_an_encoder_that_nothing_is_read_from_is_not_missed(make: Any, sentence:
     found = encoders.measure(model, [sentence])
     assert found.shares == pytest.approx(np.zeros(len(found.shares)), abs=1e-6)
     assert found.falls[:, 1] == pytest.approx(np.zeros(len(found.falls)), abs=1e-5)
+
+
+def test_a_sentinel_that_nothing_is_read_from_is_not_missed(sentence: Sentence):
+    torch.manual_seed(0)
+    decoder = AdaptiveDecoder(SentinelAttention(AdditiveScore(6)), embedding_size=6, hidden_size=7)
+    model = small(decoder=decoder)
+    of = sentinels.measure(model, [sentence])
+    assert list(of.words) == sentence.words
+    naming = ["colours", "shapes"]
+    assert list(of.kinds) == ["others", *naming, "relation", *["others"] * 4, *naming]
+    assert ((of.shares > 0) & (of.shares < 1)).all()
+    assert [number for number, hit in enumerate(of.hits) if hit in (0, 1)] == [
+        sentence.subject,
+        sentence.object,
+    ]
+    assert (np.abs(of.falls) > 1e-4).any(0).all()
+    with torch.no_grad():
+        decoder.from_context.weight.zero_()
+    of = sentinels.measure(model, [sentence])
+    assert of.falls == pytest.approx(np.zeros((len(sentence.words), 2)), abs=1e-6)
+
+    models = {sentinels.Model(sentinels.LEARNS, dropout, 0): of for dropout in sentinels.DROPOUTS}
+    assert "| learns with it | 0.5 | 0 |" in sentinels.report(models)
+    (ax,) = sentinels.draw(models).axes
+    assert len(ax.get_xticklabels()) == len(set(sentence.words))
+
+
+def test_a_word_is_made_to_read_the_regions_alone_or_the_sentinel_alone():
+    given: list[SentinelMaps] = []
+
+    class Recorder:
+        def rerun(self, step: Step, maps: dict[str, SentinelMaps]) -> Any:
+            given.extend(maps.values())
+
+    weights = SentinelMaps(torch.tensor([[[0.1, 0.3]]]), torch.tensor([[[0.6]]]))
+    step = Step(**{**dict.fromkeys(Step._fields), "maps": {"attention": weights}})  # type: ignore[arg-type]
+    sentinels.forced(cast("Replay", Recorder()), step)
+    (forced,) = given
+    torch.testing.assert_close(forced.regions, torch.tensor([[[0.25, 0.75], [0, 0]]]))
+    torch.testing.assert_close(forced.sentinel, torch.tensor([[[0.0], [1.0]]]))
 
 
 def test_the_pictures_of_single_things_are_what_their_labels_say():

@@ -19,7 +19,7 @@ from caption.runtime.files import replacing_own
 from caption.visualize import save_figure
 from tools import make_parser
 from tools.documents import write_sections
-from tools.questions import dilution, encoders, hops, knowing, relations
+from tools.questions import dilution, encoders, hops, knowing, relations, sentinel
 from tools.questions.bench import Answer, Bench
 
 QUESTIONS: dict[str, Callable[[Bench, Sequence[int]], Answer]] = {
@@ -28,6 +28,7 @@ QUESTIONS: dict[str, Callable[[Bench, Sequence[int]], Answer]] = {
     "dilution": dilution.ask,
     "encoders": encoders.ask,
     "knowing": knowing.ask,
+    "sentinel": sentinel.ask,
 }
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "results" / "questions.md"
 
