@@ -42,13 +42,14 @@ def models():
 
 @pytest.fixture(scope="module")
 def file(models, shapes, tmp_path_factory):
-    families = {"additive": "scoring", "hard": "hard attention", "show_and_tell": "pooling"}
-    mechanisms = {
-        name: SimpleNamespace(title=f"How {name} <b>looks</b>", family=families[name]) for name in models
-    }
     path = tmp_path_factory.mktemp("page") / "attention_gallery.html"
-    save_page(models, mechanisms, *shapes, path)
+    assert save_page(models, mechanisms(models), *shapes, path) == []
     return path
+
+
+def mechanisms(names):
+    families = {"additive": "scoring", "hard": "hard attention", "show_and_tell": "pooling"}
+    return {name: SimpleNamespace(title=f"How {name} <b>looks</b>", family=families[name]) for name in names}
 
 
 def told(file):
@@ -96,6 +97,26 @@ def test_the_page_is_told_where_each_looks_and_whether_that_is_the_object(file, 
         without = data["mechanisms"]["show_and_tell"]["scenes"][number]
         assert (without["photo"], without["hits"]) == (None, {})
         assert len(without["log_probs"]) == len(scene.captions[0].split())
+
+
+def test_the_page_keeps_what_it_shows_of_models_that_are_not_here(file, models, shapes, tmp_path):
+    again = tmp_path / "again.html"
+    again.write_bytes(file.read_bytes())
+    swapped = {"additive": models["hard"], "hard": None, "show_and_tell": None}
+    assert save_page(swapped, mechanisms(models), *shapes, again) == []
+    before, after = told(file)["mechanisms"], told(again)["mechanisms"]
+    assert after["additive"]["scenes"] == before["hard"]["scenes"] != before["additive"]["scenes"]
+    assert {name: after[name] for name in ("hard", "show_and_tell")} == {
+        name: before[name] for name in ("hard", "show_and_tell")
+    }
+
+    written = again.read_bytes()
+    unknown = {**swapped, "dot": None}
+    assert save_page(unknown, mechanisms(models), *shapes, again) == ["dot"]
+    assert again.read_bytes() == written
+    of_other_scenes = (shapes[0][:1], shapes[1])
+    assert save_page(swapped, mechanisms(models), *of_other_scenes, again) == ["hard", "show_and_tell"]
+    assert save_page(swapped, mechanisms(models), *shapes, tmp_path / "new.html") == ["hard", "show_and_tell"]
 
 
 @pytest.fixture

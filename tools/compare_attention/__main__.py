@@ -169,11 +169,13 @@ def train(bench: Bench, mechanisms: Sequence[Mechanism], seeds: Sequence[int]) -
 def draw_all(bench: Bench, mechanisms: Mapping[str, Mechanism], summaries: Summaries, document: Path) -> None:
     """Write the picture of each family, and the page of all.
 
-    A picture, and the page, stays as it is while one of its mechanisms was measured in a folder that is not here.
+    A picture stays as it is while one of its mechanisms was measured in a folder that is not here. The page stays as it
+    is of these mechanisms.
     """
     paths = {name: bench.checkpoint(name, summary["runs"][0]["seed"]) for name, summary in summaries.items()}
     models = {name: checkpoint.load(path) for name, path in paths.items() if path.exists()}
     missing = [name for name in paths if name not in models]
+    unknown: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         reader = Shapes(folder, train=1, val=1, test=SCENES)
         scenes = reader.read()["test"]
@@ -183,13 +185,18 @@ def draw_all(bench: Bench, mechanisms: Mapping[str, Mechanism], summaries: Summa
         for kin, members in families.items():
             if any(name in models for name in members) and not set(members) & set(missing):
                 draw({name: models.get(name) for name in members}, words, picture(document, kin))
-        if models and not missing:
-            in_order = [name for members in families.values() for name in members if name in models]
-            shown = {name: models[name] for name in in_order}
-            save_page(shown, mechanisms, scenes, boxes, page_of(document))
+        if models:
+            in_order = [name for members in families.values() for name in members if name in paths]
+            shown = {name: models.get(name) for name in in_order}
+            unknown = save_page(shown, mechanisms, scenes, boxes, page_of(document))
     if missing:
-        stay = f"page and pictures stay that show {first_few(missing)}"
-        print(f"compare_attention: {stay}: no checkpoints in {bench.folder}", file=sys.stderr)
+        print(
+            f"compare_attention: no checkpoints of {first_few(missing)} in {bench.folder}: the pictures of their "
+            "families stay, and what the page shows of them",
+            file=sys.stderr,
+        )
+    if unknown:
+        print(f"compare_attention: the page stays: it has never shown {first_few(unknown)}", file=sys.stderr)
 
 
 def page_of(document: Path) -> Path:

@@ -13,6 +13,8 @@ Its code is `caption/visualize/web/mechanisms.js`, which is told
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,24 +48,32 @@ INTRODUCTION = (
 
 
 def save_page(
-    models: Mapping[str, Captioner],
+    models: Mapping[str, Captioner | None],
     mechanisms: Mapping[str, Mechanism],
     scenes: Sequence[CaptionedImage],
     boxes: Mapping[int | str, Boxes],
     file: Path,
-) -> None:
+) -> list[str]:
     """Write the page.
 
     Args:
-        models: by name.
+        models: by name; None = the model is not here, and the page says of it what it said before.
         mechanisms: those that the models are, by name.
         scenes: whose first captions are read.
         boxes: of their objects, by the scenes' ids.
         file: the page.
+
+    Returns:
+        The mechanisms that are neither here nor on the earlier page, if it shows the same scenes. With any, the page is
+        not written.
     """
+    records = [_scene_record(scene, boxes[scene.id]) for scene in scenes]
+    before = _before(file, records)
+    if unknown := [name for name, model in models.items() if model is None and name not in before]:
+        return unknown
     data = {
         **look_record(Look()),
-        "scenes": [_scene_record(scene, boxes[scene.id]) for scene in scenes],
+        "scenes": records,
         "families": [
             {"name": kin or "others", "idea": FAMILIES.get(kin, ""), "members": members}
             for kin, members in by_family(models, mechanisms).items()
@@ -71,7 +81,7 @@ def save_page(
         "mechanisms": {
             name: {
                 "title": mechanisms[name].title if name in mechanisms else "",
-                "scenes": _readings(model, scenes, boxes),
+                "scenes": before[name] if model is None else _readings(model, scenes, boxes),
             }
             for name, model in models.items()
         },
@@ -83,6 +93,20 @@ def save_page(
 <script type="application/json">{embedded_json(data)}</script>
 </div>"""
     save_html(document(TITLE, body, page_style("mechanisms.css"), page_script("mechanisms.js")), file)
+    return []
+
+
+def _before(file: Path, scenes: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What a page says of each mechanism in these scenes; {} if there is no page, or it shows others."""
+    if not file.exists():
+        return {}
+    told = re.search(
+        r'<script type="application/json">(.*?)</script>', file.read_text(encoding="utf-8"), re.DOTALL
+    )
+    data = json.loads(told[1]) if told else {}
+    if data.get("scenes") != scenes:
+        return {}
+    return {name: said["scenes"] for name, said in data["mechanisms"].items()}
 
 
 @torch.no_grad()
