@@ -1,7 +1,7 @@
 """Questions about attention that surveys leave open, and that Shapes can answer: docs/results/questions.md.
 
-    python -m tools.questions                      # all of them, about 50 minutes on one core
-    python -m tools.questions relations hops       # some, about 5 minutes each
+    python -m tools.questions                      # all of them, about 75 minutes on one core
+    python -m tools.questions relations hops       # some, about 5 minutes each; sentinel takes 25
     python -m tools.questions hops --seeds 0 1 2
 
 Each question trains what it needs by `caption fit` into --out, measures, and writes its section of the document and a
