@@ -38,9 +38,9 @@ class SentinelAttention(Attention):
 
     Args:
         score: f_att; additive in the paper.
-        dropout: probability with which a training step has no sentinel, so that its word has the regions alone. Without
-            it (0, the paper), the words that an encoder cannot tell apart yet, on Shapes the nouns, read the sentinel
-            from the first epoch; then their regions get no gradient, and they never look (docs/results/seeds.md).
+        dropout: probability with which a training step has no sentinel, and its word reads the regions alone. Without
+            (0, the paper), a sentinel with nearly all the weight of a word leaves the regions no gradient, and the word
+            never learns to look: on Shapes relations, and many shapes (docs/results/questions.md).
 
     Raises:
         UserError: the dropout is not a probability below 1. When built with a score that keeps a state.
