@@ -336,7 +336,8 @@ def test_what_is_published_is_not_repeated_and_not_lost(
     fresh = ["--out", tmp_path / "fresh", "--document", document, "--write"]
     assert run("--names", "dot", *fresh) == 0
     assert not commands
-    assert "no checkpoints of dot in" in capsys.readouterr().err
+    said = f"no checkpoints of dot in {tmp_path / 'fresh'}: the pictures of their families stay, and what the page"
+    assert said in capsys.readouterr().err
     again = json.loads(numbers.read_text(encoding="utf-8"))
     assert [run["seed"] for run in again["mechanisms"]["dot"]["runs"]] == [1, 2]
     assert document.read_text(encoding="utf-8") != first
