@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nightly tests are slow tests, too, so that `-m "not slow"` leaves them out."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """Every test begins with the default actions of signals, and leaves the handlers as they were."""

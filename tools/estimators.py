@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, GumbelSoftmax, Multinoulli, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.objectives import (
     CaptionBatch,
     Critic,
@@ -157,9 +157,11 @@ def main(args: list[str] | None = None) -> int:
     return 0
 
 
-def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Tensor, CaptionBatch]:
+def toy(
+    seed: int, alignment: Alignment | None = None
+) -> tuple[ShowAttendAndTellDecoder, Tensor, CaptionBatch]:
     """A decoder in double precision without dropout, images and captions; the same for all estimators."""
-    decoder = LSTMDecoder(
+    decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(8), alignment or Multinoulli(expectation=0.0)),
         embedding_size=6,
         hidden_size=8,
@@ -191,7 +193,7 @@ class Truth(NamedTuple):
     """Which of the parameters are the attention's own (bool)."""
 
 
-def exact(decoder: LSTMDecoder, regions: Tensor, captions: CaptionBatch) -> Truth:
+def exact(decoder: ShowAttendAndTellDecoder, regions: Tensor, captions: CaptionBatch) -> Truth:
     """The truth of the toy, from all paths of each caption."""
     paths = []
     for image, place in itertools.product(range(len(LENGTHS)), range(len(LENGTHS[0]))):
@@ -205,7 +207,7 @@ def exact(decoder: LSTMDecoder, regions: Tensor, captions: CaptionBatch) -> Trut
     return Truth(bound.item(), marginal.item(), of_bound, of_marginal, own)
 
 
-def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
+def gradient(value: Tensor, decoder: ShowAttendAndTellDecoder) -> Tensor:
     """Of all the decoder's parameters, as one vector."""
     parts = torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True, materialize_grads=True)
     return torch.cat([part.flatten() for part in parts])
@@ -272,7 +274,9 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     """16 images with a caption of about 12 words each, 49 regions of 512 numbers, LSTM 512, 3,000 words."""
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(256), alignment)
-    decoder = build(LSTMDecoder(attention, embedding_size=256, hidden_size=512, gate=Gate()), 512, 3000)
+    decoder = build(
+        ShowAttendAndTellDecoder(attention, embedding_size=256, hidden_size=512, gate=Gate()), 512, 3000
+    )
     objective.build(decoder.query_size, (512,), 3000)
     regions = torch.randn(16, 49, 512)
     words, targets = torch.randint(4, 3000, (2, 16, 1, 16))

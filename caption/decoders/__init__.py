@@ -6,10 +6,10 @@ from caption.decoders.cells import GRUCell, LSTMCell, RecurrentCell
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
-from caption.decoders.lstm import LSTMDecoder
 from caption.decoders.readout import DeepOutput, LinearOutput, Readout
 from caption.decoders.seen_word import SeenWordDecoder
 from caption.decoders.show_and_tell import ShowAndTellDecoder
+from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
 from caption.decoders.transformer import TransformerDecoder
 from caption.decoders.unroll import Advanced, RecurrentDecoder
@@ -27,7 +27,6 @@ __all__ = [
     "Initial",
     "InitialState",
     "LSTMCell",
-    "LSTMDecoder",
     "LinearOutput",
     "Memory",
     "MetaEmbedding",
@@ -36,6 +35,7 @@ __all__ = [
     "RecurrentDecoder",
     "SeenWordDecoder",
     "ShowAndTellDecoder",
+    "ShowAttendAndTellDecoder",
     "TopDownDecoder",
     "Trace",
     "TransformerDecoder",

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from caption.attention.base import Query
 from caption.decoders.base import Memory, Trace
 from caption.decoders.cell_decoder import CellState
-from caption.decoders.lstm import LSTMDecoder, Outputs
+from caption.decoders.show_attend_and_tell import Outputs, ShowAttendAndTellDecoder
 from caption.decoders.unroll import Advanced
 from caption.kernels.linear import Linear
 from caption.tensor_tree import State
 
 
-class SeenWordDecoder(LSTMDecoder):
+class SeenWordDecoder(ShowAttendAndTellDecoder):
     """Joins to a word y[t-1] what was looked at for it, the average before the gate Σ_i α[t-1]_i a_i:
 
         z'[t] = β[t] ⊙ z[t] + s(y[t-1]) U Σ_i α[t-1]_i a_i
 
     takes the place of the context in the cell and in the read-out. s is a learned number for each word, 0 at first, so
-    that a decoder without it is the start of one with it. Arguments are those of `LSTMDecoder`.
+    that a decoder without it is the start of one with it. Arguments are those of `ShowAttendAndTellDecoder`.
     """
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.files import YamlError, load_yaml, read_json, read_text
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.runtime.archives import check_archive
@@ -162,13 +162,13 @@ def read(model_file: str, options_file: str, words_file: str) -> Imported:
     return Imported(decoder(options), convert(arrays, options), words, options.ctx_dim)
 
 
-def decoder(options: Options) -> LSTMDecoder:
+def decoder(options: Options) -> ShowAttendAndTellDecoder:
     """The architecture, with the switches of `configs/presets/arctic_soft.yaml` and `arctic_hard.yaml`."""
     alignment: Alignment = Softmax()
     if options.attn_type == "stochastic":
         alignment = Multinoulli(expectation=1 - options.semi_sampling_p, share="batch")
     dropout = DROPOUT if options.use_dropout else 0.0
-    return LSTMDecoder(
+    return ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(options.ctx_dim, layers=options.n_layers_att), alignment),
         embedding_size=options.dim_word,
         hidden_size=options.dim,

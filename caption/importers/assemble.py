@@ -10,7 +10,7 @@ from torch import Tensor
 from caption.captioner import Captioner
 from caption.data.files import YamlError, load_yaml, read_text
 from caption.data.resize import ImageTransform
-from caption.decoders.lstm import LSTMDecoder
+from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.encoders.base import Encoder, view_sizes
 from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
@@ -26,7 +26,7 @@ Config = dict[str, Any]
 class Imported(NamedTuple):
     """A trained decoder of another package, as one of this package's."""
 
-    decoder: LSTMDecoder
+    decoder: ShowAttendAndTellDecoder
     """Has the same architecture; its weights are not created yet."""
     weights: dict[str, Tensor]
     """Its state dict; words are in the order of this package's vocabulary."""

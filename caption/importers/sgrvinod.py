@@ -20,7 +20,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.files import read_json
-from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.decoders import Gate, InitialState, LinearOutput, ShowAttendAndTellDecoder
 from caption.encoders.torchvision import TorchvisionEncoder
 from caption.encoders.weights import read_state
 from caption.errors import CheckpointError, DataError, first_few
@@ -82,9 +82,9 @@ def read(state_file: str, word_map_file: str) -> Imported:
     return Imported(decoder(sizes), convert(state, order), words, sizes["region"])
 
 
-def decoder(sizes: Mapping[str, int]) -> LSTMDecoder:
+def decoder(sizes: Mapping[str, int]) -> ShowAttendAndTellDecoder:
     """The architecture, with the switches of `configs/presets/sgrvinod.yaml`, from the sizes by name."""
-    return LSTMDecoder(
+    return ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(sizes["attention"], "relu"), Softmax()),
         embedding_size=sizes["embedding"],
         hidden_size=sizes["hidden"],

@@ -14,7 +14,7 @@ from helpers.tiny_captioner import photo as noise
 
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
 from caption.attention import MultiHeadAttention
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 MIXED = [0.1, 0.2, 0.5, 0.1, 0.05, 0.05]
@@ -84,7 +84,7 @@ def test_weight_may_move_between_regions_that_are_alike():
 
 
 def test_every_head_is_searched_and_the_model_is_left_alone():
-    decoder = LSTMDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
+    decoder = ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
     model = captioner(decoder=decoder)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = adversarial_maps(model, [noise(), noise(seed=1)], steps=5, tolerance=0.2)

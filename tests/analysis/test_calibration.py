@@ -73,5 +73,5 @@ def test_mistakes_are_named(model: Captioner):
         divide_logits(model, 0)
     tied = captioner()
     tied.decoder.readout.to_words.weight = tied.decoder.embed.weight
-    with pytest.raises(UserError, match="LSTMDecoder cannot be divided"):
+    with pytest.raises(UserError, match="ShowAttendAndTellDecoder cannot be divided"):
         divide_logits(tied, 2)

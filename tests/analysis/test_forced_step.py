@@ -13,7 +13,7 @@ from helpers.planted import COLS, ROWS
 from caption.analysis.interventions import Force, force_everywhere, intervene
 from caption.attention import MultiHeadAttention, Multinoulli
 from caption.captioner import Captioner
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.search import BeamSearch, Greedy
 
 PHOTO = tiny_captioner.photo()
@@ -30,7 +30,9 @@ def test_a_word_that_depends_on_its_region_follows_the_attention():
 
 
 def heads() -> Captioner:
-    return tiny_captioner.captioner(decoder=LSTMDecoder(MultiHeadAttention(heads=2, size=4), 6, 7))
+    return tiny_captioner.captioner(
+        decoder=ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=4), 6, 7)
+    )
 
 
 @pytest.mark.parametrize("make", [tiny_captioner.captioner, heads])

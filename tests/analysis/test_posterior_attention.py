@@ -12,7 +12,7 @@ from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner
-from caption.decoders import AdaptiveDecoder, LSTMDecoder, ShowAndTellDecoder
+from caption.decoders import AdaptiveDecoder, ShowAndTellDecoder, ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.search import Greedy
 
@@ -25,7 +25,7 @@ def model(kind: str) -> Captioner:
     sizes = {"embedding_size": 6, "hidden_size": 7}
     torch.manual_seed(0)
     decoders = {
-        "heads": lambda: LSTMDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
+        "heads": lambda: ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
         "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8)), **sizes),
     }
     return tiny_captioner.captioner(**({"decoder": decoders[kind]()} if kind in decoders else {}))

@@ -209,7 +209,7 @@ def test_what_cannot_be_carried_back_is_refused():
         region_maps(captioner(), words)
     with pytest.raises(UserError, match="view is 1, and the encoder gives 1"):
         region_maps(refined(SelfAttentionRefiner(None, 2)), words, view=1)
-    with pytest.raises(UserError, match="LSTMDecoder has no self-attention over words"):
+    with pytest.raises(UserError, match="ShowAttendAndTellDecoder has no self-attention over words"):
         word_maps(captioner(), words)
     model = refined(Refiners([LinearRefiner(8), SelfAttentionRefiner(None, 2), SelfAttentionRefiner(6, 3)]))
     assert has_rollout(model)

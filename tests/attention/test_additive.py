@@ -10,7 +10,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, GridMemory, Query, QuerySizes, ScoredAttention, Softmax
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 
 
@@ -41,7 +41,7 @@ def test_a_map_knows_the_word_just_said_only_if_asked_to(previous_word: bool):
     """Two captions differ in their second word alone: the maps of the third differ with `previous_word` only."""
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(5, previous_word=previous_word), Softmax())
-    decoder = LSTMDecoder(attention, embedding_size=4, hidden_size=6)
+    decoder = ShowAttendAndTellDecoder(attention, embedding_size=4, hidden_size=6)
     decoder.build((3,), vocabulary_size=9, padding=0, start=1)
     if previous_word:
         nn.init.normal_(attention.score.word.weight, std=3)

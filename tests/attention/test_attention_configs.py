@@ -120,7 +120,7 @@ def test_every_mechanism_and_decoder_has_a_configuration() -> None:
             if concrete and name not in (
                 "ScoredAttention",
                 "LSTMCell",
-                "LSTMDecoder",
+                "ShowAttendAndTellDecoder",
                 "RecurrentDecoder",
                 "EnsembleDecoder",
                 "SeenWordDecoder",  # needs slots in the captions: tools/untaught

@@ -300,7 +300,9 @@ def test_an_unknown_name_is_refused():
     ):
         pass
     with (
-        pytest.raises(UserError, match="LSTMDecoder has no attention 'after': it has 'attention'"),
+        pytest.raises(
+            UserError, match="ShowAttendAndTellDecoder has no attention 'after': it has 'attention'"
+        ),
         edit_maps(build_model().decoder, unchanged, GRIDS, names=["after"]),
     ):
         pass

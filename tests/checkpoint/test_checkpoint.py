@@ -212,7 +212,12 @@ def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: 
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 4, 7]}}},
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [-4, 4, 6]}}},
         {"encoder": {"class_path": "caption.encoders.Encoder", "init_args": {}}},
-        {"decoder": {"class_path": "caption.decoders.LSTMDecoder", "init_args": {"attention": None}}},
+        {
+            "decoder": {
+                "class_path": "caption.decoders.ShowAttendAndTellDecoder",
+                "init_args": {"attention": None},
+            }
+        },
         {"vocabulary": {"words": ["a", "a"], "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"vocabulary": {"words": [1, 2, 3, 4, 5], "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"vocabulary": {"words": "abcde", "tokenizer": "ptb", "tokenizer_version": "1"}},

@@ -13,7 +13,7 @@ from helpers.tiny_captioner import captioner, photo
 import caption
 from caption import checkpoint
 from caption.attention import HeadGates, MultiHeadAttention
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 
 Cli = Callable[..., Ran]
 
@@ -39,7 +39,7 @@ def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_
 
 def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
     attention = MultiHeadAttention(4, 8, HeadGates())
-    gated = captioner(decoder=LSTMDecoder(attention, 6, 7))
+    gated = captioner(decoder=ShowAttendAndTellDecoder(attention, 6, 7))
     with torch.no_grad():
         attention.gates.weight.copy_(torch.tensor([-1.0, 1.0, -1.0, 0.1]))
     checkpoint.save(gated, tmp_path / "gated.ckpt")

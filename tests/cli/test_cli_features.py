@@ -20,7 +20,7 @@ from caption.cli.features import main
 from caption.cli.main import main as caption_main
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.encoders import SmallCNN
 from caption.features.store import FeatureStore
 from caption.text.vocabulary import Vocabulary
@@ -89,7 +89,7 @@ def small_model(path: Path) -> SmallCNN:
     """A checkpoint, and the encoder in it."""
     torch.manual_seed(3)
     encoder = SmallCNN(widths=(4, 6))
-    decoder = LSTMDecoder(ScoredAttention(AdditiveScore(size=8), Softmax()), 8, 8)
+    decoder = ShowAttendAndTellDecoder(ScoredAttention(AdditiveScore(size=8), Softmax()), 8, 8)
     words = Vocabulary.build(["a caption"], min_count=1)
     checkpoint.save(Captioner(encoder, decoder, words, ImageTransform(16, "squash")), path)
     encoder.freeze()

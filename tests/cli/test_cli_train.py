@@ -270,7 +270,11 @@ def test_a_checkpoint_decides_neither_what_is_read_nor_how_many_processes(
 WRONG = [
     ("max_epochs: 2", "max_epoch: 2", "trainer.max_epoch|did you mean trainer.max_epochs?"),
     ("data:\n", "dta:\n", "dta"),
-    ("embedding_size: 8", "embeding_size: 8", "model.decoder|LSTMDecoder|did you mean embedding_size?"),
+    (
+        "embedding_size: 8",
+        "embeding_size: 8",
+        "model.decoder|ShowAttendAndTellDecoder|did you mean embedding_size?",
+    ),
     ("hidden_size: 12", "hidden_size: big", "model.decoder|hidden_size|int|big"),
     ("fit: squash", "fit: squish", "data.transform|fit|'squash', 'crop', 'pad'|squish"),
     ("encoders.SmallCNN", "encoders.SmolCNN", "model.encoder|SmolCNN|did you mean SmallCNN?"),
@@ -372,7 +376,10 @@ def test_other_files_are_refused_as_checkpoints(
 def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, "--print_config")
     assert ran.code == 0
-    assert yaml.safe_load(ran.out)["model"]["decoder"]["class_path"] == "caption.decoders.LSTMDecoder"
+    assert (
+        yaml.safe_load(ran.out)["model"]["decoder"]["class_path"]
+        == "caption.decoders.ShowAttendAndTellDecoder"
+    )
 
 
 def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Path, capsys):

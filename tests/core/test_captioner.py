@@ -88,7 +88,7 @@ def test_repr_is_a_summary_of_five_lines():
         f"Captioner: {count:,} parameters on cpu",
         "  encoder    SmallCNN + LinearRefiner: 32x32 pixels to 8x8 regions of 5 numbers",
         "  attention  ScoredAttention(AdditiveScore, Softmax)",
-        f"  decoder    LSTMDecoder: 7 units, vocabulary of {len(model.vocabulary)} words",
+        f"  decoder    ShowAttendAndTellDecoder: 7 units, vocabulary of {len(model.vocabulary)} words",
         "  search     BeamSearch(beam_size=3, max_length=8, length_normalization=0.0, candidates=1)",
     ]
 

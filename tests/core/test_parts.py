@@ -14,7 +14,15 @@ import torch
 from torch import nn
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, QuerySizes, ScoredAttention, Softmax
-from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.decoders import (
+    ConstantState,
+    Decoder,
+    DeepOutput,
+    Gate,
+    InitialState,
+    LinearOutput,
+    ShowAttendAndTellDecoder,
+)
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, Reinforce
@@ -52,7 +60,7 @@ PARTS = [
     Softmax(),
     Multinoulli(expectation=0.25, share="caption", at_test="argmax"),
     ScoredAttention(AdditiveScore(3), Multinoulli()),
-    LSTMDecoder(
+    ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(3), Softmax()),
         embedding_size=5,
         hidden_size=6,
@@ -61,7 +69,9 @@ PARTS = [
         readout=LinearOutput(dropout=0.1),
         forget_bias=1.0,
     ),
-    LSTMDecoder(ScoredAttention(AdditiveScore(), Softmax()), readout=DeepOutput(activation="tanh")),
+    ShowAttendAndTellDecoder(
+        ScoredAttention(AdditiveScore(), Softmax()), readout=DeepOutput(activation="tanh")
+    ),
     SmallCNN(widths=(4, 8)),
     TorchvisionEncoder("squeezenet1_1", "features.3", std=(0.25, 0.5, 1.0), finetune_from="features.3"),
     LinearRefiner(size=9),

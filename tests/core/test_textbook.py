@@ -11,7 +11,7 @@ from torch import Tensor
 from caption import textbook
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.attention.stochastic import override_draws
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
 from caption.regions import Regions
@@ -22,10 +22,10 @@ from tools.benchmark.textbook import gradients, textbook_of
 IMAGES, REGIONS, REGION_SIZE, WORDS, LENGTHS = 5, 6, 7, 11, torch.tensor([3, 5, 1, 4, 5])
 
 
-def package_decoder(alignment: torch.nn.Module) -> LSTMDecoder:
+def package_decoder(alignment: torch.nn.Module) -> ShowAttendAndTellDecoder:
     """The paper's decoder in double precision, without dropout."""
     torch.manual_seed(0)
-    decoder = LSTMDecoder(
+    decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(4), alignment),
         embedding_size=3,
         hidden_size=8,
@@ -48,14 +48,16 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
     return regions, words[:, :-1] * real, words[:, 1:] * real
 
 
-def package_loss(decoder: LSTMDecoder, objective: torch.nn.Module, batch: tuple[Tensor, Tensor, Tensor]):
+def package_loss(
+    decoder: ShowAttendAndTellDecoder, objective: torch.nn.Module, batch: tuple[Tensor, Tensor, Tensor]
+):
     regions, inputs, targets = batch
     memory = decoder.project((Regions(regions, (2, 3), None),))
     captions = CaptionBatch(inputs[:, None], targets[:, None], LENGTHS[:, None])
     return objective(decoder, memory, captions)
 
 
-def assert_same_gradients(decoder: LSTMDecoder, copy: textbook.Decoder) -> None:
+def assert_same_gradients(decoder: ShowAttendAndTellDecoder, copy: textbook.Decoder) -> None:
     expected, found = gradients(decoder), gradients(copy)
     assert found.keys() == expected.keys()
     found["E.weight"][PAD] = 0  # the package never learns the vector of padding

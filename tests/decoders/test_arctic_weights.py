@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 
 SIZE = 48
 """Of everything: region vectors, comparison, word vectors and state, so that all matrices but a few are square."""
@@ -15,7 +15,7 @@ SIZE = 48
 
 def built(words: int = 60, embedding_size: int = SIZE, **options: object) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    decoder = LSTMDecoder(
+    decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(SIZE, layers=2), Multinoulli()),
         embedding_size,
         SIZE,

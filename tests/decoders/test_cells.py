@@ -8,16 +8,16 @@ from helpers.tiny_decoder import HIDDEN, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.decoders import ConstantState, Gate, GRUCell, InitialState, LSTMDecoder
+from caption.decoders import ConstantState, Gate, GRUCell, InitialState, ShowAttendAndTellDecoder
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 
 
-def gru_decoder(**options: object) -> LSTMDecoder:
+def gru_decoder(**options: object) -> ShowAttendAndTellDecoder:
     return decoder(cell=GRUCell(), gate=Gate(), **options)
 
 
-def torch_cell(model: LSTMDecoder) -> nn.GRUCell:
+def torch_cell(model: ShowAttendAndTellDecoder) -> nn.GRUCell:
     """torch's cell of the input [Ey; z] with the decoder's weights."""
     word, state = model.gates_from_word, model.gates_from_state.weight
     cell = nn.GRUCell(word.in_features + state.shape[1] - HIDDEN, HIDDEN).double()
@@ -29,7 +29,9 @@ def torch_cell(model: LSTMDecoder) -> nn.GRUCell:
     return cell
 
 
-def with_torch(model: LSTMDecoder, cell: nn.GRUCell, regions: Tensor, fed: Tensor) -> tuple[Tensor, Tensor]:
+def with_torch(
+    model: ShowAttendAndTellDecoder, cell: nn.GRUCell, regions: Tensor, fed: Tensor
+) -> tuple[Tensor, Tensor]:
     """Logits (T, V) and weights (T, L) of one caption: regions (L, D), input words (T,)."""
     score = model.attention.score
     hidden = model.initial.hidden(regions.mean(0, keepdim=True))
@@ -95,7 +97,9 @@ def test_the_state_of_a_gru_keeps_single_precision_under_autocast() -> None:
 @pytest.mark.parametrize("initial", [ConstantState(), InitialState(dropout=0)])
 def test_fresh_weights_of_a_gru(initial: ConstantState | InitialState) -> None:
     """The columns of h are orthogonal block by block; the bias that is asked for is that of the gate that keeps h."""
-    model = LSTMDecoder(decoder().attention, 5, HIDDEN, initial=initial, forget_bias=1.5, cell=GRUCell())
+    model = ShowAttendAndTellDecoder(
+        decoder().attention, 5, HIDDEN, initial=initial, forget_bias=1.5, cell=GRUCell()
+    )
     model.build((3,), 7, padding=0, start=1)
     for block in model.gates_from_state.weight[:, :HIDDEN].split(HIDDEN):
         torch.testing.assert_close(block @ block.T, torch.eye(HIDDEN))

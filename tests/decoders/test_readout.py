@@ -1,4 +1,4 @@
-"""Dropout of the read-out, and of its state; test_lstm_equations has the equation."""
+"""Dropout of the read-out, and of its state; test_show_attend_and_tell_equations has the equation."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, SeenWordDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, SeenWordDecoder, ShowAttendAndTellDecoder
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 
 
-def decoder(kind: type[LSTMDecoder] = SeenWordDecoder) -> LSTMDecoder:
+def decoder(kind: type[ShowAttendAndTellDecoder] = SeenWordDecoder) -> ShowAttendAndTellDecoder:
     attention = ScoredAttention(AdditiveScore(6), Softmax())
     model = kind(attention, 5, HIDDEN, InitialState(dropout=0), Gate(), DeepOutput(dropout=0))
     model.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
@@ -25,7 +25,7 @@ def decoder(kind: type[LSTMDecoder] = SeenWordDecoder) -> LSTMDecoder:
     return model.double()
 
 
-def stepped(model: LSTMDecoder, regions: Tensor, words: Tensor) -> Tensor:
+def stepped(model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor) -> Tensor:
     """(B, K, T, V)."""
     memory = model.project(one_row(regions))
     state, log_probs = model.start(memory, words.shape[1]), []
@@ -37,7 +37,7 @@ def stepped(model: LSTMDecoder, regions: Tensor, words: Tensor) -> Tensor:
 
 def test_it_starts_as_the_decoder_without_it() -> None:
     regions, words = images(2), sentences(LENGTHS)
-    plain, seen = decoder(LSTMDecoder), decoder()
+    plain, seen = decoder(ShowAttendAndTellDecoder), decoder()
     assert torch.equal(stepped(plain, regions, words), stepped(seen, regions, words))
     missing, unknown = seen.load_state_dict(plain.state_dict(), strict=False)
     assert sorted(missing) == ["from_seen.weight", "shares.weight"]
@@ -56,7 +56,7 @@ def test_the_unroll_equals_stepping() -> None:
 def test_a_word_carries_the_average_that_was_taken_for_it() -> None:
     """The second step of a decoder with shares is that of one without, whose context has the term of the equation."""
     regions, word, following = images(1), torch.tensor([[2]]), torch.tensor([[3]])
-    plain, seen = decoder(LSTMDecoder), decoder()
+    plain, seen = decoder(ShowAttendAndTellDecoder), decoder()
     with torch.no_grad():
         seen.shares.weight[3] = 0.7
     memory = plain.project(one_row(regions))

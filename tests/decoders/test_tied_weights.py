@@ -10,7 +10,7 @@ from helpers.tiny_decoder import WORDS, decoder, images, sentences, unroll
 from torch import nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.decoders import LinearOutput, LSTMDecoder, TopDownDecoder
+from caption.decoders import LinearOutput, ShowAttendAndTellDecoder, TopDownDecoder
 from caption.errors import UserError
 from caption.parts import make
 
@@ -38,7 +38,7 @@ def test_both_uses_train_one_parameter(kind: str):
 
 def test_they_stay_one_in_copies_and_after_loading():
     model = decoder(tie_weights=True)
-    for other in (copy.deepcopy(model), make(model.spec, LSTMDecoder)):
+    for other in (copy.deepcopy(model), make(model.spec, ShowAttendAndTellDecoder)):
         if not hasattr(other, "embed"):
             other.build((3,), WORDS, padding=0, start=1)
         other.load_state_dict(model.state_dict())

@@ -15,7 +15,7 @@ from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import NOUNS, tiny_lens
 
 from caption.attention import MultiHeadAttention
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.explore.service import Service
 
 READY = "!document.querySelector('[aria-busy]') && !!document.querySelector('.satt-said')"
@@ -31,7 +31,7 @@ PHOTO = "await new Promise(done => canvas.toBlob(done))"
 @pytest.fixture(scope="module")
 def service():
     heads = captioner(
-        decoder=LSTMDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
+        decoder=ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
     )
     return Service({"one": captioner(), "two <b>": heads}, kept_photos=2)
 

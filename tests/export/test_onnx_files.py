@@ -28,7 +28,7 @@ from caption.attention import (
 from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.data.resize import ImageTransform
-from caption.decoders import Decoder, Gate, GRUCell, LSTMDecoder, TransformerDecoder
+from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from caption.export import onnx_files
@@ -68,10 +68,10 @@ def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttenti
 
 MODELS = {
     "a gate, a state that grows": lambda: large(
-        LSTMDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
+        ShowAttendAndTellDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
     ),
     "smoothed scores, a query with the previous word, a GRU": lambda: large(
-        LSTMDecoder(scored(smoothing=1.0, previous_word=True), 6, 7, cell=GRUCell()), Early()
+        ShowAttendAndTellDecoder(scored(smoothing=1.0, previous_word=True), 6, 7, cell=GRUCell()), Early()
     ),
     "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
 }

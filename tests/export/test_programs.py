@@ -9,14 +9,14 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, GridMemory, Multinoulli, Query, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.export.programs import programs
 from caption.tensor_tree import TensorTree, leaves, select_hypotheses
 
 
 def with_score(score: AdditiveScore) -> Captioner:
-    decoder = LSTMDecoder(ScoredAttention(score, Softmax()), embedding_size=6, hidden_size=7)
+    decoder = ShowAttendAndTellDecoder(ScoredAttention(score, Softmax()), embedding_size=6, hidden_size=7)
     return tiny_captioner.captioner(decoder=decoder)
 
 
@@ -72,7 +72,7 @@ def test_the_programs_give_the_captioners_numbers(bias: float) -> None:
 def test_what_cannot_be_traced_is_named() -> None:
     with pytest.raises(UserError, match=r"samples at test time.*set at_test to expectation or argmax"):
         programs(tiny_captioner.captioner(alignment=Multinoulli(at_test="sample")))
-    with pytest.raises(UserError, match=r"LSTMDecoder gets another tensor with every word.*keep one tensor"):
+    with pytest.raises(UserError, match=r"Decoder gets another tensor with every word.*keep one tensor"):
         programs(with_score(PastWords(8)))
     with pytest.raises(UserError, match=r"torch.export cannot trace this model: .*data-dependent"):
         programs(with_score(Branching(8)))

@@ -22,7 +22,7 @@ model:
     class_path: caption.encoders.SmallCNN
     init_args: {{widths: [4, 4, 8]}}
   decoder:
-    class_path: caption.decoders.LSTMDecoder
+    class_path: caption.decoders.ShowAttendAndTellDecoder
     init_args:
       attention:
         class_path: caption.attention.ScoredAttention

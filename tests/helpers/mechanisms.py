@@ -35,9 +35,9 @@ from caption.decoders import (
     Gate,
     GRUCell,
     InitialState,
-    LSTMDecoder,
     MetaEmbedding,
     ShowAndTellDecoder,
+    ShowAttendAndTellDecoder,
     TopDownDecoder,
     TransformerDecoder,
     WordVectors,
@@ -199,8 +199,10 @@ TWO_VIEWS = (
 )
 
 
-def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> LSTMDecoder:
-    return LSTMDecoder(attention, 6, 7, InitialState(dropout=0), gate, DeepOutput(dropout=0), **options)
+def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> ShowAttendAndTellDecoder:
+    return ShowAttendAndTellDecoder(
+        attention, 6, 7, InitialState(dropout=0), gate, DeepOutput(dropout=0), **options
+    )
 
 
 def decoder_for(attention: Attention) -> Decoder:
@@ -234,7 +236,7 @@ def decoder(name: str) -> Decoder:
     return decoders[name]() if name in decoders else decoder_for((ATTENTIONS | OWN)[name]())
 
 
-class TwoAttentions(LSTMDecoder):
+class TwoAttentions(ShowAttendAndTellDecoder):
     """Attends twice with h[t-1], and updates the LSTM with the sum of both contexts. Its trace is that of the first."""
 
     class Outputs(NamedTuple):

@@ -13,7 +13,7 @@ from PIL import Image
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
-from caption.decoders import Gate, LSTMDecoder
+from caption.decoders import Gate, ShowAttendAndTellDecoder
 from caption.encoders import SmallCNN
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
@@ -30,7 +30,7 @@ def captioner(
     """A captioner with fixed random weights, large enough for captions of several words; 8x8 regions of 32 pixels."""
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(8), alignment or Softmax())
-    decoder = LSTMDecoder(attention, embedding_size=6, hidden_size=7, gate=Gate())
+    decoder = ShowAttendAndTellDecoder(attention, embedding_size=6, hidden_size=7, gate=Gate())
     model = Captioner(
         encoder=parts.pop("encoder", None) or SmallCNN((4, 4, 6)),
         decoder=parts.pop("decoder", decoder),

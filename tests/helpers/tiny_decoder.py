@@ -9,7 +9,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, InitialState, LSTMDecoder, Unrolled
+from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder, Unrolled
 
 REGION_SIZE, HIDDEN, WORDS, PAD = 3, 4, 7, 0
 
@@ -19,11 +19,11 @@ def decoder(
     seed: int = 0,
     dropout: float = 0.0,
     **options: Any,
-) -> LSTMDecoder:
+) -> ShowAttendAndTellDecoder:
     """A decoder in double precision, by default without dropout."""
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
-    model = LSTMDecoder(
+    model = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(6), alignment or Softmax()),
         embedding_size=5,
         hidden_size=HIDDEN,
@@ -51,6 +51,6 @@ def sentences(lengths: Tensor, longest: int | None = None, seed: int = 2) -> Ten
     return words.masked_fill(torch.arange(steps) >= lengths[..., None], PAD)
 
 
-def unroll(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
+def unroll(model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
     """Teacher forcing on regions (B, L, D)."""
     return model(model.project(one_row(regions)), words, lengths)

@@ -7,16 +7,16 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
+from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch
 
 REGIONS, WORDS = 3, 5
 
 
-def toy(attention: Attention | None = None) -> LSTMDecoder:
+def toy(attention: Attention | None = None) -> ShowAttendAndTellDecoder:
     """In double precision, in training mode, without dropout."""
     hard = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
-    decoder = LSTMDecoder(
+    decoder = ShowAttendAndTellDecoder(
         attention or hard,
         3,
         4,
@@ -33,7 +33,7 @@ def toy(attention: Attention | None = None) -> LSTMDecoder:
     return decoder.double().train()
 
 
-def problem(decoder: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
+def problem(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
     """Images and captions of the given lengths (B, K)."""
     generator = torch.Generator().manual_seed(6)
     counts = torch.tensor(lengths)
@@ -42,7 +42,7 @@ def problem(decoder: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Cap
     return decoder.project(one_row(regions)), CaptionBatch(words, targets, counts)
 
 
-def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
+def gradient(value: Tensor, decoder: ShowAttendAndTellDecoder) -> Tensor:
     """The gradients of all the decoder's parameters as one vector; 0 without a gradient."""
     parameters = list(decoder.parameters())
     gradients = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)

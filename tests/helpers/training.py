@@ -14,7 +14,7 @@ from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
-from caption.decoders import DeepOutput, Gate, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, ShowAttendAndTellDecoder
 from caption.encoders import SmallCNN
 from caption.search import BeamSearch, Greedy
 from caption.training.module import CaptionTraining
@@ -28,7 +28,7 @@ def make_data(reader: Shapes, **options: Any) -> CaptionData:
 def make_training(data: CaptionData, alignment: Alignment | None = None, **options: Any) -> CaptionTraining:
     score = AdditiveScore(8, previous_word=options.pop("previous_word", False))
     attention = ScoredAttention(score, alignment or Softmax())
-    decoder = LSTMDecoder(attention, 8, 12, gate=Gate(), readout=DeepOutput(dropout=0.1))
+    decoder = ShowAttendAndTellDecoder(attention, 8, 12, gate=Gate(), readout=DeepOutput(dropout=0.1))
     defaults: dict[str, Any] = {
         "encoder": SmallCNN((4, 4, 8)),
         "search": BeamSearch(2, max_length=10),

@@ -19,7 +19,7 @@ from helpers import gradients
 from helpers.tiny_views import one_row
 from torch import Tensor
 
-from caption.decoders import LSTMDecoder, Unrolled
+from caption.decoders import ShowAttendAndTellDecoder, Unrolled
 from caption.errors import UserError
 from caption.importers import arctic
 from caption.importers.arctic import Options, read_options
@@ -56,17 +56,17 @@ def write(
     return str(model), str(settings), str(vocabulary)
 
 
-def built(imported: LSTMDecoder) -> LSTMDecoder:
+def built(imported: ShowAttendAndTellDecoder) -> ShowAttendAndTellDecoder:
     imported.build((SIZES["ctx_dim"],), SIZES["n_words"] + SHIFT, padding=PAD, start=START)
     return imported.eval()
 
 
-def unroll(decoder: LSTMDecoder, regions: Tensor) -> Unrolled:
+def unroll(decoder: ShowAttendAndTellDecoder, regions: Tensor) -> Unrolled:
     captions = gradients.packed((CAPTIONS + SHIFT).tolist())
     return decoder(decoder.project(one_row(regions)), captions.words, captions.lengths)
 
 
-def check(decoder: LSTMDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:
+def check(decoder: ShowAttendAndTellDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:
     """In the precision of the decoder."""
     regions = torch.tensor(REGIONS).to(next(decoder.parameters()).dtype)
     with torch.no_grad():
@@ -80,7 +80,9 @@ def check(decoder: LSTMDecoder, expected: reference.Result, tolerance: float = 1
         np.testing.assert_allclose(unrolled.unpack(unrolled.trace.gate)[:, 0], expected.betas, atol=tolerance)
 
 
-def imported_from(folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]) -> LSTMDecoder:
+def imported_from(
+    folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> ShowAttendAndTellDecoder:
     imported = arctic.read(*write(folder, options, arrays))
     decoder = built(imported.decoder)
     decoder.load_state_dict(imported.weights)

@@ -18,7 +18,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor, nn
 from torchvision import models
 
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.encoders import TorchvisionEncoder
 from caption.errors import UserError
 from caption.importers import sgrvinod
@@ -48,7 +48,7 @@ def write(folder: Path, tensors: Any, word_map: Any = WORD_MAP) -> tuple[str, st
     return str(folder / "decoder.pth"), str(folder / "map.json")
 
 
-def built(decoder: LSTMDecoder) -> LSTMDecoder:
+def built(decoder: ShowAttendAndTellDecoder) -> ShowAttendAndTellDecoder:
     decoder.build((SIZES["region"],), len(WORD_MAP), padding=PAD, start=START)
     return decoder.eval()
 

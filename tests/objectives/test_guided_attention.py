@@ -20,7 +20,7 @@ from caption.attention import (
     Softmax,
 )
 from caption.attention.smoothing import smoothed
-from caption.decoders import LSTMDecoder, Memory
+from caption.decoders import Memory, ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Term
 from caption.objectives.word_detectors import WordDetectors
@@ -31,7 +31,7 @@ REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], 
 LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
 
 
-def soft(alignment: Alignment | None = None) -> LSTMDecoder:
+def soft(alignment: Alignment | None = None) -> ShowAttendAndTellDecoder:
     return toy(ScoredAttention(AdditiveScore(4), alignment or Softmax()))
 
 

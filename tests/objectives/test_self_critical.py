@@ -11,7 +11,7 @@ from helpers.toy import gradient
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
@@ -22,9 +22,11 @@ A, B = 4, 5  # the two words, after the special ones
 REFERENCES = [[[A, B, END], [A, END]], [[B, B, END], [B, END]], [[A, A, B, END], [END]]]
 
 
-def decoder(alignment=None, dropout: float = 0.0) -> LSTMDecoder:
+def decoder(alignment=None, dropout: float = 0.0) -> ShowAttendAndTellDecoder:
     attention = ScoredAttention(AdditiveScore(4), alignment or Softmax())
-    made = LSTMDecoder(attention, 3, 4, InitialState(dropout=dropout), readout=DeepOutput(dropout=dropout))
+    made = ShowAttendAndTellDecoder(
+        attention, 3, 4, InitialState(dropout=dropout), readout=DeepOutput(dropout=dropout)
+    )
     made.build((2,), vocabulary_size=6, padding=0, start=START)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -37,7 +39,7 @@ COPIES = 12
 """Of an image in one batch: with 1,000 samples of each, the noise of the gradient is a few percent."""
 
 
-def memory(decoder: LSTMDecoder, copies: int = 1):
+def memory(decoder: ShowAttendAndTellDecoder, copies: int = 1):
     """Of the same image several times."""
     regions = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     return decoder.project(one_row(regions.repeat(copies, 1, 1)))
@@ -57,7 +59,7 @@ def objective(samples: int, max_length: int = 3, bleu: float = 0.0) -> SelfCriti
     return made
 
 
-def expected_reward(decoder: LSTMDecoder, of: list[list[int]], bleu: float = 0.0) -> Tensor:
+def expected_reward(decoder: ShowAttendAndTellDecoder, of: list[list[int]], bleu: float = 0.0) -> Tensor:
     """Σ_y p(y) r(y) over all captions of at most two words and an end, or three words without one."""
     finished = [[*words, END] for length in range(3) for words in product((A, B), repeat=length)]
     every = finished + [list(words) for words in product((A, B), repeat=3)]

@@ -22,7 +22,7 @@ from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import COLOURS, JITTER, NAMES, Object, Scene
-from caption.decoders import AdaptiveDecoder, LSTMDecoder
+from caption.decoders import AdaptiveDecoder, ShowAttendAndTellDecoder
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, Refiner, SeveralEncoders, SmallCNN
 from caption.encoders.classifier import Classifier
 from caption.models.model_zoo import load
@@ -91,7 +91,9 @@ def test_a_trained_model_is_made_to_look_at_the_deciding_word(sentence: Sentence
 
 def test_hops_that_are_even_are_not_missed(sentence: Sentence):
     torch.manual_seed(0)
-    decoder = LSTMDecoder(MultiHopAttention(AdditiveScore(6), hops=3), embedding_size=6, hidden_size=7)
+    decoder = ShowAttendAndTellDecoder(
+        MultiHopAttention(AdditiveScore(6), hops=3), embedding_size=6, hidden_size=7
+    )
     model = small(decoder=decoder)
     measured = hops.measure(model, [sentence])
     assert list(measured) == list(hops.KINDS)

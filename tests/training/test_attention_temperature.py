@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from caption.attention import MultiHeadAttention
 from caption.attention.base import Query
 from caption.data.shapes import Shapes
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.regions import Regions
 from caption.training.attention_temperature import AttentionTemperature
@@ -92,7 +92,7 @@ def test_a_training_without_scores_or_end_is_refused(tmp_path: Path, reader: Sha
     with pytest.raises(UserError, match="no score"):
         fit(
             tmp_path, reader, AttentionTemperature(2.0),
-            decoder=LSTMDecoder(MultiHeadAttention(2, 8), 8, 12), max_epochs=1,
+            decoder=ShowAttendAndTellDecoder(MultiHeadAttention(2, 8), 8, 12), max_epochs=1,
         )  # fmt: skip
     with pytest.raises(UserError, match="no planned end"):
         fit(tmp_path, reader, AttentionTemperature(2.0), max_epochs=-1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from caption.attention import Multinoulli, edit_maps
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
 from caption.errors import UserError
@@ -43,7 +43,7 @@ def forget() -> None:
     compiled_features.cache_clear()
 
 
-def unroll(decoder: LSTMDecoder, lengths: list[list[int]]) -> list[Tensor]:
+def unroll(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> list[Tensor]:
     """Logits and weights of random captions, and a gradient of each parameter."""
     steps = torch.tensor(lengths)
     generator = torch.Generator().manual_seed(0)
@@ -63,7 +63,7 @@ BATCHES = [[[3, 2], [2, 4]], [[5, 2], [4, 3], [2, 2]], [[1, 2], [3, 3]], [[6, 3]
 @pytest.mark.usefixtures("_quick")
 def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length():
     decoder = captioner().decoder
-    assert isinstance(decoder, LSTMDecoder)
+    assert isinstance(decoder, ShowAttendAndTellDecoder)
     expected = [unroll(decoder, lengths) for lengths in BATCHES]
     decoder.compiled = True
     compiled = []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
+from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions
 from caption.search import Hypotheses, Search
@@ -25,10 +25,10 @@ SEARCHED, STEPS, BEAM = 64, 20, 5
 # -- the decoder and its data
 
 
-def make_decoder(region_size: int, device: torch.device) -> LSTMDecoder:
+def make_decoder(region_size: int, device: torch.device) -> ShowAttendAndTellDecoder:
     """The paper's decoder; embedding, LSTM and attention 512 wide; without dropout, so that results can be compared."""
     torch.manual_seed(0)
-    decoder = LSTMDecoder(
+    decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(512), Softmax()),
         initial=InitialState(dropout=0.0),
         gate=Gate(),
@@ -37,13 +37,15 @@ def make_decoder(region_size: int, device: torch.device) -> LSTMDecoder:
     return build(decoder, region_size, VOCABULARY).to(device)
 
 
-def build(decoder: LSTMDecoder, region_size: int, vocabulary_size: int) -> LSTMDecoder:
+def build(
+    decoder: ShowAttendAndTellDecoder, region_size: int, vocabulary_size: int
+) -> ShowAttendAndTellDecoder:
     """Create the weights."""
     decoder.build((region_size,), vocabulary_size, padding=PAD, start=START)
     return decoder
 
 
-def project(decoder: LSTMDecoder, vectors: Tensor) -> Memory:
+def project(decoder: ShowAttendAndTellDecoder, vectors: Tensor) -> Memory:
     """Region vectors (B, L, D) -> the decoder's memory of the images."""
     return decoder.project((Regions(vectors, (1, vectors.shape[1])),))
 
@@ -69,7 +71,7 @@ def make_captions(images: int, device: torch.device) -> CaptionBatch:
 # -- what is measured
 
 
-def caption_loss(decoder: LSTMDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
+def caption_loss(decoder: ShowAttendAndTellDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """Cross-entropy and doubly stochastic term of a batch."""
     return CrossEntropy()(decoder, project(decoder, vectors), captions).value
 
@@ -83,7 +85,7 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def find_captions(decoder: LSTMDecoder, vectors: Tensor, search: Search) -> Hypotheses:
+def find_captions(decoder: ShowAttendAndTellDecoder, vectors: Tensor, search: Search) -> Hypotheses:
     """The captions of all images at once."""
     state = decoder.start(project(decoder, vectors))
     return search(decoder.step, state, len(vectors), START, END)

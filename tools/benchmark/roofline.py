@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.benchmark import Timer
 
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.kernels.linear import linear
 from caption.objectives import CaptionBatch
 from tools.benchmark import core
@@ -55,7 +55,9 @@ def fastest(run: Callable[[], object], setting: Setting) -> float:
     return min(timer.blocked_autorange(min_run_time=0.5).times)
 
 
-def least_seconds(decoder: LSTMDecoder, captions: CaptionBatch, regions: int, rates: Rates) -> float:
+def least_seconds(
+    decoder: ShowAttendAndTellDecoder, captions: CaptionBatch, regions: int, rates: Rates
+) -> float:
     """Of forward and backward: each product's operations; regions and keys read once a step and pass.
 
     The regions have no gradient. Words, sums and the read-out's softmax are not counted.

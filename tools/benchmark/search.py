@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from caption import textbook
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 from tools.benchmark import core
@@ -50,13 +50,13 @@ def search(setting: Setting) -> str:
 
 
 @torch.no_grad()
-def never_end(decoder: LSTMDecoder) -> None:
+def never_end(decoder: ShowAttendAndTellDecoder) -> None:
     """Make some words much more probable than others, and captions as long as the search allows."""
     decoder.readout.to_words.weight *= 30
     decoder.readout.to_words.bias[[PAD, START, END, UNKNOWN]] = NEVER
 
 
-def find(decoder: LSTMDecoder, vectors: Tensor, search: Search, low: bool) -> list[list[int]]:
+def find(decoder: ShowAttendAndTellDecoder, vectors: Tensor, search: Search, low: bool) -> list[list[int]]:
     """The captions of all photos, found at once."""
     with torch.autocast(vectors.device.type, torch.bfloat16, enabled=low):
         hypotheses = core.find_captions(decoder, vectors, search)

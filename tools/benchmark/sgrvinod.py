@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.importers import sgrvinod as importer
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.objectives.terms import DoublyStochastic
@@ -98,7 +98,7 @@ def end_captions(decoder: Any) -> None:
     decoder.fc.bias[[PAD, START, UNKNOWN]] = NEVER
 
 
-def our_decoder(theirs: nn.Module, activation: str) -> LSTMDecoder:
+def our_decoder(theirs: nn.Module, activation: str) -> ShowAttendAndTellDecoder:
     """The package's form, with copies of its weights and without dropout."""
     state, region_size = theirs.state_dict(), theirs.encoder_dim
     decoder = importer.decoder({**SIZES, "region": region_size})
@@ -112,7 +112,9 @@ def our_decoder(theirs: nn.Module, activation: str) -> LSTMDecoder:
 # -- a training step -----------------------------------------------------------------------------------------------
 
 
-def compare_steps(theirs: nn.Module, ours: LSTMDecoder, setting: Setting, rates: Rates) -> list[list[str]]:
+def compare_steps(
+    theirs: nn.Module, ours: ShowAttendAndTellDecoder, setting: Setting, rates: Rates
+) -> list[list[str]]:
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, theirs.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
@@ -146,7 +148,7 @@ def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> T
     return functional.cross_entropy(*packed) + ((1 - weights.sum(1)) ** 2).mean()
 
 
-def our_loss(decoder: LSTMDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
+def our_loss(decoder: ShowAttendAndTellDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """The objective of configs/presets/sgrvinod.yaml."""
     objective = CrossEntropy([DoublyStochastic(per=("caption", "region"))], per=("word",))
     return objective(decoder, core.project(decoder, vectors), captions).value
@@ -156,7 +158,7 @@ def our_loss(decoder: LSTMDecoder, vectors: Tensor, captions: CaptionBatch) -> T
 
 
 def compare_searches(
-    theirs: nn.Module, ours: LSTMDecoder, search: Callable[..., Any], setting: Setting
+    theirs: nn.Module, ours: ShowAttendAndTellDecoder, search: Callable[..., Any], setting: Setting
 ) -> list[list[str]]:
     """Its search, photo by photo, and ours, for all photos at once."""
     images = core.SEARCHED // 8 if setting.quick else core.SEARCHED

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from caption import textbook
-from caption.decoders import LSTMDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 
 
-def textbook_of(decoder: LSTMDecoder) -> textbook.Decoder:
+def textbook_of(decoder: ShowAttendAndTellDecoder) -> textbook.Decoder:
     """The textbook's form of a decoder, with copies of its weights and without its dropout.
 
     The decoder has additive soft attention, a scalar gate, `InitialState` of one layer and a linear `DeepOutput`.
@@ -24,7 +24,9 @@ def textbook_of(decoder: LSTMDecoder) -> textbook.Decoder:
     return copy
 
 
-def by_textbook_name(decoder: LSTMDecoder, of: Callable[[nn.Parameter], Tensor]) -> dict[str, Tensor]:
+def by_textbook_name(
+    decoder: ShowAttendAndTellDecoder, of: Callable[[nn.Parameter], Tensor]
+) -> dict[str, Tensor]:
     """Something of each of a decoder's parameters, such as its gradient, by the textbook's names."""
     score, initial, readout = decoder.attention.score, decoder.initial, decoder.readout
     layers = {
@@ -47,7 +49,7 @@ def by_textbook_name(decoder: LSTMDecoder, of: Callable[[nn.Parameter], Tensor])
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the gradients of a decoder of either form, by the textbook's names."""
-    if isinstance(model, LSTMDecoder):
+    if isinstance(model, ShowAttendAndTellDecoder):
         named = by_textbook_name(model, lambda parameter: parameter.grad)
     else:
         named = {name: parameter.grad for name, parameter in model.named_parameters()}

@@ -50,7 +50,7 @@ class WordFeatures(Part, nn.Module):
         if word_size < 1:
             raise UserError(
                 f"{type(self).__name__} reads the words so far, and this decoder hands its attention none: take a "
-                "decoder that does, such as LSTMDecoder"
+                "decoder that does, such as ShowAttendAndTellDecoder"
             )
         self.create_weights(word_size)
 

@@ -16,7 +16,7 @@ from caption.attention import (
     StructuredAttention,
     remove_closed_heads,
 )
-from caption.decoders import DeepOutput, InitialState, LSTMDecoder, TransformerDecoder
+from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.decoders.base import Decoder
 from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy
@@ -69,7 +69,7 @@ def test_a_sampled_gate_is_a_function_of_its_noise_and_learns_through_it() -> No
 
 
 def lstm(attention: Attention) -> Decoder:
-    return LSTMDecoder(attention, 4, 5, InitialState(dropout=0), readout=DeepOutput(dropout=0))
+    return ShowAttendAndTellDecoder(attention, 4, 5, InitialState(dropout=0), readout=DeepOutput(dropout=0))
 
 
 def losses(decoder: Decoder, weight: float) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli
-from caption.decoders import Gate, LSTMDecoder, Unrolled
+from caption.decoders import Gate, ShowAttendAndTellDecoder, Unrolled
 from caption.tensor_tree import select_hypotheses
 
 
-def stepped(model: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
+def stepped(model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
     """log-probabilities (B, K, T, V) and the traces of T steps, by stepping through the padded words."""
     state = model.start(model.project(one_row(regions)), words.shape[1])
     log_probs, traces = [], []
@@ -29,7 +29,9 @@ def stepped(model: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor,
     return torch.stack(log_probs, 2), traces
 
 
-def check_against_steps(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> None:
+def check_against_steps(
+    model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor, lengths: Tensor
+) -> None:
     unrolled = unroll(model, regions, words, lengths)
     log_probs, traces = stepped(model, regions, words)
     real = torch.arange(words.shape[-1]) < lengths[..., None]
@@ -84,7 +86,9 @@ def test_a_hypothesis_goes_on_where_its_parent_stood():
 # -- padding -----------------------------------------------------------------------------------------------
 
 
-def loss_and_gradients(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> list[Tensor]:
+def loss_and_gradients(
+    model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor, lengths: Tensor
+) -> list[Tensor]:
     model.zero_grad()
     regions = regions.clone().requires_grad_()
     unrolled = unroll(model, regions, words, lengths)

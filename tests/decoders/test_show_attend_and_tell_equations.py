@@ -12,7 +12,15 @@ from helpers.tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unro
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder, Readout
+from caption.decoders import (
+    ConstantState,
+    DeepOutput,
+    Gate,
+    InitialState,
+    LinearOutput,
+    Readout,
+    ShowAttendAndTellDecoder,
+)
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 START = 1
@@ -48,7 +56,7 @@ class Step(NamedTuple):
     """c[t]"""
 
 
-def reference(decoder: LSTMDecoder, regions: np.ndarray, words: list[int]) -> list[Step]:
+def reference(decoder: ShowAttendAndTellDecoder, regions: np.ndarray, words: list[int]) -> list[Step]:
     """The steps of one caption: `regions` (L, D), `words` the input ids."""
     p = parameters(decoder)
     hidden, cell = (initial(decoder, p, f"initial.{name}", regions) for name in ("hidden", "cell"))
@@ -68,7 +76,7 @@ def reference(decoder: LSTMDecoder, regions: np.ndarray, words: list[int]) -> li
     return steps
 
 
-def initial(decoder: LSTMDecoder, p: Weights, name: str, regions: np.ndarray) -> Vector:
+def initial(decoder: ShowAttendAndTellDecoder, p: Weights, name: str, regions: np.ndarray) -> Vector:
     if isinstance(decoder.initial, ConstantState):
         return p[name]
     x = regions.mean(axis=0)
@@ -99,7 +107,7 @@ def beginning_with_start(words: Tensor) -> Tensor:
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
-def model(request: pytest.FixtureRequest) -> LSTMDecoder:
+def model(request: pytest.FixtureRequest) -> ShowAttendAndTellDecoder:
     return decoder(**VARIANTS[request.param])
 
 
@@ -107,7 +115,7 @@ def near(tensor: Tensor, array: np.ndarray, tolerance: float = 1e-10) -> None:
     np.testing.assert_allclose(tensor.detach().numpy(), array, rtol=0, atol=tolerance)
 
 
-def test_the_unroll_is_the_equations(model: LSTMDecoder):
+def test_the_unroll_is_the_equations(model: ShowAttendAndTellDecoder):
     regions, words = images(2), beginning_with_start(sentences(LENGTHS))
     unrolled = unroll(model, regions, words, LENGTHS)
     logits = unrolled.unpack(unrolled.logits)
@@ -123,7 +131,7 @@ def test_the_unroll_is_the_equations(model: LSTMDecoder):
                     near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
 
 
-def test_stepping_gives_the_log_probabilities_and_states_of_the_unroll(model: LSTMDecoder):
+def test_stepping_gives_the_log_probabilities_and_states_of_the_unroll(model: ShowAttendAndTellDecoder):
     regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
     unrolled = unroll(model, regions, words, torch.full((2, 3), 4))
     assert not unrolled.queries.requires_grad
@@ -182,7 +190,9 @@ def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
 
 @pytest.mark.parametrize("start", [1, 4])
 def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
-    model = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")
+    model = ShowAttendAndTellDecoder(
+        decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero"
+    )
     model.build((3,), WORDS, padding=0, start=start)
     read = Inputs(model.eval().double().readout)
     model.step(model.start(model.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
@@ -192,14 +202,14 @@ def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
 
 def test_another_first_input_is_refused():
     with pytest.raises(ValueError, match="first_input must be one of 'start', 'zero', not 'none'"):
-        LSTMDecoder(decoder().attention, first_input="none")
+        ShowAttendAndTellDecoder(decoder().attention, first_input="none")
 
 
 # -- initial weights ---------------------------------------------------------------------------------------
 
 
-def fresh(**options: Any) -> LSTMDecoder:
-    model = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
+def fresh(**options: Any) -> ShowAttendAndTellDecoder:
+    model = ShowAttendAndTellDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
     model.build((3,), WORDS, padding=0, start=1)
     return model
 
@@ -230,7 +240,7 @@ def test_dropout_acts_in_training_alone():
 
 
 def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
-    model = LSTMDecoder(
+    model = ShowAttendAndTellDecoder(
         decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
     )
     model.build((3,), WORDS, padding=0, start=1)

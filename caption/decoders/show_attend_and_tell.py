@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
     """(B, K, D) z[t], gated."""
 
 
-class LSTMDecoder(CellDecoder):
+class ShowAttendAndTellDecoder(CellDecoder):
     """The paper's decoder: attends with h[t-1], updates the LSTM, or another cell, with the word and the context, and
     reads out from h[t].
 

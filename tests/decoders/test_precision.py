@@ -10,13 +10,13 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import Multinoulli
-from caption.decoders import Gate, LSTMDecoder
+from caption.decoders import Gate, ShowAttendAndTellDecoder
 from caption.objectives import word_log_likelihoods
 
 LENGTHS = torch.tensor([[3, 0, 5], [1, 4, 2], [2, 2, 1]])
 
 
-def loss(model: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
+def loss(model: ShowAttendAndTellDecoder, regions: Tensor, low: bool) -> Tensor:
     words = sentences(LENGTHS)
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
         unrolled = unroll(model, regions, words, LENGTHS)
@@ -24,7 +24,7 @@ def loss(model: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
         return value + unrolled.unpack(unrolled.trace.weights).sum(2).square().mean()
 
 
-def small(model: LSTMDecoder) -> LSTMDecoder:
+def small(model: ShowAttendAndTellDecoder) -> ShowAttendAndTellDecoder:
     """Weights of size 0.1, with which the rounding errors of bf16 do not grow over the steps."""
     with torch.no_grad():
         for parameter in model.parameters():
