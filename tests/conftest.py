@@ -15,9 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
 
-from tools.browser import CHROMIUM, Browser
-
 if TYPE_CHECKING:
+    from helpers.browser import Browser
+
     from caption.data.shapes import Shapes
 
 import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
@@ -42,11 +42,13 @@ def signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     """A Chromium for the tests of pages."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+    from helpers.browser import DRIVER, Browser
+
+    if DRIVER is None:
+        pytest.skip("no Chromium with its driver on this machine")
+    browser = Browser()
     yield browser
     browser.close()
 

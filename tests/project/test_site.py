@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tools.browser import CHROMIUM, Browser
 
 config = pytest.importorskip("mkdocs.config", reason="the site is built with the extra docs")
 pytest.importorskip("material", reason="the site is built with the extra docs")
@@ -16,10 +13,7 @@ pytest.importorskip("nbconvert", reason="the site is built with the extra docs")
 
 ROOT = Path(__file__).parents[2]
 DESK, TELEPHONE = (1400, 900), (390, 844)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = pytest.mark.slow
 
 OUTSIDE = """(() => {
     const column = document.querySelector(".md-content__inner").getBoundingClientRect();
@@ -46,13 +40,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
 def resized(page: Any, size: tuple[int, int]) -> Any:
     width, height = size
     page.call(
@@ -61,7 +48,7 @@ def resized(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
-def test_nothing_runs_out_of_its_column(site: Path, browser: Browser):
+def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
     written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
     # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.
     pages = [
@@ -78,7 +65,7 @@ def test_nothing_runs_out_of_its_column(site: Path, browser: Browser):
     assert found == {}
 
 
-def test_the_first_screen_has_title_picture_and_both_commands(site: Path, browser: Browser):
+def test_the_first_screen_has_title_picture_and_both_commands(site: Path, browser: Any):
     page = browser.open((site / "index.html").as_uri(), *DESK)
     assert page.run(EMPTY) == 0
     for size in (DESK, TELEPHONE):

@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.browser import DRIVER, Browser
 from tools.benchmark.harness import ROOT, Setting, say, seconds, spread
-from tools.browser import CHROMIUM, Browser
 from tools.documents import table
 
 MODELS = {"shapes": None, "photos": ROOT / "docs" / "photographer.png"}
@@ -55,8 +54,8 @@ DROP = """(() => {
 
 def explore(setting: Setting) -> str:
     """Click-to-sentence latencies of each model."""
-    if CHROMIUM is None:
-        return "No Chromium is installed: the section explore needs one."
+    if DRIVER is None:
+        return "No Chromium with its driver is installed: the section explore needs them."
     rows = []
     for model, photo in MODELS.items():
         say(model)
@@ -75,14 +74,11 @@ def _clicks(model: str, photo: Path | None, setting: Setting) -> list[dict[str, 
     """Milliseconds of every click, after one to warm up."""
     command = [sys.executable, "-m", "caption", "serve", "--model", model, "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with (
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        ) as server,
-        tempfile.TemporaryDirectory() as profile,
-    ):
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as server:
         assert server.stdout is not None
-        browser = Browser(profile)
+        browser = Browser()
         try:
             page = browser.open(server.stdout.readline().strip(), 1400, 900)
             page.run(WATCH)
