@@ -111,7 +111,7 @@ def _printable_warnings() -> Iterator[None]:
 def _discard_stdout() -> None:
     """Send to nowhere what Python would still write to stdout when it exits."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251 (no file)
 
 
 def _run(args: list[str]) -> int:

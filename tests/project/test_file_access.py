@@ -1,0 +1,77 @@
+"""Only `caption.runtime.files` writes and deletes, and only `caption.runtime.inputs` opens files to read them.
+
+Elsewhere, a user's file could be lost, a pipe waited for, and a file of any size taken into memory.
+Functions are banned by ruff (TID251 in pyproject.toml); here are methods of paths, and functions that take an open file
+as well as a path.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PLACES = {f"caption/runtime/{name}.py" for name in ("files", "inputs", "archives", "lock")}
+EXCEPTIONS = {
+    "caption/kernels/linear.py": "a file of the system, at a fixed place",
+    "caption/cli/configs.py": "comes with the package",
+    "caption/text/nouns.py": "comes with the package",
+    "caption/visualize/page_script.py": "comes with the package",
+    "caption/export/onnx_files.py": "comes with the package; torch saves a graph into a private temporary folder",
+    "caption/export/standalone.py": "this file is exported, and runs without the package",
+    "caption/runtime/on_ray.py": "a bucket, which is not a file system of this machine",
+}
+WRITES = re.compile(
+    r"\.(write_text|write_bytes|touch|mkdir|chmod|unlink|rmdir|rename|symlink_to|hardlink_to|extractall|"
+    r"to_csv|to_parquet|save_pretrained|imwrite|open_output_stream)\("
+    r"|\b\w*path\.replace\((?![\"'])|(?<![\"'.\w])(torch|np)\.save\w*\((?!.*\bfile\)|file\b)|\bgraph\.save\("
+    r"|\.savefig\((?!buffer|file)|\bopen\((?!os\.devnull)[^)]*[\"'][wax+]"
+)
+READS = re.compile(
+    r"\.(read_text|read_bytes)\(|(?<![\w.])open\((?!os\.devnull)|\bpath\.open\("
+    r"|\b(Image\.open|np\.load|torch\.load|ZipFile|tarfile\.open|gzip\.open)\((?!\{|file\b|content\b|fileobj|io\.|open_input)"
+)
+
+
+def found(pattern: re.Pattern[str], *folders: str) -> dict[str, str]:
+    """The places of the code, without comments and docstrings, that match outside the places for it: file and line."""
+    places = {}
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.py"):
+            code = re.sub(r'"""[\s\S]*?"""|\s#.*', "", path.read_text(encoding="utf-8"))
+            lines = [line for line in code.splitlines() if pattern.search(line)]
+            name = path.relative_to(ROOT).as_posix()
+            if lines and name not in PLACES:
+                places[name] = lines[0].strip()
+    return places
+
+
+def test_nothing_else_writes():
+    elsewhere = {
+        name: line for name, line in found(WRITES, "caption", "tools").items() if name not in EXCEPTIONS
+    }
+    assert not elsewhere, "use caption.runtime.files or OwnFolder"
+
+
+def test_nothing_else_reads():
+    elsewhere = {name: line for name, line in found(READS, "caption").items() if name not in EXCEPTIONS}
+    assert not elsewhere, "use caption.runtime.inputs"
+
+
+def test_the_exceptions_are_needed():
+    assert set(EXCEPTIONS) <= found(WRITES, "caption").keys() | found(READS, "caption").keys()
+
+
+def test_both_are_seen():
+    writing = (
+        "path.write_text(text)|np.savez(path, a=a)|path.replace(other)|figure.savefig(path)|open(path, 'w')"
+    )
+    assert all(WRITES.search(line) for line in writing.split("|"))
+    assert not any(WRITES.search(line) for line in ("np.savez(file, **arrays)", "text.replace('a', 'b')"))
+    assert all(
+        READS.search(line)
+        for line in ("open(path)", "path.read_bytes()", "Image.open(path)", "np.load(path)")
+    )
+    assert not any(
+        READS.search(line) for line in ("Image.open(file)", "read_text(path)", "np.load(io.BytesIO(x))")
+    )
