@@ -6,6 +6,7 @@
     result = captioner("photo.jpg")            # a list of photos gives a list of captions
     print(result)                              # the sentence
     result.plot()                              # where it looked for every word
+    caption.explore(captioner, "photo.jpg")    # in a notebook: move its attention by hand
     caption.analysis.intervene(captioner, "photo.jpg", ...)
 
 Names are imported when they are first used: `import caption` alone does not load torch.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from caption import visualize as visualize
     from caption.captioner import Captioner as Captioner
     from caption.captions import Captions as Captions
+    from caption.explorer.widget import explore as explore
     from caption.models.model_zoo import installed_models as installed_models
     from caption.models.model_zoo import load as load
     from caption.result import Caption as Caption
@@ -34,6 +36,7 @@ _HOMES = {
     "Captioner": "caption.captioner",
     "Caption": "caption.result",
     "Captions": "caption.captions",
+    "explore": "caption.explorer.widget",
 }
 _PACKAGES = ("analysis", "visualize")
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "Captions",
     "__version__",
     "analysis",
+    "explore",
     "installed_models",
     "load",
     "visualize",

@@ -9,7 +9,7 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, overload
@@ -28,7 +28,7 @@ from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError
 from caption.lens_reading import LensReading
 from caption.parts import public_path
 from caption.regions import Grid, Views
@@ -43,7 +43,6 @@ from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from caption.data.decoding import Photo
-    from caption.explore.widget import ExplorerWidget
 
 LIKELIEST = 5
 """How many of the likeliest words of each step a caption keeps."""
@@ -230,28 +229,6 @@ class Captioner(nn.Module):
         return captions if isinstance(photos, list) else captions[0]
 
     __call__ = describe
-
-    def explore(
-        self, photo: Photo, beside: Mapping[str, Captioner] | None = None, name: str = ""
-    ) -> ExplorerWidget:
-        """A notebook's widget in which this model's attention is moved by hand, and the sentence follows.
-
-        Args:
-            photo: see `describe`.
-            beside: other models by name, on the same photo; this one is then called "this".
-            name: of the photo.
-
-        Raises:
-            UserError: anywidget is not installed, or a decoder has no attention.
-            caption.errors.ImageError: the photo cannot be read.
-        """
-        try:
-            from caption.explore.widget import ExplorerWidget
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"explore needs {error.name}: run pip install 'show-attend-and-tell[notebooks]'"
-            ) from error
-        return ExplorerWidget({"this" if beside else "": self, **(beside or {})}, photo, name)
 
     def describe_each(
         self,

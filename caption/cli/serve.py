@@ -36,12 +36,12 @@ def main(args: list[str]) -> int:
     try:
         import uvicorn
 
-        from caption.explore.server import application
+        from caption.explorer.server import application
     except ImportError as error:
         raise UserError(
             f"caption serve needs {error.name}: run pip install 'show-attend-and-tell[serve]'"
         ) from error
-    from caption.explore.service import Service
+    from caption.explorer.service import Service
     from caption.models.model_zoo import PHOTO_MODEL
 
     sock = _bound(options.host, options.port)

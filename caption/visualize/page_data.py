@@ -18,14 +18,12 @@ import numpy as np
 
 from caption.lens_reading import LEAST_SEEN
 from caption.result import json_number
-from caption.text.vocabulary import END, SPECIAL_TOKENS
 from caption.visualize.gaussian import DEVIATION
 from caption.visualize.overlay import covers
 from caption.visualize.scale import scale_of
 from caption.visualize.styles import ABOVE, BELOW, EASE, SIGNED_TINT, STYLES, Look, colour_map, heat_colours
 
 if TYPE_CHECKING:
-    from caption.analysis.interventions import Intervention
     from caption.beam_tree import BeamTree
     from caption.box import BoxLike
     from caption.regions import WeightProperties
@@ -108,33 +106,6 @@ def photo_record(
         "captions": [first, *captions],
         "beam": beam,
     }
-
-
-def change_record(
-    original: Caption, log_probs: np.ndarray, change: Intervention | None, requests: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The caption without changes beside the one under them, token by token.
-
-    Args:
-        original: without changes.
-        log_probs: (N,) of its tokens, the end token's last if it is finished.
-        change: None = no changes.
-        requests: the changes, see `caption.explore.requests`.
-    """
-    if change is None:
-        tokens = [*original.words, END_LABEL] if original.finished else list(original.words)
-        numbers = list(map(json_number, log_probs))
-        before = {"tokens": tokens, "without": numbers, "under": numbers}
-        return {"requests": [], "steps": [], "before": before, "after": None}
-    sides = {
-        name: {
-            "tokens": [END_LABEL if token == SPECIAL_TOKENS[END] else token for token in side.tokens],
-            "without": list(map(json_number, side.without)),
-            "under": list(map(json_number, side.under)),
-        }
-        for name, side in (("before", change.original_log_probs), ("after", change.changed_log_probs))
-    }
-    return {"requests": requests, "steps": list(change.steps), **sides}
 
 
 def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:

@@ -50,10 +50,10 @@ def page_style(*more: str) -> str:
 
 
 @cache
-def data_schemas() -> dict[str, Any]:
-    """The JSON Schemas of what a page is told and what it asks for, by name; references are those of OpenAPI."""
-    schemas: dict[str, Any] = json.loads(web_resource("data.schema.json"))["components"]["schemas"]
-    return schemas
+def page_description() -> dict[str, Any]:
+    """The JSON Schemas of what a page is told and what it asks for, in the OpenAPI description of `caption serve`."""
+    description: dict[str, Any] = json.loads(web_resource("openapi.json"))
+    return description
 
 
 def web_resource(name: str) -> str:

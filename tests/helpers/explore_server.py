@@ -14,8 +14,8 @@ from typing import Any
 
 import uvicorn
 
-from caption.explore.server import application
-from caption.explore.service import Service
+from caption.explorer.server import application
+from caption.explorer.service import Service
 
 
 @contextmanager

@@ -3,16 +3,15 @@
 import json
 import math
 
-import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
 from test_page import assert_lit, pointing
 
 from caption.beam_tree import BeamNode, BeamTree
+from caption.explorer.requests import check
 from caption.visualize import page_data
 from caption.visualize.page_data import photo_record
-from caption.visualize.page_script import data_schemas
 
 SIZE, BOX, GRID = (300, 200), (0, 0, 300, 200), (4, 6)
 CELLS = [(0, 0), (2, 3), (3, 5), (1, 1), (0, 5)]
@@ -131,16 +130,15 @@ def test_a_wide_beam_scrolls_in_its_own_box_and_a_node_shows_how_much_lay_elsewh
 
 
 def test_the_record_is_as_described_and_bounded(monkeypatch, show):
-    schema = {"$ref": "#/components/schemas/Photo", "components": {"schemas": data_schemas()}}
     found = record(searched())
-    jsonschema.validate(found, schema)
+    check(found, "Photo")
     assert found["beam"]["steps"][1][2] == {
         "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -3.2189, "ended": False, "look": 2, "elsewhere": 1.0
     }  # fmt: skip
     assert record(pointing(SIZE, BOX, GRID, CELLS))["beam"] is None
     monkeypatch.setattr(page_data, "MAP_BYTES", 160)
     mapless = record(searched())
-    jsonschema.validate(mapless, schema)
+    check(mapless, "Photo")
     assert mapless["beam"]["maps"] is None
     page = opened(show(searched().to_html(style="cells")))
     assert page.text(".satt-note").endswith("There was no room for their maps.")
@@ -148,7 +146,7 @@ def test_the_record_is_as_described_and_bounded(monkeypatch, show):
     assert page.text(".satt-told p").startswith("“the cat”")
     monkeypatch.setattr(page_data, "MOST_NODES", 6)
     crowded = record(searched())
-    jsonschema.validate(crowded, schema)
+    check(crowded, "Photo")
     assert (crowded["beam"]["count"], crowded["beam"]["steps"]) == (7, [])
     page = show(searched().to_html())
     page.run("document.querySelector('.satt-beam').open = true")

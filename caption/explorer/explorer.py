@@ -8,34 +8,39 @@
     explorer.look_at("saxophone", at=4)  # where the captioner's lens sees it
 
 The photo is encoded once. A change keeps the words before the first one that it concerns, and their steps are not
-computed again. Steps, words and cells of a change refer to the caption that it was made on.
+computed again. Steps, words and cells of a change refer to the caption that it was made on. A notebook's widget and the
+server show explorers, and keep no state of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from caption.analysis.interventions import (
+    NO_EDITS,
     EditedCaption,
     EncodedPhoto,
     Erase,
     Force,
     Intervention,
+    LogProbs,
     Mask,
     compare,
 )
-from caption.analysis.interventions.encoded_photo import NO_EDITS
-from caption.analysis.interventions.selection import Place, Steps, steps_of
+from caption.analysis.interventions.selection import END_WORD, Place, Steps, steps_of, tokens_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
-from caption.explore.requests import MOST_CHANGES, Change, change_from, request_of, search_from
-from caption.result import Caption
+from caption.explorer.requests import Change, change_from, check, request_of, search_from
+from caption.result import Caption, json_number
 from caption.visualize.page import data_uri, shrunk, to_html
-from caption.visualize.page_data import change_record, photo_record
+from caption.visualize.page_data import END_LABEL, photo_record
+
+TITLE = "What the model says when it looks elsewhere"
 
 
 class _Made(NamedTuple):
@@ -52,8 +57,8 @@ class Explorer:
     Args:
         captioner: the model; it is the same afterwards.
         photo: see `Captioner.describe`.
-        search: see `search`.
         name: of the photo, for pages.
+        model: name of the model, for pages where several stand side by side.
         watch: called before every step of the decoder that is computed; may raise to stop the work. The explorer then
             is as it was before.
 
@@ -66,19 +71,18 @@ class Explorer:
         self,
         captioner: Captioner,
         photo: Photo,
-        search: dict[str, Any] | None = None,
         name: str = "",
+        model: str = "",
         watch: Callable[[], None] | None = None,
     ) -> None:
         self.photo = EncodedPhoto(captioner, photo, watch=watch)
-        self.name = name
+        self.name, self.model = name, model
         self._embedded = shrunk(self.photo.image)
         self._captioner = captioner
         self._made: list[_Made] = []
-        self._search_request: dict[str, Any] | None = None
-        self._original: EditedCaption
         self._compared: Intervention | None = None
-        self._begin(search)
+        self._subscribers: list[Callable[[], None]] = []
+        self._begin(None)
 
     @property
     def original(self) -> Caption:
@@ -88,7 +92,7 @@ class Explorer:
     @property
     def caption(self) -> Caption:
         """The caption under the changes."""
-        return self._now.caption
+        return self._edited.caption
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -99,12 +103,12 @@ class Explorer:
     def change(self) -> Intervention | None:
         """Both captions, and the log-probability of each word without and under the changes; None without changes."""
         if self._made and self._compared is None:
-            self._compared = compare(self.photo, self._original, self._now, self.changes)
+            self._compared = compare(self.photo, self._original, self._edited, self.changes)
         return self._compared
 
     @property
     def search(self) -> dict[str, Any] | None:
-        """How captions are searched for, in the form of `caption.explore.requests`; None = as the model was saved.
+        """How captions are searched for, in the form of `caption.explorer.requests`; None = as the model was saved.
 
         Setting it takes back all changes, since they were made on captions of the other search.
         """
@@ -112,7 +116,13 @@ class Explorer:
 
     @search.setter
     def search(self, request: dict[str, Any] | None) -> None:
+        check(request, "Search")
         self._begin(request)
+        self._changed()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Have a function called after every change of the caption, whether Python or a page made it."""
+        self._subscribers.append(changed)
 
     def force(self, where: Place | str, at: Steps) -> Explorer:
         """Look at a cell, a box in pixels, a map, or where another word looked. See `caption.analysis.Force`."""
@@ -124,13 +134,11 @@ class Explorer:
         Raises:
             UserError: the captioner has no lens, which does not know the thing or sees it nowhere.
         """
-        try:
+        with _user_errors():
             steps = steps_of(at, self.caption)
             ordered = None if steps is None else sorted(steps)
             self._apply({"kind": "force", "steps": ordered, "thing": thing})
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        return self
+        return self._changed()
 
     def mask(self, where: Place, at: Steps = None) -> Explorer:
         """Do not look into a place, at some words or at all. See `caption.analysis.Mask`."""
@@ -146,88 +154,93 @@ class Explorer:
         Raises:
             UserError: it has no such place, step or word, or nothing would be left to look at.
         """
-        try:
+        with _user_errors():
             self._apply(request_of(change, self.caption))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        return self
+        return self._changed()
 
     def undo(self) -> Explorer:
         """Take back the last change."""
-        self._made, self._compared = self._made[:-1], None
-        return self
+        self._keep(len(self._made) - 1)
+        return self._changed()
 
     def reset(self) -> Explorer:
         """Take back all changes."""
-        self._made, self._compared = [], None
-        return self
+        self._keep(0)
+        return self._changed()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a page asks for, and give what it shows.
 
         Args:
             request: {"changes": [...], "search": {...}}: all changes, of which those that were already made at the
-                start of the list are kept; and the search, see `caption.explore.requests`.
+                start of the list are kept; and the search, see `caption.explorer.requests`.
 
         Raises:
             UserError: the request makes no sense. The explorer may have made some of its changes.
         """
         changes, search = request.get("changes", []), request.get("search")
-        if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
-            raise UserError(f"changes is a list of at most {MOST_CHANGES}")
+        check(changes, "Changes")
+        check(search, "Search")
         if search != self._search_request:
             self._begin(search)
-        kept = 0
-        for made, wanted in zip(self._made, changes, strict=False):
-            if made.request != wanted:
-                break
-            kept += 1
-        if kept < len(self._made):
-            self._made, self._compared = self._made[:kept], None
-        try:
-            for wanted in changes[kept:]:
+        alike = [made.request == wanted for made, wanted in zip(self._made, changes, strict=False)]
+        self._keep([*alike, False].index(False))
+        with _user_errors():
+            for wanted in changes[len(self._made) :]:
                 self._apply(wanted)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        self._changed()
         return self.record()
 
     def record(self) -> dict[str, Any]:
-        """What a page shows: a photo's record, see `caption.visualize.page_data`, with `change` and `search`."""
-        record = photo_record(self.caption, self.name, self.photo.image.size, self._embedded.size)
-        requests = [made.request for made in self._made]
+        """What a page shows: a photo's record, see `caption.visualize.page_data`, with `model`, `search`, `change`."""
+        same = LogProbs(tokens_of(self.original), self._original.log_probs, self._original.log_probs)
+        change = self.change
         return {
-            **record,
+            **photo_record(self.caption, self.name, self.photo.image.size, self._embedded.size),
+            "model": self.model,
             "search": self._search_request,
-            "change": change_record(self._original.caption, self._original.log_probs, self.change, requests),
+            "change": {
+                "requests": [made.request for made in self._made],
+                "steps": [] if change is None else list(change.steps),
+                "before": _sentence(same if change is None else change.original_log_probs),
+                "after": None if change is None else _sentence(change.changed_log_probs),
+            },
         }
 
     def image(self) -> str:
         """The photo as a page embeds it, a data URI."""
         return data_uri(self._embedded)
 
-    def to_html(self, title: str = "What the model says when it looks elsewhere") -> str:
+    def to_html(self, title: str = TITLE) -> str:
         """A page of both captions side by side, which works without Python (`caption.visualize.to_html`)."""
-        captions = {"as it is": [self.original]}
-        if self._made:
-            captions["changed"] = [self.caption]
-        return to_html(captions, title, images=[self.photo.image], names=[self.name])
+        return saved_page([self], title)
 
     @property
-    def _now(self) -> EditedCaption:
+    def _edited(self) -> EditedCaption:
         return self._made[-1].result if self._made else self._original
 
     def _begin(self, request: dict[str, Any] | None) -> None:
         search = search_from(request, self._captioner.search)
         original = self._read(self.photo.caption(NO_EDITS, search))
         self._search, self._search_request, self._original = search, request, original
-        self.reset()
+        self._keep(0)
 
     def _apply(self, request: dict[str, Any]) -> None:
-        before = self._now
+        before = self._edited
         change = change_from(request, before.caption, None if self._captioner.lens is None else self._where)
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
         self._made, self._compared = [*self._made, _Made(request, change, result)], None
+
+    def _keep(self, count: int) -> None:
+        """Take back all changes but the first ones."""
+        if count < len(self._made):
+            self._made, self._compared = self._made[: max(count, 0)], None
+
+    def _changed(self) -> Explorer:
+        for changed in self._subscribers:
+            changed()
+        return self
 
     def _read(self, result: EditedCaption) -> EditedCaption:
         """The same, after a lens has read what the encoder sees behind its words."""
@@ -239,3 +252,32 @@ class Explorer:
     def _where(self, thing: str) -> np.ndarray:
         assert self._captioner.lens is not None
         return self._captioner.lens.where(self.photo.encoded, thing)
+
+
+def saved_page(explorers: Sequence[Explorer], title: str = TITLE) -> str:
+    """A page of the captions of several models for one photo side by side, without and under the changes."""
+    columns = {}
+    for explorer in explorers:
+        prefix = f"{explorer.model}, " if explorer.model else ""
+        columns[f"{prefix}as it is"] = [explorer.original]
+        if explorer.changes:
+            columns[f"{prefix}changed"] = [explorer.caption]
+    return to_html(columns, title, images=[explorers[0].photo.image], names=[explorers[0].name])
+
+
+def _sentence(log_probs: LogProbs) -> dict[str, Any]:
+    """A caption token by token."""
+    return {
+        "tokens": [END_LABEL if token == END_WORD else token for token in log_probs.tokens],
+        "without": list(map(json_number, log_probs.without)),
+        "under": list(map(json_number, log_probs.under)),
+    }
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Within it, a step, word or place that a caption does not have is the user's mistake."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from error

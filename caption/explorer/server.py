@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema as jsonschema  # checks what is asked for
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -21,10 +22,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from caption.errors import ImageError, UserError
-from caption.explore.openapi import description
-from caption.explore.service import GoneError, Service
-from caption.explore.worker import BusyError, Cancelled, Worker
+from caption.explorer.service import GoneError, Service
+from caption.explorer.worker import BusyError, Cancelled, Worker
+from caption.version import package_version
 from caption.visualize.page import live_html
+from caption.visualize.page_script import page_description
 
 LARGEST_PHOTO = 20_000_000
 LARGEST_REQUEST = 1_000_000
@@ -59,6 +61,9 @@ def application(
     worker = Worker(waiting)
     settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
     page = live_html(TITLE, settings)
+    about = f"Captions with attention that is moved by hand. Models: {', '.join(service.models)}."
+    info = {"title": TITLE, "version": package_version(), "description": about}
+    description = {**page_description(), "info": info}
 
     async def answered(
         request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
@@ -102,7 +107,7 @@ def application(
         return HTMLResponse(page, headers={"Cache-Control": "no-store", "X-Frame-Options": "DENY"})
 
     async def openapi(request: Request) -> Response:
-        return JSONResponse(description(list(service.models), largest_photo))
+        return JSONResponse(description)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -11,10 +11,11 @@ from typing import Any
 from PIL import Image
 
 from caption.captioner import Captioner
+from caption.data.decoding import open_image
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.errors import ImageError, UserError, printable
-from caption.explore.explorer import Explorer
+from caption.explorer.explorer import Explorer
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
@@ -70,21 +71,18 @@ class Service:
         _check_size(data, name)
         file = io.BytesIO(data)
         file.name = name
-        explorers: dict[str, Explorer] = {}
-        image: Any = file
-        for model, captioner in self.models.items():
-            explorers[model] = Explorer(captioner, image, name=name, watch=watch)
-            image = explorers[model].photo.image  # decoded once for all models
+        image = open_image(file)  # decoded once for all models
+        several = len(self.models) > 1
+        explorers = {
+            model: Explorer(captioner, image, name, model if several else "", watch)
+            for model, captioner in self.models.items()
+        }
         photo = secrets.token_urlsafe(12)
         self._photos[photo] = explorers
         while len(self._photos) > self._kept_photos:
             self._photos.popitem(last=False)
-        first = next(iter(explorers.values()))
-        several = len(self.models) > 1
-        records = [
-            {**explorer.record(), "model": model if several else ""} for model, explorer in explorers.items()
-        ]
-        return {"photo": photo, "image": first.image(), "photos": records}
+        records = [explorer.record() for explorer in explorers.values()]
+        return {"photo": photo, "image": next(iter(explorers.values())).image(), "photos": records}
 
     def change(self, request: Any, watch: Callable[[], None] | None = None) -> dict[str, Any]:
         """The record of a photo under changes.
@@ -108,10 +106,8 @@ class Service:
                 f"there is no model {printable(str(model))[:100]!r}: there is {', '.join(explorers)}"
             )
         self._photos.move_to_end(photo)
-        explorer = explorers[model]
-        explorer.photo.watch = watch
-        several = len(self.models) > 1
-        return {**explorer.answer(request), "model": model if several else ""}
+        explorers[model].photo.watch = watch
+        return explorers[model].answer(request)
 
 
 def _check_size(data: bytes, name: str) -> None:

@@ -1,68 +1,59 @@
 """The explorer as a notebook's widget: its state in Python, and its page in a real browser."""
 
 import json
+import sys
 
 import pytest
 from helpers.tiny_captioner import captioner, photo
-from helpers.tiny_lens import tiny_lens
 
+import caption
 from caption.errors import UserError
-from caption.explore import Explorer
+from caption.explorer import Explorer
 
 CHANGE = {"kind": "force", "steps": [1], "cells": [[7, 7]]}
 
 
 @pytest.fixture
 def widget():
-    return captioner().explore(photo(), name="noise.png")
+    return caption.explore(captioner(), photo(), name="noise.png")
 
 
 def test_python_reads_what_the_page_has_asked_for_and_the_page_follows_python(widget, monkeypatch, tmp_path):
-    sent = []
+    sent, explorer = [], widget.explorer
     monkeypatch.setattr(widget, "send", sent.append)
-    assert widget.change is None
     widget._answer(widget, {"id": 1, "model": 0, "changes": [CHANGE]}, [])
-    assert sent[0]["id"] == 1
-    assert sent[0]["record"]["change"]["requests"] == [CHANGE]
-    assert widget.change.steps == (1,)
-    assert widget.change.changed is widget.caption
+    assert sent[0] == {"id": 1, "record": widget.photos[0]}
+    assert widget.photos[0]["change"]["requests"] == [CHANGE]
+    assert explorer.change.steps == (1,)
+    assert explorer.change.changed is explorer.caption
     widget._answer(widget, {"id": 2, "model": 0, "changes": [{"kind": "x"}]}, [])
-    assert sent[1]["error"].startswith("a change has a kind")
-    widget.reset()
+    assert sent[1]["error"].startswith("changes[0].kind is x")
+    explorer.reset()
     assert widget.photos[0]["change"]["after"] is None
-    widget.force((7, 7), at=1)
+    explorer.force((7, 7), at=1)
     assert widget.photos == [sent[0]["record"]]
     widget.save(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert str(widget.original) in page
-    assert str(widget.caption) in page
-    widget.undo()
-    assert widget.caption is widget.original
-
-
-def test_a_word_is_made_to_look_at_a_thing_from_python():
-    model = captioner()
-    model.lens = tiny_lens()
-    widget = model.explore(photo())
-    widget.look_at("saxophone", at=1)
-    request = {"kind": "force", "steps": [1], "thing": "saxophone"}
-    assert widget.photos[0]["change"]["requests"] == [request]
-    assert widget.caption.lens.words[1][0].noun == "saxophone"
+    assert str(explorer.original) in page
+    assert str(explorer.caption) in page
+    explorer.undo()
+    assert widget.photos[0]["change"]["requests"] == []
+    explorer.search = {"kind": "greedy"}
+    assert widget.photos[0]["search"] == {"kind": "greedy"}
 
 
 def test_models_stand_side_by_side():
-    widget = captioner().explore(photo(), beside={"other": captioner()})
+    widget = caption.explore(captioner(), photo(), beside={"other": captioner()})
     assert [record["model"] for record in widget.photos] == ["this", "other"]
-    widget.erase((0, 0))
+    widget.explorer.erase((0, 0))
     assert widget.to_html().count("<figure>") == 3
 
 
 def test_without_anywidget_the_extra_is_named(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "caption.explore.widget", None)
+    monkeypatch.delitem(sys.modules, "caption.explorer.widget", raising=False)
+    monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(UserError, match=r"pip install 'show-attend-and-tell\[notebooks\]'"):
-        captioner().explore(photo())
+        caption.explore(captioner(), photo())
 
 
 def notebook(widget, answer):

@@ -16,7 +16,7 @@ from helpers.tiny_lens import NOUNS, tiny_lens
 
 from caption.attention import MultiHeadAttention
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.explore.service import Service
+from caption.explorer.service import Service
 
 READY = "!document.querySelector('[aria-busy]') && !!document.querySelector('.satt-said')"
 PIECE = """(async () => {
