@@ -22,14 +22,14 @@ import numpy as np
 
 from caption import checkpoint
 from caption.analysis.agreement import Agreement, agree_all
-from caption.analysis.per_word import estimate
-from caption.analysis.pointing_game import find_mentions
 from caption.captioner import Captioner
 from caption.data.readers.captions import CaptionReader
 from caption.errors import UserError
+from caption.metrics.significance import estimate
 from caption.models.model_zoo import load
 from caption.parts import make
 from caption.result import Caption
+from caption.text.mentions import find_mentions
 from tools import make_parser
 from tools.documents import print_report, table
 

@@ -36,7 +36,9 @@ from caption.runtime.figure_formats import FIGURES
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.outputs import check_outputs, output_file
-from caption.text.nouns import Nouns, imagenet_nouns, longest_names, plural
+from caption.text.english import plural
+from caption.text.mentions import longest_names
+from caption.text.nouns import Nouns, imagenet_nouns
 from caption.visualize import contact_sheet, save_figure
 from caption.visualize.words import FUNCTION_WORDS, seen_at_words
 from tools import make_parser

@@ -35,10 +35,10 @@ from caption.analysis.lens.unnamed_nouns import (
     noun_uses,
     scores,
 )  # fmt: skip
-from caption.analysis.per_word import Estimate
 from caption.cli.configuration.parts import make_reader, read_parts
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import UserError, first_few
+from caption.metrics.significance import Estimate
 from caption.models.model_zoo import load
 from caption.runtime.figure_formats import FIGURES
 from caption.runtime.files import replacing_own

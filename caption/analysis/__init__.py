@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from caption.analysis.interventions import intervene as intervene
     from caption.analysis.map_statistics import entropies as entropies
     from caption.analysis.map_statistics import measure_maps as measure_maps
-    from caption.analysis.per_word import estimate as estimate
     from caption.analysis.photos.study import PhotoSet as PhotoSet
     from caption.analysis.photos.study import study_photos as study_photos
-    from caption.analysis.pointing_game import find_mentions as find_mentions
     from caption.analysis.pointing_game import ground as ground
     from caption.analysis.posterior_attention import posterior as posterior
     from caption.analysis.reference_attention import attend_references as attend_references
@@ -53,9 +51,7 @@ _HOMES = {
     "attend_references": "reference_attention",
     "calibrate": "calibration",
     "entropies": "map_statistics",
-    "estimate": "per_word",
     "faithfulness_curves": "faithfulness",
-    "find_mentions": "pointing_game",
     "force_everywhere": "interventions",
     "Force": "interventions",
     "Erase": "interventions",

@@ -1,19 +1,13 @@
-"""Measurements of single words, and their means with confidence intervals.
-
-Words of one image succeed and fail together, so the bootstrap draws whole images.
-"""
+"""Measurements of single words; `caption.metrics.significance.estimate` gives their means with intervals."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-
-from caption.metrics.score import MetricScore, mean_of
-from caption.metrics.significance import Comparison, compare, confidence_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,53 +78,3 @@ class Measurements:
         """The values whose names are pairs that begin with `measure`, by the second of the pair."""
         pairs = self._values.items()
         return {name[1]: np.concatenate(values) for name, values in pairs if name[0] == measure}
-
-
-class Estimate(NamedTuple):
-    """A mean and its percentile interval over bootstrap draws of the images."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> Estimate:
-    """The mean of N values, and its 95 % interval.
-
-    Args:
-        values: (N,), one for each word, mention or whatever was measured.
-        images: (N,), which image each belongs to; images with more words weigh more.
-
-    Raises:
-        ValueError: there are no values, or not one image for each.
-    """
-    score = _score(values, images)
-    interval = confidence_interval(score)
-    assert score.value is not None
-    assert interval is not None
-    return Estimate(score.value, interval.low, interval.high)
-
-
-def difference(
-    first: Sequence[float] | np.ndarray,
-    second: Sequence[float] | np.ndarray,
-    images: Sequence[int] | np.ndarray,
-) -> Comparison:
-    """Mean of `second` less mean of `first`, measured on the same words: interval and p-value of the paired bootstrap.
-
-    Args as in `estimate`. Raises ValueError where the three differ in length or are empty.
-    """
-    compared = compare(_score(first, images), _score(second, images))
-    assert compared is not None
-    return compared
-
-
-def _score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> MetricScore:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 1 or numbers.shape != np.shape(images) or not len(numbers):
-        raise ValueError(
-            f"a mean takes one number and one image per word, not {numbers.shape} and {np.shape(images)}"
-        )
-    ids, which = np.unique(images, return_inverse=True)
-    statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
-    return MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)

@@ -10,31 +10,21 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from caption.analysis.covered_cells import centres_inside, coverage
-from caption.analysis.per_word import estimate
 from caption.box import BoxLike, cell_centres
 from caption.data.boxes import Boxes
+from caption.metrics.significance import estimate
 from caption.result import Caption
+from caption.text.mentions import Mention, find_mentions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Mention:
-    """An object's name in a caption."""
-
-    name: str
-    word: int
-    """Index of the word that names the object: the last one of the name, "circle" in "red circle"."""
-    boxes: tuple[BoxLike, ...]
-    """Where the object is; empty if the caption names an object that the image does not show."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ class Grounding:
 
     def values(self, field: str) -> np.ndarray:
         """(N,) one of the numbers of every `Pointing`, e.g. "hit" or "mass": for intervals and differences in
-        `caption.analysis.per_word`, with `captions` as the images."""
+        `caption.metrics.significance`, with `captions` as the images."""
         return np.array([getattr(pointing, field) for pointing in self.pointings], dtype=np.float64)
 
     @property
@@ -178,26 +168,6 @@ def _row(name: str, grounding: Grounding) -> str:
     shares = (grounding.accuracy, grounding.chance, grounding.mass, grounding.mass_chance)
     cells = "".join(f"<td>{share:.2f}</td>" for share in shares)
     return f"<tr><td>{name}</td><td>{len(grounding)}</td>{cells}</tr>\n"
-
-
-def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:
-    """The mentions of objects in a caption: the names of `boxes`, word for word, whatever their case.
-
-    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is not a "dog". A
-    name without boxes makes a mention without boxes: the caption names an object that is not there.
-    """
-    names = sorted(((name, name.lower().split()) for name in boxes), key=lambda entry: -len(entry[1]))
-    spoken = [word.lower() for word in words]
-    mentions, start = [], 0
-    while start < len(spoken):
-        for name, parts in names:
-            if parts and spoken[start : start + len(parts)] == parts:
-                start += len(parts)
-                mentions.append(Mention(name, start - 1, tuple(boxes[name])))
-                break
-        else:
-            start += 1
-    return mentions
 
 
 def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:

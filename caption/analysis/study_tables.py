@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.adversary import TOLERANCE
 from caption.analysis.map_statistics import measure_maps
-from caption.analysis.per_word import Measured, estimate
+from caption.analysis.per_word import Measured
 from caption.analysis.scene_study import KINDS, OBJECT_WORDS, Scenes, Study
 from caption.analysis.table_rows import (
     BLIND,
@@ -22,6 +22,7 @@ from caption.analysis.table_rows import (
     permutation_rows,
     share,
 )
+from caption.metrics.significance import estimate
 from caption.runtime.files import MARK
 
 CLASSES = {**KINDS, "relations": frozenset(("above", "below", "left", "right"))}

@@ -13,8 +13,9 @@ from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
 from caption.analysis.faithfulness.permutation import Permutation
 from caption.analysis.map_statistics import changes, entropies, unseen
 from caption.analysis.named_groups import wilson
-from caption.analysis.per_word import Estimate, PerWord, estimate
+from caption.analysis.per_word import PerWord
 from caption.analysis.pointing_game import Grounding
+from caption.metrics.significance import Estimate, estimate
 from caption.result import Caption
 
 OWN, BLIND = "attention", "random"

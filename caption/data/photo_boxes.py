@@ -2,7 +2,7 @@
 
 This package's own file is a JSON object: by the name of a photo, its `size` (width, height) in pixels, and `objects`,
 each with a `kind`, the `names` that captions call it, and a `box` (left, top, right, bottom). In a COCO file the names
-are those of `coco_words`, and the kind is the supercategory.
+are those of `caption.text.english.coco_words`, and the kind is the supercategory.
 
 All boxes and masks are in the pixels of the photo as it is stored, upright, whatever a model resizes or crops it to.
 """
@@ -16,10 +16,10 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from caption.data.boxes import Boxes, Instances
-from caption.data.coco_words import words_of
 from caption.data.decoding import open_image
 from caption.data.files import field, object_list, read_json, shortened
 from caption.errors import DataError, UserError, first_few
+from caption.text.english import coco_words
 
 COCO_KEYS = frozenset({"images", "annotations", "categories"})
 
@@ -135,7 +135,7 @@ def _coco_entries(
 ) -> Iterator[Objects]:
     instances = Instances(file)
     kinds_of = instances.categories
-    called = {category: words_of(category) for category in kinds_of}
+    called = {category: coco_words(category) for category in kinds_of}
     words.update(called)
     kinds = {word: kinds_of[category] for category, several in called.items() for word in several}
     for number, image in instances.images.items():

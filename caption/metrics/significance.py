@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals of scores, and a paired test between two systems.
+"""Bootstrap confidence intervals of scores and means, and a paired test between two systems.
 
 Both draw the images with replacement (Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation").
 A score keeps what each image contributes, so a draw costs one row of a matrix product. The n-gram weights of CIDEr do
@@ -7,12 +7,12 @@ not change with the draw.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from caption.metrics.score import MetricScore
+from caption.metrics.score import MetricScore, mean_of
 
 RESAMPLES = 1000
 _BOUNDS = (0.025, 0.975)  # of an interval, in shares of the draws
@@ -74,3 +74,54 @@ def _draws(score: MetricScore) -> Iterator[np.ndarray]:
     generator = np.random.default_rng(0)
     for _ in range(RESAMPLES // _ROWS):
         yield generator.multinomial(images, np.full(images, 1 / images), size=_ROWS).astype(float)
+
+
+class Estimate(NamedTuple):
+    """A mean and its percentile interval over bootstrap draws of the images."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> Estimate:
+    """The mean of N values, and its 95 % interval. Words of one image succeed and fail together, so whole images are
+    drawn.
+
+    Args:
+        values: (N,), one for each word, mention or whatever was measured.
+        images: (N,), which image each belongs to; images with more words weigh more.
+
+    Raises:
+        ValueError: there are no values, or not one image for each.
+    """
+    score = _mean_score(values, images)
+    interval = confidence_interval(score)
+    assert score.value is not None
+    assert interval is not None
+    return Estimate(score.value, *interval)
+
+
+def difference(
+    first: Sequence[float] | np.ndarray,
+    second: Sequence[float] | np.ndarray,
+    images: Sequence[int] | np.ndarray,
+) -> Comparison:
+    """Mean of `second` less mean of `first`, measured on the same words: interval and p-value of the paired bootstrap.
+
+    Args as in `estimate`. Raises ValueError where the three differ in length or are empty.
+    """
+    compared = compare(_mean_score(first, images), _mean_score(second, images))
+    assert compared is not None
+    return compared
+
+
+def _mean_score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> MetricScore:
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1 or numbers.shape != np.shape(images) or not len(numbers):
+        raise ValueError(
+            f"a mean takes one number and one image per word, not {numbers.shape} and {np.shape(images)}"
+        )
+    ids, which = np.unique(images, return_inverse=True)
+    statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
+    return MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)

@@ -7,28 +7,14 @@ hand from the classes' names and WordNet's hypernyms; they are tables to be read
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 
+from caption.text.english import plural, read_table
+from caption.text.mentions import longest_names
 from caption.text.tokenizer import get_tokenizer
 
-IRREGULAR = {
-    "man": "men", "woman": "women", "child": "children", "person": "people", "goose": "geese", "mouse": "mice",
-    "knife": "knives", "wolf": "wolves", "ox": "oxen", "fish": "fish", "sheep": "sheep", "bison": "bison",
-    "buffalo": "buffalo", "salmon": "salmon", "octopus": "octopuses", "scarf": "scarves", "loaf": "loaves",
-    "broccoli": "broccoli", "pasta": "pasta", "bread": "bread", "clothing": "clothing", "furniture": "furniture",
-    "food": "food", "hay": "hay", "corn": "corn", "armor": "armor", "electronics": "electronics", "coral": "coral",
-    "aircraft": "aircraft", "volcano": "volcanoes", "potato": "potatoes", "leaf": "leaves", "people": "people",
-    "baseball": "baseballs", "piano": "pianos", "shellfish": "shellfish", "jellyfish": "jellyfish",
-    "starfish": "starfish", "crayfish": "crayfish", "moose": "moose",
-}  # fmt: skip
-"""Plurals of last words that no rule gives."""
-PLURAL_ONLY = frozenset(
-    ["binoculars", "jeans", "sunglasses", "pajamas", "trunks", "bars", "shades", "glasses", "parasailing"]
-)
 GENERAL = frozenset(
     [
         "amphibian", "animal", "building", "clothing", "drink", "electronics", "flower", "food", "fruit", "furniture",
@@ -39,37 +25,6 @@ GENERAL = frozenset(
 """Nouns too general to tell what a thing is."""
 KINDS = 10
 """Classes from which on a noun is the everyday word for all its kinds: a dog, and no terrier."""
-
-
-def plural(noun: str) -> str:
-    """The plural of a noun, of whose words the last changes: "hot dog" -> "hot dogs"."""
-    before, space, last = noun.rpartition(" ")
-    return before + space + _plural(last)
-
-
-def _plural(word: str) -> str:
-    if word in IRREGULAR or word in PLURAL_ONLY:
-        return IRREGULAR.get(word, word)
-    if word.endswith(("man", "woman")) and word != "human":
-        return f"{word[:-3]}men" if word.endswith("man") else word
-    if word.endswith(("s", "x", "z", "ch", "sh")):
-        return f"{word}es"
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return f"{word[:-1]}ies"
-    return f"{word}s"
-
-
-def longest_names(words: Sequence[str], is_name: Callable[[str], bool]) -> list[slice]:
-    """Where words are names, of at most three words; the longest counts, and none overlap: a hot dog is not a dog."""
-    found: list[slice] = []
-    at = 0
-    while at < len(words):
-        spans = [slice(at, at + n) for n in (3, 2, 1) if at + n <= len(words)]
-        name = next((span for span in spans if is_name(" ".join(words[span]))), None)
-        if name:
-            found.append(name)
-        at = name.stop if name else at + 1
-    return found
 
 
 class Nouns:
@@ -164,14 +119,9 @@ class Nouns:
 @cache
 def imagenet_nouns() -> Nouns:
     """The installed table, of the thousand classes of ILSVRC 2012."""
-    classes = [(row["class"], row["noun"]) for row in _rows("imagenet_classes.tsv")]
+    classes = [(row["class"], row["noun"]) for row in read_table("imagenet_classes.tsv")]
     nouns = [
         (row["noun"], row["more general"], [word for word in row["other words"].split(", ") if word])
-        for row in _rows("nouns.tsv")
+        for row in read_table("nouns.tsv")
     ]
     return Nouns(classes, nouns)
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    text = (files("caption") / "text" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))

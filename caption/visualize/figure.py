@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
-from caption.analysis.pointing_game import Mention, find_mentions
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
 from caption.lens_reading import LEAST_SEEN
 from caption.result import Caption, map_label
+from caption.text.mentions import Mention, find_mentions
 from caption.visualize.figure_file import DPI, NotebookFigure
 from caption.visualize.layout import Layout, layout_of
 from caption.visualize.overlay import covers, draw_boxes, draw_scale, overlay, show_photo

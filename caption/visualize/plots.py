@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from caption.analysis.per_word import estimate
+from caption.metrics.significance import estimate
 from caption.visualize.figure import new_figure
 from caption.visualize.scale import scale_of
 

@@ -20,7 +20,8 @@ from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.errors import CheckpointError, UserError
 from caption.regions import Regions
 from caption.result import Caption
-from caption.text.nouns import GENERAL, Nouns, imagenet_nouns, plural
+from caption.text.english import plural
+from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 
 DOG, SAX = 207, 776
 

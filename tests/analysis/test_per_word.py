@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from caption.analysis.per_word import PerWord, difference, estimate
+from caption.analysis.per_word import PerWord
+from caption.metrics.significance import difference, estimate
 
 
 def test_words_of_all_images_have_equal_weight():

@@ -8,16 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption.analysis.covered_cells import centres_inside, coverage
-from caption.analysis.pointing_game import (
-    Grounding,
-    Mention,
-    Pointing,
-    find_mentions,
-    ground,
-    point,
-)
+from caption.analysis.pointing_game import Grounding, Pointing, ground, point
 from caption.data.boxes import Boxes
 from caption.result import Caption
+from caption.text.mentions import Mention, find_mentions
 
 # Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.
 GRID = (2, 3)

@@ -15,12 +15,13 @@ from caption.analysis.faithfulness.adversary import Adversaries
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
-from caption.analysis.pointing_game import Grounding, Mention, Pointing
+from caption.analysis.pointing_game import Grounding, Pointing
 from caption.analysis.scene_study import TRAINING_SCENES, Scenes, Study, make_scenes, play
 from caption.analysis.study_tables import make_tables
 from caption.errors import UserError
 from caption.models.model_zoo import load
 from caption.result import Caption
+from caption.text.mentions import Mention
 
 WORDS = ("red", "circle", "above", "the")
 SCENES = 40

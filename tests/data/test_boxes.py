@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask
 
-from caption.analysis.pointing_game import find_mentions
 from caption.data.boxes import ObjectMask, _runs, read_boxes
 from caption.data.shapes import write_shapes
 from caption.errors import DataError
+from caption.text.mentions import find_mentions
 
 CONTENT: dict[str, Any] = {
     "images": [{"id": 5}, {"id": 6}],

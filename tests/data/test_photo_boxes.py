@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data.coco_words import SYNONYMS, plural, words_of
 from caption.data.photo_boxes import read_boxes, read_photo_boxes
 from caption.errors import UserError
+from caption.text.english import coco_words, plural, read_table
 
 OWN = {
     "a.png": {"size": [60, 40], "objects": [{"kind": "person", "names": ["boy", "kid"], "box": [0, 0, 9, 9]}]}
@@ -115,10 +115,10 @@ def test_a_folder_must_have_all_photos(tmp_path: Path, photos: list[Path]):
     ],
 )
 def test_words_of_categories(category: str, words: set[str]):
-    assert words <= set(words_of(category))
+    assert words <= set(coco_words(category))
 
 
 def test_no_word_stands_for_two_categories():
-    words = [word for category in SYNONYMS for word in words_of(category)]
+    words = [word for row in read_table("coco_words.tsv") for word in coco_words(row["category"])]
     assert {word for word in words if words.count(word) > 1} == set()
     assert plural("toy") == "toys"

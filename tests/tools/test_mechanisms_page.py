@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 
 import caption
-from caption.analysis.pointing_game import find_mentions, point
+from caption.analysis.pointing_game import point
 from caption.captioner import Captioner
 from caption.data.decoding import open_image
 from caption.data.shapes import Shapes
 from caption.decoders import ShowAndTellDecoder
+from caption.text.mentions import find_mentions
 from caption.text.vocabulary import START
 from tools.compare_attention.page import read_by, save_page
 

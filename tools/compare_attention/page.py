@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from caption.analysis.pointing_game import find_mentions, ground
+from caption.analysis.pointing_game import ground
 from caption.captioner import Captioner
 from caption.cli.configs import FAMILIES
 from caption.data.boxes import Boxes
@@ -30,6 +30,7 @@ from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.search import Greedy
+from caption.text.mentions import find_mentions
 from caption.text.vocabulary import END
 from caption.visualize import save_html
 from caption.visualize.html_document import document

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from caption.analysis.pointing_game import Mention, find_mentions
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.readers.captions import CaptionedImage
+from caption.text.mentions import Mention, find_mentions
 from caption.visualize import overlay, save_figure, show_photo
 from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import add_axes

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from caption.analysis.per_word import difference, estimate
 from caption.cli.configs import FAMILIES
+from caption.metrics.significance import difference, estimate
 from tools.compare_attention.differences import by_seed
 from tools.compare_attention.mechanisms import Mechanism, by_family
 from tools.compare_attention.runs import Result

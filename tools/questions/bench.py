@@ -17,8 +17,6 @@ from matplotlib.axes import Axes
 
 from caption import checkpoint
 from caption.analysis.covered_cells import coverage
-from caption.analysis.per_word import Estimate
-from caption.analysis.pointing_game import find_mentions
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.box import BoxLike
 from caption.captioner import Captioner
@@ -27,11 +25,13 @@ from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes
 from caption.decoders.base import Decoder
 from caption.encoders import Encoder, Refiner
+from caption.metrics.significance import Estimate
 from caption.models.model_zoo import load
 from caption.parts import make
 from caption.regions import Grid
 from caption.result import Caption
 from caption.runtime.files import make_parents
+from caption.text.mentions import find_mentions
 from caption.visualize.figure_file import NotebookFigure
 from tools.reproduce.runs import CONFIGS, fit, run
 

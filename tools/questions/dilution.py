@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from caption.analysis.per_word import estimate
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.encoders import SmallCNN
+from caption.metrics.significance import estimate
 from caption.visualize.figure_file import NotebookFigure
 from tools.documents import table
 from tools.questions.bench import BASE, FROZEN, SIDE, Answer, Bench, Sentence, covered, interval, replayed

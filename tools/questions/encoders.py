@@ -21,10 +21,10 @@ from torch import Tensor
 
 from caption.analysis.agreement import rank_correlation
 from caption.analysis.module_copy import with_parts
-from caption.analysis.per_word import Estimate, estimate
 from caption.analysis.replay import Replay
 from caption.captioner import Captioner
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, SeveralEncoders, SmallCNN
+from caption.metrics.significance import Estimate, estimate
 from caption.models.model_zoo import load
 from caption.regions import Views
 from caption.visualize.figure_file import NotebookFigure

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from caption.analysis.map_statistics import divergence
-from caption.analysis.per_word import Estimate, estimate
 from caption.analysis.replay import Replay, Step
 from caption.attention.map_entropy import entropy
 from caption.attention.maps import named_maps, with_maps
 from caption.captioner import Captioner
+from caption.metrics.significance import Estimate, estimate
 from caption.visualize.figure_file import NotebookFigure
 from tools.documents import table
 from tools.questions.bench import Answer, Bench, Sentence, interval, replayed

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.analysis.per_word import Estimate, estimate
 from caption.captioner import Captioner
+from caption.metrics.significance import Estimate, estimate
 from tools.questions.bench import Sentence, replayed
 from tools.questions.zones import PLACES, at_relations, even_on, zones
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_of
-from caption.analysis.per_word import estimate
 from caption.analysis.replay import Replay, Step
 from caption.captioner import Captioner
+from caption.metrics.significance import estimate
 from caption.models.model_zoo import load
 from caption.visualize.figure_file import NotebookFigure
 from tools.documents import table

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.per_word import estimate
 from caption.analysis.replay import Replay, Step
 from caption.analysis.scene_study import KINDS as NAMING
 from caption.attention.maps import named_maps, with_maps
 from caption.captioner import Captioner
+from caption.metrics.significance import estimate
 from caption.visualize.figure_file import NotebookFigure
 from tools.documents import table
 from tools.questions.bench import BASE, SHORT, Answer, Bench, Sentence, covered, interval, replayed

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
-from caption.analysis.per_word import Measurements, PerWord, estimate
+from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
+from caption.metrics.significance import estimate
 from caption.result import Caption
 
 if TYPE_CHECKING:

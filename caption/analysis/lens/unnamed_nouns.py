@@ -24,12 +24,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis import baseline_maps
 from caption.analysis.lens.lens import Lens, read_weights
-from caption.analysis.per_word import Estimate, PerWord
+from caption.analysis.per_word import PerWord
 from caption.analysis.replay import batches
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
+from caption.metrics.significance import Estimate
 from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode

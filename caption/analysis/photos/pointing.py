@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from caption.analysis import baseline_maps
-from caption.analysis.per_word import Estimate, difference, estimate
 from caption.analysis.pointing_game import Grounding, ground
 from caption.analysis.posterior_attention import posterior
 from caption.captioner import Captioner
 from caption.data.photo_boxes import BoxedPhoto
-from caption.metrics.significance import Comparison
+from caption.metrics.significance import Comparison, Estimate, difference, estimate
 from caption.result import Caption
 
 OWN, POSTERIOR, MIDDLE = "own maps", "posterior", "middle cell"

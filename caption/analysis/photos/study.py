@@ -18,13 +18,12 @@ from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
 from caption.analysis.map_statistics import entropies
 from caption.analysis.named_groups import count, named
-from caption.analysis.per_word import difference
 from caption.analysis.photos.pointing import PhotoPointing, point
 from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.photo_boxes import BoxedPhoto
 from caption.errors import ImageError, UserError
-from caption.metrics.significance import Comparison
+from caption.metrics.significance import Comparison, difference
 from caption.result import Caption
 from caption.runtime.progress import counted
 from caption.text.tokenizer import get_tokenizer

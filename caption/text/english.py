@@ -1,0 +1,68 @@
+"""English nouns: their plurals, and the tables of words that come with the package.
+
+The tables are this project's own, to be read and mended: `nouns.tsv` and `imagenet_classes.tsv` (see
+`caption.text.nouns`), and `coco_words.tsv`, other words for COCO's categories.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+
+IRREGULAR = {
+    "calf": "calves", "child": "children", "goose": "geese", "knife": "knives", "leaf": "leaves", "loaf": "loaves",
+    "mouse": "mice", "ox": "oxen", "person": "people", "potato": "potatoes", "scarf": "scarves",
+    "volcano": "volcanoes", "wolf": "wolves",
+}  # fmt: skip
+"""Plurals that no rule gives."""
+UNCHANGED = frozenset(
+    [
+        "aircraft", "armor", "bars", "binoculars", "bison", "bread", "broccoli", "buffalo", "cattle",
+        "clothing", "coral", "corn", "crayfish", "electronics", "fish", "food", "furniture", "glasses", "hay",
+        "jeans", "jellyfish", "luggage", "moose", "pajamas", "parasailing", "pasta", "people", "salmon",
+        "scissors", "shades", "sheep", "shellfish", "skis", "someone", "starfish", "sunglasses", "trunks",
+    ]
+)  # fmt: skip
+"""Nouns that are their own plural, or have none."""
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun, of whose words the last changes: "hot dog" -> "hot dogs"."""
+    before, space, last = noun.rpartition(" ")
+    return before + space + _plural(last)
+
+
+def _plural(word: str) -> str:
+    if word in UNCHANGED or word in IRREGULAR:
+        return IRREGULAR.get(word, word)
+    if word.endswith("man") and word != "human":
+        return f"{word[:-3]}men"
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{word}es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}s"
+
+
+def coco_words(category: str) -> tuple[str, ...]:
+    """The words by which captions call the objects of a category of COCO, in the singular and the plural.
+
+    They are its name and the other words of `coco_words.tsv`. That table keeps to words that rarely mean something
+    else: "glasses" are mostly worn, so they do not stand for wine glasses. A category that is not COCO's is called by
+    its name.
+    """
+    name = category.lower().replace("_", " ").strip()
+    singular = (name, *_coco_table().get(name, ()))
+    return tuple(dict.fromkeys(form for word in singular for form in (word, plural(word)) if form))
+
+
+@cache
+def _coco_table() -> dict[str, list[str]]:
+    return {row["category"]: row["other words"].split(", ") for row in read_table("coco_words.tsv")}
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """The rows of an installed table of words, by column."""
+    text = (files("caption") / "text" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
