@@ -34,7 +34,7 @@ fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
 
 python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
 step tests python -m pytest -q tests/kernels tests/training/test_compiling.py tests/search/test_search_everywhere.py
-for section in kernel training search photos ${SGRVINOD:+sgrvinod}; do
+for section in training search photos ${SGRVINOD:+sgrvinod}; do
     step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda ${SGRVINOD:+--sgrvinod "$SGRVINOD"} \
         --write docs/results/performance.md
 done

@@ -203,13 +203,6 @@ class Attention(Part, nn.Module):
         """The grid (rows, cols) of each map in `map_views`, for images with these grids."""
         return {name: views[view] for name, view in self.map_views.items()}
 
-    def largest_weight(self, regions: int) -> float:
-        """The cap of α: the largest weight that a region of so many can get with the present parameters.
-
-        1 where the scores have no bound. See `Score.span`.
-        """
-        return 1.0
-
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """A penalty that training may add to the loss, such as the similarity of heads; None for most mechanisms.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -23,11 +22,6 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     # Without autocast, which would convert the vectors, the largest tensor, at every step.
     with torch.autocast(vectors.device.type, enabled=False):
         return weights.to(vectors.dtype) @ vectors
-
-
-def softmax_cap(span: float, regions: int) -> float:
-    """The largest weight under a softmax of so many scores that differ by `span` at most: e^s / (e^s + L − 1)."""
-    return 1 / (1 + (regions - 1) * math.exp(-span))
 
 
 def cell_positions(grid: tuple[int, int], like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.co_attention.base import attended_words
 from caption.attention.co_attention.words import WordFeatures, WordState
-from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
 from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
@@ -63,9 +63,6 @@ class RotatoryAttention(Attention):
             build_stateless(self, part.score, size, QuerySizes(size))
             part.build(inputs, size)
         self.context_size = 4 * size
-
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(self.left.score.span(), regions)
 
     def memory(self, views: Views) -> tuple[GridMemory, ...]:
         left, right = views

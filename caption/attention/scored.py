@@ -8,7 +8,6 @@ alignment.
 from __future__ import annotations
 
 import copy
-import math
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -44,13 +43,6 @@ class Score(Part, nn.Module):
     def carry(self, weights: Tensor, state: TensorTree) -> TensorTree:
         """State of the next step, given the weights (B, K, L) that were read."""
         return state
-
-    def span(self) -> float:
-        """The largest score that there can be less the smallest, with the present parameters; inf without a bound.
-
-        A bounded score caps α. Under a softmax over L regions no weight exceeds e^span / (e^span + L − 1).
-        """
-        return math.inf
 
 
 def build_stateless(attention: Attention, score: Score, region_size: int, query_sizes: QuerySizes) -> None:
@@ -138,10 +130,6 @@ class Alignment(Part, nn.Module):
         """Scores (B, K, L), -inf where masked -> weights."""
         raise NotImplementedError
 
-    def largest_weight(self, span: float, regions: int) -> float:
-        """The largest weight among so many scores that differ by `span` at most; 1 where this is not known."""
-        return 1.0
-
     def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         """The regions to read, given weights (B, K, L): all, unless the alignment chooses one.
 
@@ -200,9 +188,6 @@ class ScoredAttention(Attention):
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.score.build(region_sizes[0], query_sizes)
         self.alignment.build(query_sizes)
-
-    def largest_weight(self, regions: int) -> float:
-        return self.alignment.largest_weight(self.score.span(), regions)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.score.keys(views[0]))

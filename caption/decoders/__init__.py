@@ -7,7 +7,6 @@ from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
 from caption.decoders.readout import DeepOutput, LinearOutput, Readout
-from caption.decoders.seen_word import SeenWordDecoder
 from caption.decoders.show_and_tell import ShowAndTellDecoder
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
@@ -33,7 +32,6 @@ __all__ = [
     "Readout",
     "RecurrentCell",
     "RecurrentDecoder",
-    "SeenWordDecoder",
     "ShowAndTellDecoder",
     "ShowAttendAndTellDecoder",
     "TopDownDecoder",

@@ -26,10 +26,8 @@ The tiles' gain is mainly memory: with the plain form, a training step took 1.4 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -38,7 +36,6 @@ from torch import Tensor
 from caption.kernels.first_order import require_first_order
 
 Activation = Literal["tanh", "relu"]
-Fused = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
 TILE = 1 << 19
 """Numbers of k + q computed at once by each thread: two megabytes, so that few calls compute them and they stay in the
@@ -59,7 +56,7 @@ class AdditiveKeys(NamedTuple):
 def prepare_keys(keys: Tensor, activation: Activation) -> AdditiveKeys:
     """Keys (B, L, A) for `additive_energies`: their exponentials where these are used, in at least single precision.
 
-    On a GPU the kernel computes those of its tiles. Compiled code cannot choose by the numbers.
+    Not on a GPU, which the host would wait for to look at the numbers; compiled code cannot choose by them.
     """
     if activation != "tanh" or keys.is_cuda or _traced or torch.compiler.is_compiling() or not is_near(keys):
         return AdditiveKeys(keys, exponential=False)
@@ -83,8 +80,8 @@ def for_tracing() -> Iterator[None]:
 def additive_energies(query: Tensor, keys: AdditiveKeys, energy: Tensor, activation: Activation) -> Tensor:
     """e[b,k,i] = v · f(keys[b,i] + query[b,k]).
 
-    On a GPU, a Triton kernel computes it if it can take the keys (`fused_for`). The precision is at least single;
-    compiled code has that of the keys. Gradients are exact, but cannot be differentiated again.
+    The precision is at least single; compiled code, in which the compiler fuses the plain form, has that of the keys.
+    Gradients are exact, but cannot be differentiated again.
 
     Args:
         query: (B, K, A) projected queries.
@@ -96,11 +93,8 @@ def additive_energies(query: Tensor, keys: AdditiveKeys, energy: Tensor, activat
         (B, K, L) scores.
     """
     tensor, exponential = keys
-    fused = None if exponential else fused_for(tensor)
-    if fused is not None:
-        return fused(query, tensor, energy, activation)
     with torch.autocast(tensor.device.type, enabled=False):
-        if torch.compiler.is_compiling():  # the compiler fuses the plain form
+        if torch.compiler.is_compiling():
             tensor = Logarithm.apply(tensor) if exponential else tensor
             return plain(query.to(tensor.dtype), tensor, energy.to(tensor.dtype), activation)
         return tiled(query, keys, energy, activation)
@@ -220,33 +214,3 @@ def through_activation_(error: Tensor, activated: Tensor, form: Form) -> Tensor:
     if form == "relu":
         return torch.mul(activated > 0, error, out=activated)
     return torch.ops.aten.sigmoid_backward.grad_input(error, activated, grad_input=activated)
-
-
-def fused_for(keys: Tensor) -> Fused | None:
-    """`additive_triton.fused_energies` if it can take these keys, else None.
-
-    None in double precision, because the kernel computes in single precision, and under torch.compile, which fuses the
-    plain form.
-    """
-    if not keys.is_cuda or keys.dtype == torch.float64 or torch.compiler.is_compiling():
-        return None
-    return fused_on(keys.device)
-
-
-@cache
-def fused_on(device: torch.device) -> Fused | None:
-    """`fused_energies` if it runs on a device, else None; tested once per device."""
-    try:
-        from caption.kernels.additive_triton import fused_energies
-    except ImportError:  # Triton does not exist for some systems
-        return None
-    try:
-        one = torch.zeros(1, 1, 1, device=device)
-        fused_energies(one, one, one[0, 0], "tanh")
-    except Exception as error:  # from Triton, its compiler or the driver
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        warnings.warn(
-            f"additive attention runs without its Triton kernel on {device}: {reason}", stacklevel=2
-        )
-        return None
-    return fused_energies

@@ -123,7 +123,6 @@ def test_every_mechanism_and_decoder_has_a_configuration() -> None:
                 "ShowAttendAndTellDecoder",
                 "RecurrentDecoder",
                 "EnsembleDecoder",
-                "SeenWordDecoder",  # needs slots in the captions: tools/untaught
             ):
                 assert f"{package.__name__}.{name}" in configured, name
 

@@ -71,26 +71,6 @@ def built(name: str, views: Views) -> Attention:
     return attention.eval()
 
 
-CAPPED = {"activated_general": 2, "co_attention_interactive": 2, "co_attention_max": 2, "rotatory": 2}
-"""Mechanisms whose cap no training moves: the span of their scores."""
-
-
-@every_mechanism
-def test_no_weight_exceeds_the_cap_that_is_declared(name: str) -> None:
-    views = views_for(name)
-    attention = built(name, views)
-    cap = attention.largest_weight(12)
-    if name in CAPPED:
-        assert cap == pytest.approx(library.maps.softmax_cap(CAPPED[name], 12))
-    memory = attention.project(views)
-    for scale in (1, 1e3):
-        asked = query()
-        asked = asked._replace(hidden=scale * asked.hidden, word=scale * asked.word)
-        largest = attention.weigh(asked, memory, attention.start(memory, 3))
-        first = named_maps(largest.maps)[next(iter(attention.map_views))]
-        assert cap == 1 or float(first.max()) <= cap + 1e-9
-
-
 def query(hypotheses: int = 3) -> Query:
     generator = torch.Generator().manual_seed(4)
     sizes = (7, 7, 6, 7)

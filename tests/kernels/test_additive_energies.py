@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import types
-import warnings
 from typing import Any
 
 import pytest
@@ -18,8 +15,6 @@ from caption.kernels.additive_energies import (
     AdditiveKeys,
     additive_energies,
     for_tracing,
-    fused_for,
-    fused_on,
     plain,
     prepare_keys,
 )
@@ -238,94 +233,3 @@ def test_compiled_code_has_the_plain_form():
         actual = with_gradients(lambda q, k, v, f: compiled(q, prepared, v, f), tensors, "tanh")  # noqa: B023
         for ours, theirs in zip(actual, with_gradients(plain, tensors, "tanh"), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-# -- the kernels of a GPU ------------------------------------------------------------------------------------
-
-
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-
-@pytest.fixture
-def _forget():
-    """Devices are tested once per process."""
-    fused_on.cache_clear()
-    yield
-    fused_on.cache_clear()
-
-
-def install(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> None:
-    """A kernel in place of Triton's."""
-    stand_in = types.SimpleNamespace(fused_energies=kernel)
-    monkeypatch.setitem(sys.modules, "caption.kernels.additive_triton", stand_in)
-
-
-def keys_on_a_gpu(dtype: torch.dtype = torch.float32) -> Any:
-    """The attributes that `fused_for` reads."""
-    return types.SimpleNamespace(is_cuda=True, dtype=dtype, device=torch.device("cpu"))
-
-
-@pytest.mark.usefixtures("_forget")
-def test_a_kernel_that_runs_is_used(monkeypatch: pytest.MonkeyPatch):
-    def kernel(*tensors: Any) -> Tensor:
-        return torch.zeros(1, 1, 1)
-
-    install(monkeypatch, kernel)
-    assert fused_for(keys_on_a_gpu()) is kernel
-    assert fused_for(keys_on_a_gpu(torch.bfloat16)) is kernel
-
-
-@pytest.mark.usefixtures("_forget")
-def test_not_on_a_cpu_nor_in_double_precision_nor_for_a_compiler(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, lambda *tensors: None)
-    assert fused_for(torch.zeros(1, 1, 1)) is None
-    assert fused_for(keys_on_a_gpu(torch.float64)) is None
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert fused_for(keys_on_a_gpu()) is None
-
-
-@pytest.mark.usefixtures("_forget")
-@pytest.mark.parametrize(
-    "kind", [RuntimeError, ImportError]
-)  # an ImportError does not mean that Triton is missing
-def test_a_kernel_that_does_not_run_is_named_once_with_the_reason(
-    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
-):
-    def kernel(*tensors: Any) -> Tensor:
-        raise kind("Failed to find C compiler.\nSee the manual.")
-
-    install(monkeypatch, kernel)
-    with pytest.warns(UserWarning, match=r"without its Triton kernel on cpu: Failed to find C compiler\.$"):
-        assert fused_for(keys_on_a_gpu()) is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fused_for(keys_on_a_gpu()) is None
-
-
-@pytest.mark.usefixtures("_forget")
-def test_missing_triton_causes_no_warning(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "caption.kernels.additive_triton", None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fused_for(keys_on_a_gpu()) is None
-
-
-def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
-    query, keys, energy = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(4)
-    received = []
-
-    def kernel(*arguments: Any) -> str:
-        received.extend(arguments)
-        return "scores"
-
-    monkeypatch.setattr(module, "fused_for", lambda keys: kernel)
-    assert energies(query, keys, energy, "relu") == "scores"
-    assert all(a is b for a, b in zip(received, (query, keys, energy, "relu"), strict=True))
-
-
-@GPU
-def test_a_gpu_has_the_kernel():
-    pytest.importorskip("triton")
-    with torch.inference_mode():  # as in the first use of a model to caption a photo
-        assert fused_for(torch.zeros(1, 1, 1, device="cuda")) is not None
-    assert fused_for(torch.zeros(1, 1, 1, device="cuda", dtype=torch.float64)) is None

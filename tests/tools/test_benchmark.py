@@ -32,7 +32,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         def submit(self, function: Any, name: str, setting: Any) -> Any:
             counts[name] = counts.get(name, 0) + 1
-            text = f"| {counts[name]} |" if name != "kernel" else "not measured"
+            text = f"| {counts[name]} |" if name != "explore" else "not measured"
             return SimpleNamespace(result=lambda: text)
 
         def __enter__(self) -> Any:
@@ -53,14 +53,14 @@ def write(document: Path, only: str) -> dict[str, str]:
 
 def test_only_what_was_measured_is_replaced(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "performance.md"
-    names = ("search", "training", "kernel")
+    names = ("search", "training", "explore")
     document.write_text("\n\n".join(["# Mine", *(MARKS.format(name) for name in names), "more\n"]))
-    assert write(document, "search") == {"search": "| 1 |", "training": "", "kernel": ""}
-    assert write(document, "training,search") == {"search": "| 2 |", "training": "| 1 |", "kernel": ""}
-    assert write(document, "kernel") == {
+    assert write(document, "search") == {"search": "| 1 |", "training": "", "explore": ""}
+    assert write(document, "training,search") == {"search": "| 2 |", "training": "| 1 |", "explore": ""}
+    assert write(document, "explore") == {
         "search": "| 2 |",
         "training": "| 1 |",
-        "kernel": "",
+        "explore": "",
     }  # without a GPU
     text = document.read_text()
     assert text.startswith("# Mine\n\n<!-- section search begins -->")

@@ -31,22 +31,6 @@ def test_differences_are_those_from_the_first_form(batch: training.Batch):
     assert float(measured["wrong"].loss) == float(measured["wrong"].gradients) == 1
 
 
-def test_without_the_kernel_it_is_not_looked_up(batch: training.Batch, monkeypatch: pytest.MonkeyPatch):
-    lookups: list[int] = []
-    monkeypatch.setattr("caption.kernels.additive_energies.fused_for", lambda keys: lookups.append(1))
-    batch.decoder.attention.score.activation = "relu"  # keys of tanh are prepared for the CPU's form
-    batch.ours(kernel=False).step()
-    assert not lookups
-    batch.ours().step()
-    assert lookups
-
-
-def test_a_gpu_trains_with_and_without_the_kernel(batch: training.Batch):
-    assert "ours without the kernel, float32" not in training.make_forms(batch)
-    batch.device = torch.device("cuda")
-    assert {"ours, float32", "ours without the kernel, float32"} < set(training.make_forms(batch))
-
-
 def test_both_forms_find_the_same_captions(batch: training.Batch):
     decoder = batch.decoder.double().eval()
     search.never_end(decoder)

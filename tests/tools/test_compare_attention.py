@@ -132,7 +132,6 @@ def test_a_result_has_what_the_document_says(done: Path):
     assert result["parameters"] == sum(parameter.numel() for parameter in decoder.parameters())
     scores = result["numbers"]
     assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(scores)
-    assert result["largest_weight"] == 1  # a dot product has no bound
     without = [name for name in scores if not name.startswith(("attention", "pointing"))]
     assert [*runs.without_maps(scores)] == without
 

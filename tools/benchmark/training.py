@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from typing import NamedTuple
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +26,10 @@ class Form(NamedTuple):
     compute: Callable[[], Tensor]
     low: bool = False
     """In bf16 where autocast allows it."""
-    kernel: bool = True
-    """Whether a GPU may take the fused energies. The backward pass keeps to what the forward pass chose."""
 
     def loss(self) -> Tensor:
         device = next(self.model.parameters()).device.type
-        with ExitStack() as stack:
-            stack.enter_context(torch.autocast(device, torch.bfloat16, enabled=self.low))
-            if not self.kernel:
-                stack.enter_context(
-                    mock.patch("caption.kernels.additive_energies.fused_for", return_value=None)
-                )
+        with torch.autocast(device, torch.bfloat16, enabled=self.low):
             return self.compute()
 
     def step(self) -> Tensor:
@@ -56,11 +47,11 @@ class Batch:
         self.vectors = core.make_vectors(images, region_size, device)
         self.captions = core.make_captions(images, device)
 
-    def ours(self, low: bool = False, kernel: bool = True, compiled: bool = False) -> Form:
+    def ours(self, low: bool = False, compiled: bool = False) -> Form:
         """The decoder, or a compiled copy."""
         decoder = copy.deepcopy(self.decoder) if compiled else self.decoder
         decoder.compiled = compiled
-        return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low, kernel)
+        return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
 
     def theirs(self, low: bool = False) -> Form:
         """The textbook's decoder."""
@@ -119,7 +110,7 @@ def training(setting: Setting) -> str:
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:
-    """The forms of the training step by name. Only a GPU has a kernel, and compiles."""
+    """The forms of the training step by name. Only a GPU compiles."""
     forms = {
         "textbook, float32": batch.theirs(),
         "ours, float32": batch.ours(),
@@ -128,8 +119,6 @@ def make_forms(batch: Batch) -> dict[str, Form]:
     if batch.device.type == "cuda":
         forms |= {
             "textbook, bf16-mixed": batch.theirs(low=True),
-            "ours without the kernel, float32": batch.ours(kernel=False),
-            "ours without the kernel, bf16-mixed": batch.ours(low=True, kernel=False),
             "ours, bf16-mixed, compiled": batch.ours(low=True, compiled=True),
         }
     return forms

@@ -174,8 +174,8 @@ def _has_caps(summaries: Summaries) -> bool:
 
 
 def cap_of(summary: dict[str, Any]) -> float:
-    """The largest weight that there can be, of any seed."""
-    return max(run["largest_weight"] for run in summary["runs"])
+    """The largest weight that there can be, of any seed; 1 where runs did not note it."""
+    return max(run.get("largest_weight", 1.0) for run in summary["runs"])
 
 
 def _row(

@@ -104,7 +104,6 @@ class Bench:
             "epochs": epochs,
             "warm_start": REFERENCE if mechanism.warm else None,
             "regions": regions_of(captioner, photos[0]),
-            "largest_weight": largest_weight(captioner, photos[0]),
             "parameters": sum(
                 parameter.numel()
                 for name, parameter in captioner.named_parameters()
@@ -147,16 +146,6 @@ def regions_of(captioner: Captioner, photo: str) -> str:
     with torch.no_grad():
         views = captioner.encoder(captioner.transform(open_image(photo))[None])
     return " + ".join(f"{'×'.join(map(str, view.grid))}×{view.vectors.shape[2]}" for view in views)
-
-
-def largest_weight(captioner: Captioner, photo: str) -> float:
-    """The cap of α over the first grid: the largest weight that any region could get; 1 without a bound.
-
-    Of several attentions, such as one for each layer, the largest.
-    """
-    rows, cols = captioner.grids(captioner.encode([photo]))[0]
-    caps = [attention.largest_weight(rows * cols) for attention in captioner.decoder.attentions.values()]
-    return max(caps, default=1.0)
 
 
 def without_maps(scores: dict[str, float]) -> dict[str, float]:

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.attention.base import GridMemory, Query
-from caption.attention.maps import softmax_cap
 from caption.attention.scored import Alignment, AlignmentOutput, Selection
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.parts import check_choice
@@ -60,9 +59,6 @@ class Multinoulli(Stochastic, Alignment):
         # Computed from the scores: the log of an underflowed weight would be -inf.
         log_weights = scores.log_softmax(-1)
         return AlignmentOutput(log_weights.exp(), log_weights, state)
-
-    def largest_weight(self, span: float, regions: int) -> float:
-        return softmax_cap(span, regions)
 
     def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         if aligned is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from caption.attention.base import GridMemory, Query
-from caption.attention.maps import softmax_cap
 from caption.attention.scored import Alignment, AlignmentOutput
 from caption.tensor_tree import TensorTree
 
@@ -17,6 +16,3 @@ class Softmax(Alignment):
         self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
     ) -> AlignmentOutput:
         return AlignmentOutput(scores.softmax(-1))
-
-    def largest_weight(self, span: float, regions: int) -> float:
-        return softmax_cap(span, regions)

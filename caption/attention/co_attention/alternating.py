@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -48,9 +48,6 @@ class AlternatingCoAttention(CoAttention):
         for score in (self.summary_score, self.region_score, self.word_score):
             build_stateless(self, score, size, QuerySizes(size))
         self.first_query = nn.Parameter(torch.zeros(size))  # c⁰
-
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(self.region_score.span(), regions)
 
     def prepare(self, keys: Regions) -> AlternatingKeys:
         return AlternatingKeys(keys.vectors, self.region_score.keys(keys))

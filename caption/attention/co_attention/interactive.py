@@ -10,7 +10,6 @@ from torch import Tensor
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.maps import softmax_cap
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
 from caption.regions import Regions, mean_region
 from caption.tensor_tree import TensorTree
@@ -46,9 +45,6 @@ class InteractiveCoAttention(CoAttention):
     def create_comparison(self, size: int) -> None:
         for score in (self.region_score, self.word_score):
             build_stateless(self, score, size, QuerySizes(size))
-
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(self.region_score.span(), regions)
 
     def prepare(self, keys: Regions) -> InteractiveKeys:
         return InteractiveKeys(self.region_score.keys(keys), mean_region(keys))

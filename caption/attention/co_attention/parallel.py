@@ -10,7 +10,7 @@ from torch import Tensor
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
 from caption.attention.co_attention.base import attended_words
-from caption.attention.maps import softmax_cap, weighted_sum
+from caption.attention.maps import weighted_sum
 from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -38,9 +38,6 @@ class ParallelCoAttention(AffinityCoAttention):
         self.region_energy = Linear(size, 1, bias=False)  # w₁
         self.word_energy = Linear(size, 1, bias=False)  # w₂
 
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(2 * float(self.region_energy.weight.abs().sum()), regions)
-
     def prepare(self, keys: Regions) -> ParallelKeys:
         return ParallelKeys(self.affinity.keys(keys), self.map_regions(keys.vectors))
 
@@ -59,9 +56,6 @@ class MaxCoAttention(AffinityCoAttention):
 
     Lu et al. 2016 (section 3.3) name it as the alternative to the parallel form.
     """
-
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(self.affinity.span(), regions)
 
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         affinities = self.affinities(words, memory, masked=-torch.inf)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
-from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
+from caption.attention.maps import hide_masked, weighted_sum
 
 
 class SymmetricCoAttention(AffinityCoAttention):
@@ -27,9 +27,6 @@ class SymmetricCoAttention(AffinityCoAttention):
     def create_comparison(self, size: int) -> None:
         super().create_comparison(size)
         self.context_size += size
-
-    def largest_weight(self, regions: int) -> float:
-        return softmax_cap(self.affinity.span(), regions)
 
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         """Words so far (B, K, T, A) -> scores of the regions (B, K, L); [f_T; Σ_i α_iT Σ_j softmax_j(A_ij) f_j]

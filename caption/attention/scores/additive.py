@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import get_args
 
 from torch import Tensor, nn
@@ -78,6 +77,3 @@ class AdditiveScore(Score):
         if self.previous_word:
             queries = queries + self.word(query.word)
         return additive_energies(queries, memory.keys, self.energy.weight[0], self.activation)
-
-    def span(self) -> float:
-        return 2 * float(self.energy.weight.detach().abs().sum()) if self.activation == "tanh" else math.inf

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -48,6 +46,3 @@ class CosineScore(Score):
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = functional.normalize(self.query(query.hidden), dim=-1)
         return self.log_strength.exp() * (queries @ memory.keys.mT)
-
-    def span(self) -> float:
-        return 2 * math.exp(float(self.log_strength.detach()))

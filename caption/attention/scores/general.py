@@ -3,7 +3,6 @@ al. 2017)."""
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import torch
@@ -83,7 +82,3 @@ class ActivatedGeneralScore(GeneralScore):
             scores = scores + self.offset
         bounded = getattr(scores, self.activation)()
         return bounded if self.strength is None else self.log_strength.exp() * bounded
-
-    def span(self) -> float:
-        strength = 1.0 if self.strength is None else math.exp(float(self.log_strength.detach()))
-        return strength * {"tanh": 2.0, "sigmoid": 1.0, "relu": math.inf}[self.activation]

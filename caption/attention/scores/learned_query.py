@@ -49,6 +49,3 @@ class FeedForwardScore(LearnedQueryScore):
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
         return self.query(self.region(regions.vectors).tanh()).mT
-
-    def span(self) -> float:
-        return 2 * float(self.query.weight.detach().abs().sum())

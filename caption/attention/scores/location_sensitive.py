@@ -63,9 +63,6 @@ class LocationSensitiveScore(Score):
         joined = memory.keys[:, None] + self.query(query.hidden)[:, :, None] + self.from_location(features)
         return self.energy(joined.tanh()).squeeze(-1)
 
-    def span(self) -> float:
-        return 2 * float(self.energy.weight.detach().abs().sum())
-
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
         if not self.cumulative:
             return weights[:, :, None]

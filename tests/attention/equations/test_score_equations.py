@@ -138,31 +138,6 @@ def test_a_strength_starts_as_told(score: CosineScore | ActivatedGeneralScore) -
         type(score)(strength=0.0)
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_no_weight_exceeds_the_cap_however_large_the_query(name: str) -> None:
-    """Scores with a bound: however large the query, α stays below 1 / (1 + (L − 1) e^−span)."""
-    done = run(ScoredAttention(SCORES[name][0](), Softmax()))
-    real = int(done.memory.mask.sum(-1).min())
-    cap = done.attention.largest_weight(real)
-    for scale in (1, 1e2, 1e4):
-        query = done.queries[0]._replace(hidden=done.queries[0].hidden * scale)
-        assert float(done.attention.weigh(query, done.memory, None).maps.max()) <= cap + 1e-6
-    bounded = {"activated general, tanh": 2.0, "activated general, sigmoid": 1.0}
-    if name in bounded:
-        assert cap == pytest.approx(np.exp(bounded[name]) / (np.exp(bounded[name]) + real - 1))
-
-
-def test_the_cap_of_64_regions() -> None:
-    """e² / (e² + 63) and e / (e + 63), which no training moves; a learned strength does."""
-    for activation, expected in (("tanh", 0.105), ("sigmoid", 0.041)):
-        attention = ScoredAttention(ActivatedGeneralScore(activation), Softmax())
-        assert attention.largest_weight(64) == pytest.approx(expected, abs=5e-4)
-    free = ScoredAttention(ActivatedGeneralScore(strength=10.0), Softmax())
-    free.build((4,), QuerySizes(5))
-    assert free.largest_weight(64) > 0.999
-    assert ScoredAttention(ActivatedGeneralScore("relu"), Softmax()).largest_weight(64) == 1
-
-
 @pytest.mark.parametrize("cumulative", [False, True])
 def test_location_sensitive_scores_see_the_map_of_the_step_before(cumulative: bool) -> None:
     """Chorowski et al. 2015, eqs. 8 and 9: f_i = Σ F α[t-1] around i; e_i = v · tanh(U a_i + b + W h + V f_i)."""
