@@ -1,6 +1,6 @@
 """The one place that creates, replaces, moves and deletes files.
 
-Nothing else in this package or its tools opens a file for writing (`tests/project/test_one_place_writes.py`). A file is
+Nothing else in this package or its tools opens a file for writing (`tests/project/test_file_access.py`). A file is
 written without a name, or under a random one that nothing else can have, beside its place; it is flushed to the disk,
 and then put there. It is there whole or not at all, whatever stops the process, and never written through a link.
 

@@ -31,6 +31,7 @@ from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingS
 from caption.data.shards.writing import write_shards
 from caption.errors import UserError
 
+pytestmark = pytest.mark.nightly
 NOTHING = ("--data.reader.init_args.train=-1",)  # so that no data is made
 EPOCHS = ("--trainer.max_epochs", 3)
 CASES = int(os.environ.get("STRANGERS", "0"))
@@ -166,7 +167,6 @@ def test_a_model(cli: Cli, victim: Path, tmp_path: Path):
     check_all(contents, victim, 60, lambda changed: torch.save(changed, path), lambda: cli(*describe))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["fit", "test", "validate", "predict"])
 def test_a_run(verb: str, cli: Cli, trained: Trained, victim: Path, tmp_path: Path):
     contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
@@ -183,7 +183,6 @@ def test_a_run(verb: str, cli: Cli, trained: Trained, victim: Path, tmp_path: Pa
     check_all(contents, victim, 2, write, lambda: cli(verb, *options))
 
 
-@pytest.mark.slow
 def test_a_run_by_its_checkpoint_alone(cli: Cli, trained: Trained, victim: Path, tmp_path: Path):
     contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
     data = {"data": contents["data"], "hyper_parameters": contents["hyper_parameters"]}

@@ -26,13 +26,14 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers import output_matrix as matrix
-from helpers.command_line import SIGNALS, default_signals
+from helpers.command_line import default_signals
 from test_outputs_matrix import template, tiny_commands  # noqa: F401 (fixtures)
 
 from caption import checkpoint
 from caption.cli import score
 from caption.runtime import files
 
+pytestmark = pytest.mark.nightly
 TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))
 SENT = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{16}$|\.partial$|\.tmp$")
@@ -106,7 +107,6 @@ def stable(folder: Path) -> set[str]:
     return {name for name in names if not re.search(r"version_\d+/|events\.out|\.caption", name)}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(0 if TRIALS > 1 else 600)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.args.partition(" ")[0])
 def test_killed_and_given_again(case: Case, template: Path, tmp_path: Path):  # noqa: F811
@@ -201,7 +201,6 @@ STOPPED = {
 """Commands, and the file at which they are stopped."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", STOPPED, ids=lambda command: command.partition(" ")[0])
 def test_stopped_when_a_file_is_complete(command: str, number: int, template: Path, tmp_path: Path):  # noqa: F811
@@ -248,7 +247,3 @@ def test_stopped_when_a_file_is_complete(command: str, number: int, template: Pa
             assert path.read_bytes() == (whole / path.relative_to(here)).read_bytes(), path
         elif path.suffix == ".ckpt":
             checkpoint.read(path)
-
-
-def test_the_signals_are_those_of_the_command_line():
-    assert {signal.SIGINT, signal.SIGTERM} <= set(SIGNALS)

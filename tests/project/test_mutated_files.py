@@ -62,6 +62,7 @@ from caption.metrics.caption_files import read_captions
 from caption.text.vocabulary import PAD
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning"),
     pytest.mark.timeout(0 if "HOSTILE_FILES" in os.environ else 600),
 ]
@@ -591,9 +592,7 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "parser" else kind for kind in FILES]
-)
+@pytest.mark.parametrize("kind", FILES)
 def test_every_file_is_answered_or_refused(kind: str):
     file, numbers = FILES[kind], Counter[str]()
     count = MANY * file.share // sum(other.share for other in FILES.values()) if MANY else file.count

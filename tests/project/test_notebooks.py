@@ -57,8 +57,14 @@ def test_they_are_all_there():
     assert [path.stem for path in PATHS] == NAMES
 
 
-@pytest.mark.slow
-@each
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.nightly if path != PATHS[0] else pytest.mark.slow)
+        for path in PATHS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_stored_outputs_match_the_code(path: Path):
     """Up to rounding, which training amplifies: the fifth runs up to it, and trains below, on few scenes."""
     notebook = read(path)
@@ -148,7 +154,7 @@ def printed(notebook: Any) -> str:
     return "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     """Run in one kernel, one after the other, with only the first cell changed."""
     soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
@@ -176,7 +182,7 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     assert "circle" not in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
     own, photo = str(tmp_path / "own.ckpt"), str(tmp_path / "photo.png")
     checkpoint.save(tiny_captioner.captioner(), own)
@@ -189,7 +195,7 @@ def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
     assert "heads[3]" in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(tmp_path: Path):
     tiny_captioner.photo().save(tmp_path / "photo.png")
     values = {"MODEL": "photos", "PHOTO": str(tmp_path / "photo.png"), "THING": "saxophone", "WORD": 0}
@@ -198,7 +204,7 @@ def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(tmp_path: 
     assert "unlike what the model knows: yes" in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, monkeypatch, capsys):
     paths = []
     for number, source in enumerate(("1 / 0", "import sys; print('beware', file=sys.stderr)", "6 * 7")):

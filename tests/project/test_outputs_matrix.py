@@ -71,14 +71,8 @@ def test_every_option_is_known():
     assert (attacked | set(matrix.NOT_ATTACKED)) - found == set(), "these are no longer options"
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        pytest.param(attack, marks=[pytest.mark.slow] * (attack.command == "export" and attack.is_slow))
-        for attack in matrix.ATTACKS
-    ],
-    ids=lambda attack: attack.name,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("attack", matrix.ATTACKS, ids=lambda attack: attack.name)
 def test_nothing_is_lost(
     attack: matrix.Attack, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

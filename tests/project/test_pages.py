@@ -1,0 +1,174 @@
+"""Pages of docs/ that a reader follows: their commands, sessions and files do what the page says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.page_blocks import DOCS, page_blocks, run_commands, typed, without_numbers, working_in
+from PIL import Image
+
+from caption.analysis.interventions import Force, intervene
+from caption.attention import Attention, Query, QuerySizes
+from caption.box import Box
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
+from caption.decoders import RecurrentDecoder
+from caption.encoders import Encoder
+from caption.regions import Regions
+
+PARTS = {
+    "add-a-mechanism.md": ("four_heads", Attention),
+    "add-an-encoder.md": ("conv_mixer", Encoder),
+    "add-a-decoder.md": ("luong", RecurrentDecoder),
+}
+"""Pages that add a part: the names of their files, and the base class."""
+HEADS = 4
+TUTORIAL = "tutorial.md"
+
+
+# -- adding a part -------------------------------------------------------------------------------------------------
+
+
+def follow(page: str, folder: Path) -> dict[str, Any]:
+    """The names that the blocks of a page leave: its part, trained shortly in a folder, and what it draws."""
+    name, _ = PARTS[page]
+    first, *others = page_blocks(page, "python")
+    (folder / f"{name}.py").write_text(first, encoding="utf-8")
+    (folder / f"{name}.yaml").write_text(page_blocks(page, "yaml")[0], encoding="utf-8")
+    run_commands(page_blocks(page, "sh")[0])
+    names: dict[str, Any] = {}
+    for block in others:
+        exec(compile(block, page, "exec"), names)
+    with Image.open(f"{name}.png") as picture:
+        assert picture.width > 600
+        names["height"] = picture.height
+    changed = intervene(names["captioner"], names["result"].image, Force((2, 5), at=0)).changed
+    assert changed.weights[0, 2, 5] == pytest.approx(1)
+    return names
+
+
+@pytest.mark.slow
+def test_a_mechanism(tmp_path: Path):
+    with working_in(tmp_path, "four_heads"):
+        names = follow("add-a-mechanism.md", tmp_path)
+        assert "val/pointing_accuracy" in next(tmp_path.rglob("metrics.csv")).read_text()
+        result = names["result"]
+        heads = torch.from_numpy(result.maps["heads"])
+        assert heads.shape == (len(result.words), HEADS, 8, 8)
+        torch.testing.assert_close(heads.sum((-2, -1)), torch.ones(heads.shape[:2]))
+        torch.testing.assert_close(torch.from_numpy(result.weights), heads.mean(1))
+        assert not any(torch.allclose(heads[:, 0], heads[:, head]) for head in range(1, HEADS))
+        assert names["height"] > HEADS * 100  # a row of heatmaps for each
+        assert "heads[3]" in result.to_html()
+
+        from four_heads import FourHeads
+
+        mechanism = FourHeads(size=8)
+        mechanism.build((6,), QuerySizes(hidden=5))
+        vectors, query = torch.randn(1, 4, 6), Query(torch.randn(1, 2, 5))
+        masked = mechanism.project((Regions(vectors, (2, 2), torch.tensor([[True, True, False, True]])),))
+        attended = mechanism(query, masked)
+        assert torch.equal(attended.weights[..., 2], torch.zeros(1, 2))
+        without = mechanism.project((Regions(vectors[:, [0, 1, 3]], (1, 3)),))
+        torch.testing.assert_close(attended.context, mechanism(query, without).context)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "cells"), [("add-an-encoder.md", 16), ("add-a-decoder.md", 8)])
+def test_an_encoder_and_a_decoder(page: str, cells: int, tmp_path: Path):
+    name, base = PARTS[page]
+    with working_in(tmp_path, name):
+        names = follow(page, tmp_path)
+        captioner = names["captioner"]
+        part = captioner.encoder if base is Encoder else captioner.decoder
+        assert part.spec["class_path"].startswith(f"{name}.")
+        assert names["result"].weights.shape[1:] == (cells, cells)
+        assert base is not Encoder or part.boxes(64, 64) == (Box(0.0, 0.0, 64.0, 64.0),)
+
+
+@pytest.mark.parametrize("page", PARTS)
+def test_the_table_names_the_methods_that_there_are(page: str):
+    _, base = PARTS[page]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    table = re.search(r"^\|.*\| result \|\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE)
+    assert table is not None
+    names = [name for row in table[1].splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert len(names) >= 6
+    assert all(hasattr(base, name) or name in base.__annotations__ for name in names)
+
+
+# -- the tutorial and the session ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_session_of_the_python_page_runs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(DOCS.parent)
+    sessions = page_blocks("python.md", "pycon")
+    assert len(sessions) >= 2
+    expected = "".join(sessions)
+    assert without_numbers(typed(expected)) == without_numbers(expected)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the files of the clone that the tutorial names."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "docs").symlink_to(DOCS)
+    with working_in(folder, "top_four"):
+        yield folder
+
+
+def run(block: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the commands of a block of the tutorial print."""
+    run_commands(page_blocks(TUTORIAL, "sh")[block])
+    return capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_tutorial_captions_a_photo_and_says_why_it_looks_there(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    caption = run(0, capsys)
+    assert caption in page_blocks(TUTORIAL, "")
+    with Image.open(folder / "man_camera.png") as drawn, Image.open(DOCS / "tutorial_words.png") as shown:
+        assert drawn.size == shown.size
+    assert run(1, capsys) == caption
+    assert "satt-word" in (folder / "photographer.html").read_text(encoding="utf-8")
+    expected = "".join(page_blocks(TUTORIAL, "pycon"))
+    assert without_numbers(typed(expected)) == without_numbers(expected)
+    assert (folder / "looked_elsewhere.png").exists()
+    assert without_numbers(run(2, capsys)) == without_numbers(page_blocks(TUTORIAL, "")[1])
+
+
+@pytest.mark.slow
+def test_the_tutorial_makes_a_mechanism_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]):
+    mechanism, draw = page_blocks(TUTORIAL, "python")
+    (folder / "top_four.py").write_text(mechanism, encoding="utf-8")
+    (folder / "top_four.yaml").write_text(page_blocks(TUTORIAL, "yaml")[0], encoding="utf-8")
+    printed, expected = (
+        [re.sub(r"[\d +-]+", " ", line).strip() for line in text.splitlines()]
+        for text in (run(3, capsys), page_blocks(TUTORIAL, "")[2])
+    )
+    assert [line for line in expected if line not in printed] == []
+    names: dict[str, Any] = {}
+    exec(compile(draw, TUTORIAL, "exec"), names)
+    assert {(step > 0).sum() for step in names["captions"]["top four"].weights} == {4}
+    assert {(step > 0).sum() for step in names["captions"]["softmax"].weights} == {64}
+    assert (folder / "top_four.png").exists()
+
+
+@pytest.mark.slow
+def test_the_tutorial_takes_photos_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "photos").mkdir()
+    rows = ["image,caption"]
+    for number in range(30):
+        render(random_scene(seed=0, split="test", index=number)).save(folder / "photos" / f"{number}.png")
+        rows.append(f"{number}.png,a photo of shapes")
+    (folder / "own.csv").write_text("\n".join(rows), encoding="utf-8")
+    run(4, capsys)
+    assert "own.csv" in (folder / "own.yaml").read_text(encoding="utf-8")
