@@ -86,7 +86,7 @@ def test_another_word_or_option_is_noticed_with_file_and_remedy(path: Path):
             checkpoint.load(path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
     cli: Cli, trained: Trained, tmp_path: Path
 ):

@@ -223,7 +223,7 @@ def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs: R
     assert metrics(folder)["attention"] == "soft"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_is_not_the_end_of_training(cli: Cli, configs: None, tmp_path: Path, monkeypatch):
     folder = tmp_path / "demo"
     step = CaptionTraining.training_step
@@ -280,6 +280,7 @@ def test_what_was_changed_or_put_into_a_demo_stays(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("survived", range(8))
 def test_killed_while_the_soft_demo_is_moved_aside(
     cli: Cli, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
@@ -308,6 +309,7 @@ def test_killed_while_the_soft_demo_is_moved_aside(
     assert metrics(folder)["attention"] == "hard"
 
 
+@pytest.mark.nightly
 def test_a_killed_training_knows_its_checkpoints(cli: Cli, runs: Runs, tmp_path: Path, monkeypatch):
     """They were not listed; a file without the mark of this package is somebody's."""
     folder = tmp_path / "demo"

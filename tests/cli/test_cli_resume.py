@@ -110,7 +110,7 @@ def test_a_stopped_evaluation_has_not_succeeded(cli: Cli, trained: Trained, tmp_
     assert ran.err.splitlines()[-1] == "caption: stopped by SIGTERM"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_real_process_is_killed_in_its_second_epoch_and_goes_on(
     cli: Cli, tiny: Path, tmp_path: Path, number: signal.Signals

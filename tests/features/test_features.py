@@ -504,7 +504,7 @@ extract(make_images(folder, 40), store, encoder=encoder)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """Processes are killed between files and during a write; the final files are the same."""
     images = make_images(tmp_path / "images", 40)

@@ -92,7 +92,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Tens
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed")
 @pytest.mark.parametrize("name", objectives())
 def test_two_processes_with_half_the_batch_each_equal_one_with_the_whole(

@@ -19,6 +19,7 @@ from caption.errors import ImageError, UserError
 from caption.runtime import on_ray
 from caption.runtime.on_ray import Actor, Job, RemotePhoto, caption_photos, list_photos, prepare
 
+pytestmark = pytest.mark.nightly
 PHOTOS, PER_PIECE = 23, 4
 MARK = "CAPTION_RAY_TESTS"
 """An environment variable by which the processes of these tests are known."""

@@ -140,7 +140,7 @@ def test_output_of_a_stopped_describe_is_whole(
     assert sorted(path.name for path in heatmaps.iterdir()) == NAMES[:2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_is_told_to_stop_writes_its_page(model: Path, tmp_path: Path):
     folder = tmp_path / "photos"
     folder.mkdir()

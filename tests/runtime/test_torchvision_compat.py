@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # fresh processes that import torch
+pytestmark = pytest.mark.nightly  # fresh processes that import torch
 
 
 def printed(code: str, *arguments: object) -> list[str]:

@@ -12,6 +12,7 @@ from tools.benchmark import core, sgrvinod
 from tools.benchmark.harness import Setting
 from tools.benchmark.roofline import Rates, least_seconds
 
+pytestmark = pytest.mark.nightly
 CPU = torch.device("cpu")
 MODELS = """
 import torch

@@ -9,6 +9,7 @@ from tools.benchmark import core, search, training
 from tools.benchmark.harness import Setting, Times
 from tools.benchmark.textbook import textbook_of
 
+pytestmark = pytest.mark.nightly
 QUICK = Setting(torch.device("cpu"), quick=True, rounds=2)
 
 

@@ -103,7 +103,7 @@ def document(tmp_path: Path) -> Path:
 # -- runs ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_is_what_caption_fit_and_caption_test_give(done: Path, tmp_path: Path):
     """Typed by hand: the same weights and the same scores, to the bit."""
     files = ("shapes_soft", "training/frozen_encoder", "attention/dot")

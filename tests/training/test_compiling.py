@@ -59,7 +59,7 @@ def unroll(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> list[
 BATCHES = [[[3, 2], [2, 4]], [[5, 2], [4, 3], [2, 2]], [[1, 2], [3, 3]], [[6, 3], [4, 2], [5, 5]]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_quick")
 def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length():
     decoder = captioner().decoder
@@ -77,7 +77,7 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     assert compiled[-1] == compiled[2], compiled
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_quick")
 def test_hard_attention_compiles_too():
     decoder = captioner(alignment=Multinoulli(at_test="argmax")).decoder
@@ -128,7 +128,7 @@ def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytes
             assert model.decoder.compiled == compiled
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_the_compiled_encoder_gives_the_same_regions():
     model = captioner()

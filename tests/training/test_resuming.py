@@ -169,6 +169,10 @@ STOPS = {
 }
 
 
+FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("twice", 3)}
+"""The others run at night."""
+
+
 @pytest.fixture(scope="module")
 def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """The run of a case that is never stopped."""
@@ -183,7 +187,14 @@ def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return get
 
 
-@pytest.mark.parametrize(("case", "at", "how"), [(case, *stop) for case in STOPS for stop in STOPS[case]])
+@pytest.mark.parametrize(
+    ("case", "at", "how"),
+    [
+        pytest.param(case, *stop, marks=() if (case, stop[0]) in FEW else pytest.mark.nightly)
+        for case in STOPS
+        for stop in STOPS[case]
+    ],
+)
 def test_stopped_and_resumed_is_never_stopped(
     whole: Callable[[str], Run], tmp_path: Path, case: str, at: int, how: signal.Signals | None
 ):
@@ -198,6 +209,7 @@ def test_stopped_and_resumed_is_never_stopped(
     assert before + run.events - expected.events <= (1 if how else 3)
 
 
+@pytest.mark.nightly
 def test_some_steps_are_skipped_and_others_are_not(whole: Callable[[str], Run]):
     """With a scale so large that gradients are infinite, each time it has grown: resuming has to restore it."""
     contents = torch.load(whole("scaled").folder / "last.ckpt", weights_only=True)
@@ -205,6 +217,7 @@ def test_some_steps_are_skipped_and_others_are_not(whole: Callable[[str], Run]):
     assert contents["MixedPrecision"]["scale"] != CASES["scaled"]["scale"]
 
 
+@pytest.mark.nightly
 def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path: Path):
     run = Run(whole("workers").reader, tmp_path, workers=2)
     run.stop(3, None)
@@ -214,6 +227,7 @@ def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path:
     assert differing(whole("workers"), run) == []
 
 
+@pytest.mark.nightly
 def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
     run = Run(whole("hard").reader, tmp_path, **CASES["hard"])
     for _ in range(40):
@@ -232,7 +246,7 @@ def copied(run: Run, folder: Path) -> Run:
 
 
 def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path):
-    for case in ("soft", "early", "steps"):
+    for case in ("soft", "twice"):
         run = copied(whole(case), tmp_path / case)
         before = (run.folder / "last.ckpt").read_bytes()
         run.fit(resume=True)
@@ -240,6 +254,7 @@ def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Pa
         assert (run.folder / "last.ckpt").read_bytes() == before
 
 
+@pytest.mark.nightly
 def test_more_patience_continues_a_run_that_had_ended(whole: Callable[[str], Run], tmp_path: Path):
     run = copied(whole("early"), tmp_path / "early")
     run.options["patience"] = 4
@@ -255,6 +270,7 @@ def test_the_seed_of_the_checkpoint_counts(whole: Callable[[str], Run], tmp_path
     assert differing(whole("soft"), run) == []
 
 
+@pytest.mark.nightly
 def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
     reader, saved = whole("soft").reader, []
     save = CheckpointFile.save_checkpoint

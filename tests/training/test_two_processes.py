@@ -25,7 +25,7 @@ from caption.errors import Stopped
 from caption.training.module import CaptionTraining
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed"),
 ]
 
