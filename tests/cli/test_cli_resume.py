@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing import active_children
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
-from helpers.command_line import QUIET, SIGNALS, Ran, Trained
+from helpers.command_line import QUIET, SIGNALS, Ran, Trained, start_command
 
 from caption.errors import UserError
 from caption.models.model_zoo import model_file
@@ -117,19 +115,13 @@ def test_a_real_process_is_killed_in_its_second_epoch_and_goes_on(
 ):
     """With a worker, which the terminal and schedulers signal, too."""
     options = ["--data.workers=1", "--last_checkpoint.every=1 step", "--trainer.max_epochs=300", *QUIET]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "caption", "fit", "-c", str(tiny), *options],
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        text=True,
-    )
+    process = start_command("fit", "-c", tiny, *options, start_new_session=True)
     last, deadline = tmp_path / "run" / "last.ckpt", time.monotonic() + 120
     while time.monotonic() < deadline and not _epoch(last) >= 1:
         time.sleep(0.1)
     os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == (-9 if number == signal.SIGKILL else 143), err
+    ran = process.finish(timeout=120)
+    assert ran.code == (-9 if number == signal.SIGKILL else 143), ran.err
     epochs = _epoch(last) + 1
     assert epochs >= 2
     if number == signal.SIGKILL:  # what is written does not depend on the signal

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from helpers.fork_server import SIGNALS as SIGNALS
+from helpers.fork_server import Command
+from helpers.fork_server import Ran as Ran
+from helpers.fork_server import default_signals as default_signals
 
 TINY = """\
 seed_everything: 0
@@ -52,16 +54,6 @@ data:
 
 
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that stop a command."""
-
-
-class Ran(NamedTuple):
-    """The result of a command."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Trained(NamedTuple):
@@ -72,24 +64,12 @@ class Trained(NamedTuple):
     ran: Ran
 
 
-def default_signals() -> None:
-    """Give a signal its default action. A shell ignores some for its background jobs, and children inherit that."""
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-
-
-def run_command(*args: object, env: dict[str, str] | None = None, **options: object) -> Ran:
-    """Runs the command in a separate process with one thread, because tiny tensors are slower with more."""
-    command = [sys.executable, "-m", "caption", *map(str, args)]
+def start_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> Command:
+    """Starts the command in a process of its own with one thread, because tiny tensors are slower with more."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env=environment,
-        timeout=300,
-        check=False,
-        **options,
-    )  # type: ignore[call-overload]
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Command(*args, env=environment, **options)
+
+
+def run_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> Ran:
+    """Runs the command in a process of its own to its end."""
+    return start_command(*args, env=env, **options).finish()

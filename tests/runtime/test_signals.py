@@ -7,8 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.command_line import SIGNALS, Ran, default_signals
+from helpers.command_line import SIGNALS, Ran, start_command
 from helpers.tiny_captioner import captioner, photo
 
 from caption import checkpoint
@@ -148,24 +146,19 @@ def test_a_process_that_is_told_to_stop_writes_its_page(model: Path, tmp_path: P
     for index in range(1, 3000):
         os.link(folder / "0000.png", folder / f"{index:04}.png")
     page = tmp_path / "page.html"
-    command = [sys.executable, "-m", "caption", "describe", str(folder), "--model", str(model)]
-    with subprocess.Popen(
-        [*command, "--format", "json", "--html", str(page)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=default_signals,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        begun = os.read(
-            process.stdout.fileno(), 1
-        ).decode()  # `communicate` does not see what readline buffers
-        process.send_signal(signal.SIGTERM)
+    reading, writing = os.pipe()
+    options = ("--format", "json", "--html", page)
+    process = start_command("describe", folder, "--model", model, *options, stdout=writing)
+    os.close(writing)
+    with open(reading) as printed:
+        begun = printed.read(1)
+        os.kill(process.pid, signal.SIGTERM)
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+            os.kill(process.pid, signal.SIGTERM)
+        out = printed.read()
+    code, _, err = process.finish(timeout=60)
     entries = json.loads(begun + out)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert code == 128 + signal.SIGTERM
     assert 0 < len(entries) < 3000
     assert f"captioning: stopped after {len(entries):,} of 3,000 photos" in err
     assert "Traceback" not in err
