@@ -11,6 +11,7 @@ ipykernel.
 from __future__ import annotations
 
 import base64
+import io
 import sys
 import tempfile
 from pathlib import Path
@@ -19,12 +20,11 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
+from PIL import Image
 
 from caption.runtime.files import replacing
 from tools import make_parser
-from tools.small_png import small_png
 
-PICTURE_BYTES = 200_000  # of each, of which a notebook may have many
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -59,9 +59,17 @@ def clean(notebook: NotebookNode) -> NotebookNode:
                 sizes = {kind: value for kind, value in output.metadata.items() if kind.startswith("image/")}
                 output.metadata = nbformat.from_dict(sizes)
             if "image/png" in output.get("data", {}):
-                picture = base64.b64decode(output.data["image/png"])
-                output.data["image/png"] = base64.b64encode(small_png(picture, PICTURE_BYTES)).decode()
+                output.data["image/png"] = small_png(output.data["image/png"])
     return notebook
+
+
+def small_png(picture: str) -> str:
+    """A PNG in base64 with 256 colours, since a repository is cloned with all its history."""
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as opened:
+        few = opened.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        few.save(buffer, "PNG", dpi=opened.info.get("dpi", (72, 72)), optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ SECONDS = 20
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of every command, by its words: "prepare shards", "fit", "tools.trade_off"."""
+    """The parser of every command, by its words: "prepare shards", "fit", "tools.notebooks"."""
     from caption.cli.describe import ray
     from caption.cli.main import VERBS
     from caption.cli.train import verb_parsers
@@ -52,7 +52,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
     found |= _nouns("textbook", _parser_of("caption.textbook"))
     for module in pkgutil.iter_modules(tools.__path__):
-        if module.name not in ("browser", "documents", "site"):
+        if module.name not in ("documents", "questions", "site"):
             name = f"tools.{module.name}"
             found |= _nouns(name, _parser_of(f"{name}.__main__" if module.ispkg else name))
     return found
@@ -83,7 +83,7 @@ def _parser_of(module: str) -> argparse.ArgumentParser:
         mock.patch.object(argparse.ArgumentParser, "parse_known_args", stop),
         contextlib.suppress(_Parsed),
     ):
-        main() if module in ("tools.export_table", "tools.notebooks") else main([])
+        main() if module == "tools.notebooks" else main([])
     return parsed[0]
 
 
@@ -191,7 +191,6 @@ ATTACKS = [
     Attack("predict", ROOT_DIR, f"predict {EVALUATE}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
     Attack("predict", ROOT_DIR, f"predict {EVALUATE} {NO_LOGGER}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
     Attack("textbook", "--out", "textbook --scenes 50 --epochs 0", "out.png"),
-    Attack("tools.trade_off", "--out", "tools.trade_off table.json", "out.png", ("table.json",)),
 ]  # fmt: skip
 
 NOT_OUTPUTS = {
@@ -199,7 +198,7 @@ NOT_OUTPUTS = {
     *("images", "--model", "--compare", "--list", "model", "state", "-c", "--config", "--ckpt_path", "data"),
     *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
     *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
-    *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "table", "--sgrvinod"),
+    *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "--sgrvinod"),
     *("name", "address", "words", "runs", "models", "questions", "--root"),
     # names and values
     *(
@@ -250,35 +249,29 @@ NOT_ATTACKED = {
     **dict.fromkeys(
         [
             *(
-                "tools.analysis_page --document",
                 "tools.benchmark --write",
                 "tools.compare_attention --document",
             ),
             *(
                 "tools.estimators --out",
-                "tools.export_table --out",
-                "tools.questions --document",
                 "tools.seeds --document",
-                "tools.untaught --document",
             ),
             *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
         "edits sections of a document that must be there",
     ),
     "tools.notebooks notebooks": "edits the notebooks that are named",
-    "tools.small_png pictures": "replaces the figures that are named, if they bear our mark",
     **dict.fromkeys(
         [
-            *("tools.photo_pointing --json", "tools.agreement --out", "tools.head_curve --out"),
+            *("tools.photo_pointing --json", "tools.head_curve --out"),
             *("tools.unnamed_nouns --out", "tools.unnamed_nouns --figure"),
-            *("tools.unlike_photos --out", "tools.unlike_photos --sheet"),
         ],
         "needs minutes",
     ),
     **dict.fromkeys(
         [
-            *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
-            *("tools.seeds --out", "tools.untaught --out", "tools.untaught --regions"),
+            *("tools.compare_attention --out", "tools.head_curve --runs"),
+            "tools.seeds --out",
             *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage", "own")),
         ],
         "a loop over caption fit",
@@ -323,7 +316,6 @@ def make_template(top: Path) -> None:
             "".join(f"{name}\n" for name in names)
         )
     _write_models_of_others(here)
-    (here / "table.json").write_text('{"a": {"BLEU-4": 0.1, "entropy": 1.0}}')
     with contextlib.chdir(here) if hasattr(contextlib, "chdir") else _chdir(here):
         for args in (
             f"{FIT}",

@@ -1,1 +1,0 @@
-"""Words that no caption taught: see `__main__`."""
