@@ -1,37 +1,70 @@
-"""The configurations in configs/: they parse, agree with each other, and have headers with commands to run them."""
+"""The configurations in configs/: they parse, make models, agree with each other and with docs/presets.md."""
 
 from __future__ import annotations
 
+import copy
 import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
-from helpers.configurations import parse
+from helpers.configurations import CONFIGS, parse
+from helpers.pictures import noise
+from helpers.tiny_views import one_row
 from PIL import Image
 
-REPOSITORY = Path(__file__).parents[2]
-FILES = sorted((REPOSITORY / "configs").glob("*.yaml"))
-OVERLAYS = sorted((REPOSITORY / "configs" / "attention").rglob("*.yaml"))
-"""Overlays, which change parts of another configuration; their headers name it."""
-TRAINING = sorted((REPOSITORY / "configs" / "training").glob("*.yaml"))
-"""Overlays of other kinds of training."""
-PAIRS = ["shapes", "flickr8k", "coco"]
+from caption.captioner import Captioner
+from caption.data.resize import ImageTransform
+from caption.decoders import Decoder
+from caption.encoders import Encoder, Refiner, TorchvisionEncoder
+from caption.objectives import CaptionBatch, Objective
+from caption.parts import make
+from caption.search import BeamSearch, Search
+from caption.text.vocabulary import Vocabulary
+
+REPOSITORY = CONFIGS.parent
+FILES = sorted(CONFIGS.glob("*.yaml"))
+TRAINING = sorted((CONFIGS / "training").glob("*.yaml"))
+MECHANISMS = sorted((CONFIGS / "attention").rglob("*.yaml"))
+PRESETS = sorted((CONFIGS / "presets").glob("*.yaml"))
+SOFT = {"paper": "paper_soft", "arctic": "arctic_soft", "sgrvinod": "sgrvinod"}
+HARD = {"paper": "paper_hard", "arctic": "arctic_hard"}
+FLICKR = {"COCO": "arctic_hard", "Flickr8k": "arctic_flickr8k", "Flickr30k": "arctic_flickr30k"}
+"""The columns of the tables in docs/presets.md."""
+ABSENT = object()
 
 
-def load(path: Path) -> dict[str, Any]:
+def each(paths: list[Path]) -> Any:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    path = path if isinstance(path, Path) else CONFIGS / "presets" / f"{path}.yaml"
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves by dotted name, with `init_args` left out as on the command line."""
+    """Leaves by dotted name without `init_args`; the name of a part maps to its class, a list of terms to theirs."""
     leaves: dict[str, Any] = {}
     for key, value in config.items():
         name = prefix if key == "init_args" else f"{prefix}.{key}".lstrip(".")
-        leaves |= flat(value, name) if isinstance(value, dict) else {name: value}
+        if key == "class_path":
+            leaves[prefix] = value.rpartition(".")[2]
+        elif isinstance(value, dict):
+            leaves |= flat(value, name)
+        elif key == "terms" and value is not None:
+            parts = {part["class_path"].rpartition(".")[2]: part.get("init_args", {}) for part in value}
+            leaves |= {name: list(parts), **flat(parts, name)}
+        else:
+            leaves[name] = list(value) if isinstance(value, tuple) else value
     return leaves
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name, ABSENT) != other.get(name, ABSENT)}
 
 
 def header(path: Path) -> str:
@@ -39,51 +72,15 @@ def header(path: Path) -> str:
     return "\n".join(takewhile(lambda line: line.startswith("#"), lines))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_parses_to_its_values_and_makes_a_model(path: Path):
-    config, written = parse(path), load(path)
-    assert config["trainer"]["max_epochs"] == written["trainer"]["max_epochs"]
-    assert config["model"]["decoder"]["class_path"] == written["model"]["decoder"]["class_path"]
-    assert config["data"]["reader"]["class_path"] == written["data"]["reader"]["class_path"]
-    assert config["checkpoint"]["monitor"] == "val/CIDEr"
-    if "vgg19" not in path.read_text(encoding="utf-8"):  # which takes seconds and half a gigabyte
-        _describe_with(written["model"], written["data"]["transform"])
-
-
-@pytest.mark.parametrize("path", OVERLAYS + TRAINING, ids=lambda path: path.stem)
-def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
-    before, after = parse(base(path)), parse(base(path), path)
-    written, one, other = flat(load(path)), flat(before), flat(after)
-    different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-    named = ("config", *(name.removesuffix(".class_path") for name in written))
-    parents = {name.rpartition(".")[0] for name in written}
-    named += tuple(parent for parent in parents if one.get(parent, "") is None)  # a part where there was none
-    assert {
-        name for name in different if not f"{name}.".startswith(tuple(f"{part}." for part in named))
-    } == set()
-    assert {name for name in written if name.endswith("class_path") and other[name] != written[name]} == set()
-    if path.parent.name != "attention":  # tests/attention/test_attention_configs.py trains these
-        _describe_with(after["model"], load(base(path))["data"]["transform"])
-
-
 def base(overlay: Path) -> Path:
-    """The base configuration of an overlay."""
-    match = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/(attention|training)/", header(overlay))
+    """The configuration over which an overlay is laid, by the command of its header."""
+    match = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/\w+/", header(overlay))
     assert match
     return REPOSITORY / match[1]
 
 
-def _describe_with(model: dict[str, Any], transform: dict[str, Any]) -> None:
+def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
     """Caption an image with the model that a configuration describes, untrained."""
-    from caption.captioner import Captioner
-    from caption.data.resize import ImageTransform
-    from caption.decoders.base import Decoder
-    from caption.encoders import Encoder, Refiner
-    from caption.objectives import Objective
-    from caption.parts import make
-    from caption.search import Search
-    from caption.text.vocabulary import Vocabulary
-
     captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
@@ -96,111 +93,235 @@ def _describe_with(model: dict[str, Any], transform: dict[str, Any]) -> None:
     captioner.eval().describe([Image.new("RGB", (80, 60), "grey")])
 
 
-# -- headers ---------------------------------------------------------------------------------------------------
+@each(FILES)
+def test_it_parses_and_makes_a_model(path: Path):
+    config, written = parse(path), load(path)
+    assert config["trainer"]["max_epochs"] == written["trainer"]["max_epochs"]
+    assert config["checkpoint"]["monitor"] == "val/CIDEr"
+    if "model.scheduler.T_max" in flat(written):
+        assert flat(written)["model.scheduler.T_max"] == written["trainer"]["max_epochs"]
+    if "vgg19" not in path.read_text(encoding="utf-8"):  # which takes seconds and half a gigabyte
+        check_describes(written["model"], written["data"]["transform"])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@each(TRAINING)  # tests/attention/test_attention_configs.py does this for mechanisms, and trains them
+def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
+    before, after = parse(base(path)), parse(base(path), path)
+    written, one, other = flat(load(path)), flat(before), flat(after)
+    parts = {name for name in written if other.get(name) == written[name] and isinstance(written[name], str)}
+    parents = {name.rpartition(".")[0] for name in written}
+    named = ("config", *written, *(parent for parent in parents if one.get(parent, "") is None))
+    stray = {
+        name for name in differing(one, other) if not f"{name}.".startswith(tuple(f"{n}." for n in named))
+    }
+    assert stray == set()
+    assert all(other[name] == written[name] for name in parts)
+    check_describes(after["model"], load(base(path))["data"]["transform"])
+
+
+# -- headers -------------------------------------------------------------------------------------------------------
+
+
+@each(FILES)
 def test_the_header_names_the_paper_and_the_commands(path: Path):
-    text = header(path)
+    text, config = header(path), load(path)
+    folder = f"runs/{path.stem}"
+    assert (config["trainer"]["default_root_dir"], config["seed_everything"]) == (folder, 0)
     assert re.search(r"Follows: .*Xu et al\. 2015", text)
     assert f"caption fit -c configs/{path.name}" in text
-    assert (
-        f"caption test -c configs/{path.name} --ckpt_path {load(path)['trainer']['default_root_dir']}/best.ckpt"
-        in text
-    )
-    for other in re.findall(r"configs/(\w+\.yaml)", text):
-        assert (REPOSITORY / "configs" / other).exists()
+    assert f"caption test -c configs/{path.name} --ckpt_path {folder}/best.ckpt" in text
+    assert all((CONFIGS / other).exists() for other in re.findall(r"configs/(\w+\.yaml)", text))
+    if "features" in config["data"]:
+        assert f"--out {config['data']['features']}" in text
 
 
-@pytest.mark.parametrize("path", OVERLAYS + TRAINING, ids=lambda path: path.stem)
+@each(MECHANISMS + TRAINING)
 def test_the_header_of_an_overlay_names_the_source_and_the_command(path: Path):
-    text = header(path)
+    text, place = header(path), path.relative_to(REPOSITORY)
     assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
-    place = path.relative_to(REPOSITORY)
-    assert (
-        f"caption fit -c configs/{base(path).name} -c {place} \\\n"
-        f"#     --trainer.default_root_dir runs/{place.relative_to('configs').with_suffix('')}"
-    ) in text
+    folder = place.relative_to("configs").with_suffix("")
+    command = f"caption fit -c configs/{base(path).name} -c {place} \\\n#     --trainer.default_root_dir runs/{folder}"
+    assert command in text
 
 
-def test_each_run_has_a_folder_of_its_own_and_a_seed():
-    configs = {path.stem: load(path) for path in FILES}
-    assert [config["trainer"]["default_root_dir"] for config in configs.values()] == [
-        f"runs/{name}" for name in configs
-    ]
-    assert {config["seed_everything"] for config in configs.values()} == {0}
+# -- soft and hard -------------------------------------------------------------------------------------------------
 
 
-def test_features_are_made_by_a_command_of_the_header_and_schedules_end_with_the_training():
-    for path in FILES:
-        config = flat(load(path))
-        if "data.features" in config:
-            assert f"--out {config['data.features']}" in header(path)
-        if "model.scheduler.T_max" in config:
-            assert config["model.scheduler.T_max"] == config["trainer.max_epochs"]
-
-
-# -- soft and hard ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("data", PAIRS)
+@pytest.mark.parametrize("data", ["shapes", "flickr8k", "coco"])
 def test_hard_starts_from_soft_and_differs_only_in_attention_and_how_it_is_trained(data: str):
-    soft, hard = (load(REPOSITORY / "configs" / f"{data}_{attention}.yaml") for attention in ("soft", "hard"))
+    soft, hard = (load(CONFIGS / f"{data}_{attention}.yaml") for attention in ("soft", "hard"))
     assert hard["model"]["warm_start"] == f"{soft['trainer']['default_root_dir']}/best.ckpt"
-    assert soft["model"]["decoder"]["init_args"]["attention"]["init_args"]["alignment"][
-        "class_path"
-    ].endswith("Softmax")
     one, other = flat(soft), flat(hard)
-    differing = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    alignment = "model.decoder.attention.alignment"
+    assert (one[alignment], other[alignment], other["model.objective"]) == (
+        "Softmax",
+        "Multinoulli",
+        "Reinforce",
+    )
     may_differ = (
-        *("trainer.max_epochs", "trainer.default_root_dir", "model.decoder.attention.alignment"),
-        *("model.objective", "model.optimizer", "model.scheduler"),
-        *("model.encoder_learning_rate", "model.warm_start"),
+        *("trainer.max_epochs", "trainer.default_root_dir", alignment, "model.objective", "model.optimizer"),
+        *("model.scheduler", "model.encoder_learning_rate", "model.warm_start"),
     )
-    assert {name for name in differing if not name.startswith(may_differ)} == set()
-    alignment = other["model.decoder.attention.alignment.class_path"]
-    assert alignment == "caption.attention.Multinoulli"
-    assert other["model.objective.class_path"] == "caption.objectives.Reinforce"
+    assert {name for name in differing(one, other) if not name.startswith(may_differ)} == set()
 
 
-def test_the_data_of_shapes_is_that_of_the_demo():
-    """The reader generates the data with its defaults."""
-    for attention in ("soft", "hard"):
-        assert load(REPOSITORY / "configs" / f"shapes_{attention}.yaml")["data"]["reader"] == {
-            "class_path": "caption.data.shapes.Shapes"
-        }
-
-
-@pytest.mark.parametrize("data", PAIRS)
 @pytest.mark.parametrize("estimator", ["authors", "averaged", "leave_one_out", "paper"])
-def test_an_estimator_leaves_nothing_of_the_one_that_it_is_laid_over(data: str, estimator: str):
-    configs = REPOSITORY / "configs"
-    overlay = configs / "estimators" / f"{estimator}.yaml"
-    model = parse(configs / f"{data}_hard.yaml", overlay)["model"]
-    other = parse(configs / f"{data}_soft.yaml", overlay)["model"]
-    assert model["objective"] == other["objective"]
-    alignment, expected = (
-        each["decoder"]["init_args"]["attention"]["init_args"]["alignment"] for each in (model, other)
+def test_an_estimator_leaves_nothing_of_the_one_that_it_is_laid_over(estimator: str):
+    overlay = CONFIGS / "estimators" / f"{estimator}.yaml"
+    over_soft, over_hard = (
+        parse(CONFIGS / f"shapes_{name}.yaml", overlay)["model"] for name in ("soft", "hard")
     )
-    assert alignment == expected
+    part = ["decoder", "init_args", "attention", "init_args", "alignment"]
+    for name in (["objective"], part):
+        one, other = over_soft, over_hard
+        for key in name:
+            one, other = one[key], other[key]
+        assert one == other
+
+
+@pytest.mark.parametrize(("data", "estimator"), [("shapes", "leave_one_out"), ("flickr8k", "authors")])
+def test_hard_attention_is_trained_by_the_estimator_that_its_header_names(data: str, estimator: str):
+    path, overlay = CONFIGS / f"{data}_hard.yaml", CONFIGS / "estimators" / f"{estimator}.yaml"
+    assert f"estimators/{estimator}.yaml" in header(path)
+    chosen, named = (flat(parse(*files)["model"]) for files in ([path], [path, overlay]))
+    # No baseline is the moving average, with its default.
+    assert {name for name in differing(chosen, named) if "baseline" not in name} == set()
+
+
+# -- presets -------------------------------------------------------------------------------------------------------
+
+
+@each(PRESETS)
+def test_over_a_configuration_all_switches_are_the_presets(path: Path):
+    """It sets every option, so neither the configuration below nor a default remains, but for data and encoder."""
+    written = load(path)
+    merged = parse(base(path), path)
+    for part in ("decoder", "objective"):
+        assert flat(merged["model"][part]) == flat(written["model"][part])
+    assert flat(merged).items() >= flat(written).items()
+    assert merged["model"]["encoder"] == parse(base(path))["model"]["encoder"]
+    assert written["trainer"]["default_root_dir"] == f"runs/{path.stem}"
+    assert all(
+        re.search(rf"^# {word}: \S", header(path), re.MULTILINE) for word in ("Source", "Same", "Differs")
+    )
+
+
+def small(model: dict[str, Any], size: int = 5) -> dict[str, Any]:
+    """The same options with small sizes."""
+    model = copy.deepcopy(model)
+    arguments = model["decoder"]["init_args"]
+    arguments["embedding_size"], arguments["hidden_size"] = 6, 8
+    arguments["attention"]["init_args"]["score"]["init_args"]["size"] = size
+    return model
+
+
+def check_learns(decoder: Decoder, objective: Objective, views: Any) -> None:
+    words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
+    captions = CaptionBatch(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
+    loss = objective(decoder, decoder.project(views), captions)
+    loss.value.backward()
+    assert loss.value.isfinite()
+    assert [name for name, parameter in decoder.named_parameters() if parameter.grad is None] == []
+
+
+@each(PRESETS)
+def test_a_presets_decoder_learns_by_its_objective(path: Path):
+    torch.manual_seed(0)
+    model = small(load(path)["model"])
+    decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
+    decoder.build((7,), vocabulary_size=9, padding=0, start=1)
+    objective.build(decoder.query_size, (7,), 9)
+    check_learns(decoder, objective, one_row(torch.randn(2, 4, 7)))
+
+
+@pytest.mark.slow
+def test_vgg19s_regions_go_through_the_papers_model():
+    """From a photo through the transform of the configurations to 14x14 regions of 512 numbers, a loss, a caption."""
+    config = parse(CONFIGS / "flickr8k_vgg.yaml", CONFIGS / "presets" / "paper_soft.yaml")
+    assert config["model"]["encoder"]["init_args"]["layer"] == "features.35"
+    torch.manual_seed(0)
+    model = small(load("paper_soft")["model"], 512)
+    captioner = Captioner(
+        TorchvisionEncoder("vgg19", "features.35").eval(),
+        make(model["decoder"], Decoder),
+        Vocabulary(["a", "dog", "runs"]),
+        ImageTransform(**config["data"]["transform"]),
+        BeamSearch(2, 4),
+    )
+    photo = noise(375, 500)
+    with torch.no_grad():
+        (regions,) = captioner.encode([photo])
+    assert (regions.vectors.shape, regions.grid) == ((1, 196, 512), (14, 14))
+    assert regions.vectors.min() == 0  # behind the ReLU
+    objective = make(model["objective"], Objective)
+    objective.build(captioner.decoder.query_size, (512,), len(captioner.vocabulary))
+    check_learns(
+        captioner.decoder.train(), objective, (regions._replace(vectors=regions.vectors.expand(2, -1, -1)),)
+    )
+    captioner.eval()
+    (caption,) = captioner.describe([photo])
+    assert caption.weights.shape[1:] == (14, 14)
+    side = 375 * 224 / 256
+    assert caption.seen == pytest.approx(
+        ((500 - side) / 2, (375 - side) / 2, (500 + side) / 2, (375 + side) / 2)
+    )
+
+
+# -- docs/presets.md -----------------------------------------------------------------------------------------------
+
+
+def table(heading: str) -> dict[str, dict[str, str]]:
+    """The rows of a table by their switch."""
+    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    names, _, *cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    by_switch = {row[0].strip("`"): dict(zip(names, row, strict=True)) for row in cells}
+    assert len(by_switch) == len(cells)
+    assert all(row["Source"] for row in by_switch.values())
+    return by_switch
+
+
+def values(row: dict[str, str], columns: dict[str, str]) -> list[Any]:
+    return [ABSENT if row[name] == "—" else yaml.safe_load(row[name].strip("*`")) for name in columns]
 
 
 @pytest.mark.parametrize(
-    ("data", "estimator"), [("shapes", "leave_one_out"), ("flickr8k", "authors"), ("coco", "authors")]
+    ("heading", "columns", "part"),
+    [
+        ("Soft attention", SOFT, ""),
+        ("Hard attention", HARD, ("model.decoder.attention.alignment", "model.objective")),
+        ("Flickr8k and Flickr30k", FLICKR, None),
+    ],
 )
-def test_the_estimator_of_hard_attention_is_the_one_that_its_header_names(data: str, estimator: str):
-    path = REPOSITORY / "configs" / f"{data}_hard.yaml"
-    assert f"estimators/{estimator}.yaml" in header(path)
-    chosen, named = (
-        parse(path, *over)["model"]
-        for over in ([], [REPOSITORY / "configs/estimators" / f"{estimator}.yaml"])
-    )
-    baseline = chosen["objective"]["init_args"].pop("baseline")
-    default = named["objective"]["init_args"].pop("baseline")
-    # None is the moving average, with its default.
-    assert baseline == default or (baseline is None and default["class_path"].endswith("MovingAverage"))
-    assert chosen["objective"] == named["objective"]
-    assert (
-        chosen["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
-        == named["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
-    )
+def test_the_table_is_that_of_the_files(
+    heading: str, columns: dict[str, str], part: str | tuple[str, ...] | None
+):
+    """It has all switches, those of its part, or all in which its presets differ; and no others."""
+    written = [flat(load(preset)) for preset in columns.values()]
+    expected = {
+        switch: row
+        for switch in set().union(*written) - {"trainer.default_root_dir"}
+        if (row := [one.get(switch, ABSENT) for one in written])
+        and (len(set(map(str, row))) > 1 if part is None else switch.startswith(part))
+    }
+    assert {switch: values(row, columns) for switch, row in table(heading).items()} == expected
+
+
+def test_hard_presets_differ_from_soft_ones_as_the_table_says_and_the_tables_have_all():
+    for source, preset in HARD.items():
+        different = differing(flat(load(SOFT[source])), flat(load(preset))) - {"trainer.default_root_dir"}
+        assert different <= {*table("Hard attention"), *table("Soft attention")}
+        assert all(re.match(r"model\.(decoder\.attention\.alignment|objective)", name) for name in different)
+    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
+
+
+def test_the_authors_rmsprop_can_train_the_papers_model():
+    """As docs/presets.md says, for Flickr8k."""
+    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
+    options = re.search(r"presets/paper_soft\.yaml \\\n +(--model\.optimizer .*)", text)
+    assert options
+    files = CONFIGS / "flickr8k_vgg.yaml", CONFIGS / "presets" / "paper_soft.yaml"
+    optimizer = parse(*files, options=tuple(options[1].split()))["model"]["optimizer"]
+    theirs = load("arctic_flickr8k")["model"]["optimizer"]
+    assert (optimizer["class_path"], optimizer["init_args"]) == (theirs["class_path"], theirs["init_args"])
