@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from filelock import FileLock
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
 
 if TYPE_CHECKING:
@@ -54,13 +56,28 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Gives a folder that the first of the test processes has filled; nobody may change it."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def get(name: str, fill: Callable[[Path], None]) -> Path:
+        with FileLock(base / f"{name}.lock"):
+            if not (base / f"{name}.filled").exists():
+                (base / name).mkdir()
+                fill(base / name)
+                (base / f"{name}.filled").touch()
+        return base / name
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def shapes(once: Callable[..., Path]) -> Path:
     """The folder of 40 training, 8 validation and 8 test scenes of 48 pixels."""
     from caption.data.shapes.dataset import write_shapes
 
-    folder = tmp_path_factory.mktemp("shapes")
-    write_shapes(folder, train=40, val=8, test=8, size=48)
-    return folder
+    return once("shapes", lambda folder: write_shapes(folder, train=40, val=8, test=8, size=48))
 
 
 @pytest.fixture(scope="session")
@@ -111,14 +128,17 @@ def command() -> Callable[..., Ran]:
 
 
 @pytest.fixture(scope="session")
-def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(shapes: Path, once: Callable[..., Path]) -> Trained:
     """Two epochs of `caption fit`; tests must not change the folder."""
-    folder = tmp_path_factory.mktemp("trained")
-    config = folder / "tiny.yaml"
-    config.write_text(TINY.format(folder=folder, shapes=shapes), encoding="utf-8")
-    ran = run_command("fit", "-c", config)
-    assert ran.code == 0, ran.err
-    return Trained(config, folder / "run", ran)
+
+    def train(folder: Path) -> None:
+        (folder / "tiny.yaml").write_text(TINY.format(folder=folder, shapes=shapes), encoding="utf-8")
+        ran = run_command("fit", "-c", folder / "tiny.yaml")
+        assert ran.code == 0, ran.err
+        (folder / "ran.json").write_text(json.dumps(ran))
+
+    folder = once("trained", train)
+    return Trained(folder / "tiny.yaml", folder / "run", Ran(*json.loads((folder / "ran.json").read_text())))
 
 
 @pytest.fixture
