@@ -204,7 +204,7 @@ def test_an_invalid_spec_is_refused(spec: Any):
     ("arguments", "said"),
     [
         ({"width": 3}, "width"),
-        ({"size": 3, 4: 5}, "keywords must be strings"),
+        ({"size": 3, 4: 5}, "AdditiveScore"),
         ([3], "arguments"),
         (None, "arguments"),
     ],
