@@ -82,7 +82,13 @@ class Exported(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=MODELS)
+FIRST = next(iter(MODELS))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[FIRST, *(pytest.param(name, marks=pytest.mark.nightly) for name in MODELS if name != FIRST)],
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A captioner, and the folder that `caption export` writes of it."""
     captioner, folder = MODELS[request.param](), tmp_path_factory.mktemp("exported")
@@ -128,7 +134,7 @@ def test_onnx_runtime_writes_the_same_captions(exported: Exported) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exported", [next(iter(MODELS))], indirect=True)
+@pytest.mark.parametrize("exported", [FIRST], indirect=True)
 def test_the_folder_captions_alone(exported: Exported, tmp_path: Path) -> None:
     PHOTOS[0].save(tmp_path / "photo.png")
     code = (
