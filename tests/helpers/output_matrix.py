@@ -11,13 +11,11 @@ import contextlib
 import importlib
 import io
 import os
-import pkgutil
 import signal
 import stat
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +36,7 @@ SECONDS = 20
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of every command, by its words: "prepare shards", "fit", "tools.notebooks"."""
+    """The parser of every command, by its words: "prepare shards", "fit"."""
     from caption.cli.describe import ray
     from caption.cli.main import VERBS
     from caption.cli.train import verb_parsers
@@ -48,13 +46,6 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
         if verb not in found:
             found |= _nouns(verb, importlib.import_module(f"caption.cli.{module}").make_parser())
     found["describe --engine ray"] = ray.make_parser()
-    import tools
-
-    found |= _nouns("textbook", _parser_of("caption.textbook"))
-    for module in pkgutil.iter_modules(tools.__path__):
-        if module.name not in ("documents", "questions", "site"):
-            name = f"tools.{module.name}"
-            found |= _nouns(name, _parser_of(f"{name}.__main__" if module.ispkg else name))
     return found
 
 
@@ -63,28 +54,6 @@ def _nouns(command: str, parser: argparse.ArgumentParser) -> list[tuple[str, arg
     if not nouns:
         return [(command, parser)]
     return [each for name, inner in nouns[0].choices.items() for each in _nouns(f"{command} {name}", inner)]
-
-
-class _Parsed(Exception):
-    pass
-
-
-def _parser_of(module: str) -> argparse.ArgumentParser:
-    """The parser that a module's `main` builds before it parses."""
-    parsed = []
-
-    def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        parsed.append(parser)
-        raise _Parsed
-
-    main = importlib.import_module(module).main
-    with (
-        mock.patch.object(argparse.ArgumentParser, "parse_args", stop),
-        mock.patch.object(argparse.ArgumentParser, "parse_known_args", stop),
-        contextlib.suppress(_Parsed),
-    ):
-        main() if module == "tools.notebooks" else main([])
-    return parsed[0]
 
 
 def text_options(parser: argparse.ArgumentParser) -> set[str]:
@@ -190,92 +159,43 @@ ATTACKS = [
     Attack("test", ROOT_DIR, f"test {EVALUATE} {NO_LOGGER}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
     Attack("predict", ROOT_DIR, f"predict {EVALUATE}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
     Attack("predict", ROOT_DIR, f"predict {EVALUATE} {NO_LOGGER}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
-    Attack("textbook", "--out", "textbook --scenes 50 --epochs 0", "out.png"),
 ]  # fmt: skip
 
-NOT_OUTPUTS = {
-    # what is read
-    *("images", "--model", "--compare", "--list", "model", "state", "-c", "--config", "--ckpt_path", "data"),
-    *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
-    *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
-    *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "--sgrvinod"),
-    *("name", "address", "words", "runs", "models", "questions", "--root"),
-    # names and values
-    *(
-        "--trust",
-        "--device",
-        "--host",
-        "--cmap",
-        "--words",
-        "--metrics",
-        "--protocol",
-        "--split",
-        "--tokenizer",
-        "--only",
-        "--report",
-    ),
-    *("--names", "--checkpoint.mode", "--checkpoint.monitor", "--early_stopping.mode"),
-    *("--early_stopping.monitor", "--last_checkpoint.every", "--data.tokenizer", "--print_config"),
-    *("--trainer.accelerator", "--trainer.devices+", "--trainer.gradient_clip_algorithm"),
-    *("--trainer.max_time", "--trainer.model_registry", "--trainer.strategy"),
-    *("--trainer.val_check_interval", "--trainer.plugins+"),
-    # groups, and classes that write nothing
-    *("--attention_figures", "--attention_temperature", "--checkpoint", "--early_stopping"),
-    *("--last_checkpoint", "--lr_scheduler"),
-    *("--model", "--trainer", "--data.flip", "--data.transform", "--data.vocabulary", "--model.decoder"),
-    *("--model.encoder", "--model.objective", "--model.refiner", "--model.scheduler"),
-    *("--model.search", "--model.validation_search"),
-}
-"""Options whose value names no output."""
+READ = """
+images --model --compare --list model state -c --config --ckpt_path data --data --base --images --splits downloads
+--encoder --encoder-weights --options --vocabulary --word-map --references --candidates --model.warm_start
+--data.features --data.shards --boxes --captions --photos name words runs models address
+"""
+VALUES = """
+--trust --device --host --cmap --words --metrics --protocol --split --tokenizer --report --names --print_config
+--checkpoint.mode --checkpoint.monitor --early_stopping.mode --early_stopping.monitor --last_checkpoint.every
+--data.tokenizer --trainer.accelerator --trainer.devices+ --trainer.gradient_clip_algorithm --trainer.max_time
+--trainer.model_registry --trainer.strategy --trainer.val_check_interval --trainer.plugins+
+"""
+GROUPS = """
+--attention_figures --attention_temperature --checkpoint --early_stopping --last_checkpoint --lr_scheduler --model
+--trainer --data.flip --data.transform --data.vocabulary --model.decoder --model.encoder --model.objective
+--model.refiner --model.scheduler --model.search --model.validation_search
+"""
+NOT_OUTPUTS = {*READ.split(), *VALUES.split(), *GROUPS.split()}
+"""Options whose value names no output: what is read; names and values; groups, and classes that write nothing."""
+LIGHTNING = "Lightning's class, which the user configures; what it does by default is attacked"
 NOT_ATTACKED = {
     "prepare flickr30k --out": "laid out as flickr8k",
     "prepare coco --out": "laid out as flickr8k",
-    **dict.fromkeys(
-        ["lens --out", "lens --figure"], "needs an encoder with a classifier: tests/cli/test_cli_lens.py"
-    ),
-    "validate --data.reader": "as fit",
-    "test --data.reader": "as fit",
-    "predict --data.reader": "as fit",
+    "lens --out": "needs an encoder with a classifier: tests/cli/test_cli_lens.py",
+    "lens --figure": "as lens --out",
+    **dict.fromkeys([f"{verb} --data.reader" for verb in ("validate", "test", "predict")], "as fit"),
     **{
         f"{verb} {option}": reason
         for verb in ("fit", "validate", "test", "predict")
         for option, reason in {
             "--checkpoint.filename": "a pattern for names in the folder of the run, which is attacked",
-            "--trainer.logger+": "Lightning's class, which the user configures; the default one is attacked",
-            "--trainer.callbacks+": "the user's own classes",
-            "--trainer.profiler": "Lightning's class, which the user configures",
+            "--trainer.logger+": LIGHTNING,
+            "--trainer.callbacks+": LIGHTNING,
+            "--trainer.profiler": LIGHTNING,
         }.items()
     },
-    **dict.fromkeys(
-        [
-            *(
-                "tools.benchmark --write",
-                "tools.compare_attention --document",
-            ),
-            *(
-                "tools.estimators --out",
-                "tools.seeds --document",
-            ),
-            *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage", "own")),
-        ],
-        "edits sections of a document that must be there",
-    ),
-    "tools.notebooks notebooks": "edits the notebooks that are named",
-    **dict.fromkeys(
-        [
-            *("tools.photo_pointing --json", "tools.head_curve --out"),
-            *("tools.unnamed_nouns --out", "tools.unnamed_nouns --figure"),
-        ],
-        "needs minutes",
-    ),
-    **dict.fromkeys(
-        [
-            *("tools.compare_attention --out", "tools.head_curve --runs"),
-            "tools.seeds --out",
-            *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage", "own")),
-        ],
-        "a loop over caption fit",
-    ),
 }
 """Output options that are not tried, with the reason."""
 
@@ -460,7 +380,7 @@ def run(args: Sequence[str]) -> Run:
             contextlib.redirect_stderr(err),
             mock.patch.object(torch, "load", recorded),
         ):
-            code = _main_of(args[0])(list(args[1:])) if _is_module(args[0]) else main(list(args))
+            code = main(list(args))
     except Hung:
         code = -1
         err.write("Hung: it did not end")
@@ -470,28 +390,6 @@ def run(args: Sequence[str]) -> Run:
         torch.set_float32_matmul_precision(precision)
     out.seek(0)
     return Run(code, out.read(), err.getvalue(), time.monotonic() - start, bool(loads))
-
-
-def _is_module(word: str) -> bool:
-    return word == "textbook" or word.startswith("tools.")
-
-
-def _main_of(word: str) -> Callable[[list[str]], int]:
-    """`main` of a tool, with exit codes as the interpreter gives them, but errors of users are not tracebacks."""
-    main = importlib.import_module("caption.textbook" if word == "textbook" else word).main
-
-    def code(args: list[str]) -> int:
-        from caption.errors import UserError
-
-        try:
-            return main(args) or 0
-        except SystemExit as leaving:
-            return leaving.code if isinstance(leaving.code, int) else 2
-        except UserError as error:  # developers see a traceback with the same message
-            print(error, file=sys.stderr)
-            return 2
-
-    return code
 
 
 def harm(
