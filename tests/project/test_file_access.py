@@ -15,12 +15,12 @@ PLACES = {f"caption/runtime/{name}.py" for name in ("files", "inputs", "archives
 EXCEPTIONS = {
     "caption/kernels/linear.py": "a file of the system, at a fixed place",
     "caption/cli/configs.py": "comes with the package",
-    "caption/text/nouns.py": "comes with the package",
-    "caption/visualize/page_script.py": "comes with the package",
     "caption/export/onnx_files.py": "comes with the package; torch saves a graph into a private temporary folder",
     "caption/export/standalone.py": "this file is exported, and runs without the package",
     "caption/runtime/on_ray.py": "a bucket, which is not a file system of this machine",
 }
+OF_PACKAGE = 'files("caption'
+"""What importlib.resources finds."""
 WRITES = re.compile(
     r"\.(write_text|write_bytes|touch|mkdir|chmod|unlink|rmdir|rename|symlink_to|hardlink_to|extractall|"
     r"to_csv|to_parquet|save_pretrained|imwrite|open_output_stream)\("
@@ -39,7 +39,7 @@ def found(pattern: re.Pattern[str], *folders: str) -> dict[str, str]:
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
             code = re.sub(r'"""[\s\S]*?"""|\s#.*', "", path.read_text(encoding="utf-8"))
-            lines = [line for line in code.splitlines() if pattern.search(line)]
+            lines = [line for line in code.splitlines() if pattern.search(line) and OF_PACKAGE not in line]
             name = path.relative_to(ROOT).as_posix()
             if lines and name not in PLACES:
                 places[name] = lines[0].strip()
