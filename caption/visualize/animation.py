@@ -15,20 +15,18 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from caption.data.decoding import open_image
 from caption.errors import UserError
 from caption.runtime.figure_formats import ANIMATIONS, check_encoder, marked
 from caption.runtime.files import MARK, Opener, OutputError, replacing
-from caption.visualize.figure import Drawing, caption_panels, new_figure
-from caption.visualize.layout import add_axes
+from caption.visualize.figure_file import dpi_of
+from caption.visualize.layout import add_axes, new_figure, write
+from caption.visualize.tiles import TileOptions, caption_tiles
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
     from caption.result import Caption
-    from caption.visualize.styles import LookOptions
-    from caption.visualize.words import Words
 
 WIDTH = 640
 SECONDS = 0.8
@@ -53,20 +51,17 @@ def save_animation(
     *,
     width: int = WIDTH,
     seconds: float = SECONDS,
-    words: Words | None = None,
-    map: str | None = None,
-    index: int | tuple[int, ...] | None = None,
     opener: Opener = replacing,
-    **look: Unpack[LookOptions],
+    **options: Unpack[TileOptions],
 ) -> None:
     """Write the caption word by word under the photo, with the map of each word over it.
 
     Args:
-        caption, image, map, index, look: see `plot_caption`.
+        caption, image, options: see `plot_caption`. The animation stops over the `words` alone; the others are written,
+            too.
         path: the file; its name ends in .gif (256 colours), .webp (true colour), or .mp4, for which ffmpeg is needed.
         width: of the frames in pixels.
         seconds: for each word.
-        words: those over which the animation stops, see `plot_caption`; the others are written, too.
         opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
 
     Raises:
@@ -81,53 +76,37 @@ def save_animation(
     if width < 64 or not seconds > 0:
         raise ValueError(f"width must be at least 64 and seconds positive, not {width} and {seconds}")
     check_encoder(Path(path))
-    frames = list(animation_frames(caption, image, width=width, words=words, map=map, index=index, **look))
+    frames = list(animation_frames(caption, image, width=width, **options))
     content = _video(frames, seconds) if kind == ".mp4" else _pictures(frames, seconds, kind)
     with opener(path) as file:
         file.write(content)
 
 
 def animation_frames(
-    caption: Caption,
-    image: Photo,
-    *,
-    width: int = WIDTH,
-    words: Words | None = None,
-    map: str | None = None,
-    index: int | tuple[int, ...] | None = None,
-    **look: Unpack[LookOptions],
+    caption: Caption, image: Photo, *, width: int = WIDTH, **options: Unpack[TileOptions]
 ) -> Iterator[Image.Image]:
     """The frames: the photo, then one for each word, then the photo with the whole sentence; see `save_animation`."""
-    photo = open_image(image)
-    first, *panels = caption_panels("", caption, map, index, words)
-    drawing = Drawing([first, *panels], photo, look, scaled=first.caption)
-    picture = INCHES * photo.height / photo.width
+    tiles = caption_tiles(caption, image, **options)
+    alone, *of_words = tiles.tiles
+    picture = INCHES * tiles.photo.height / tiles.photo.width
     places = _places(caption.words)
     lines = 1 + max((place.line for place in places), default=0)
     size = INCHES, picture + lines * LINE + 2 * MARGIN
     last = len(caption.words) - 1
-    for panel, written in [(first, -1), *((panel, panel.step) for panel in panels), (first, last)]:
+    for tile, written in [(alone, -1), *((tile, tile.step) for tile in of_words), (alone, last)]:
         assert written is not None
         fig = new_figure(size)
         ax = add_axes(fig, size, (0, 0, INCHES, picture))
-        drawing.draw_panel(ax, panel)
-        ax.set(title="", aspect="auto")
+        tiles.draw_tile(ax, tile)
+        ax.set_aspect("auto")
         for step, (word, place) in enumerate(zip(caption.words[: written + 1], places, strict=False)):
-            _write(fig, size, picture, word, place, is_current=step == panel.step)
+            top = picture + MARGIN + (place.line + 0.75) * LINE
+            colour = CURRENT if step == tile.step else WRITTEN
+            write(fig, size, place.left, top, word, fontsize=LETTERS, va="baseline", color=colour)
         canvas = FigureCanvasAgg(fig)
-        fig.set_dpi((width + 0.01) / INCHES)
+        fig.set_dpi(dpi_of(fig, width))
         canvas.draw()
         yield Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-
-
-def _write(
-    fig: Figure, size: tuple[float, float], top: float, word: str, place: Place, is_current: bool
-) -> None:
-    across, down = place.left / size[0], 1 - (top + MARGIN + (place.line + 0.75) * LINE) / size[1]
-    fig.text(
-        across, down, word, fontsize=LETTERS, va="baseline", parse_math=False,
-        color=CURRENT if is_current else WRITTEN,
-    )  # fmt: skip
 
 
 def _places(words: Sequence[str]) -> list[Place]:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image
 
 from caption.data.decoding import open_image
 from caption.lens_reading import once
-from caption.visualize.figure import new_figure, seen_lines
-from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, TITLE, add_axes
-from caption.visualize.overlay import draw_scale, overlay, photo_name, photos_of, show_photo
+from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, Grid, add_axes, new_figure, write
+from caption.visualize.overlay import draw_scale, photo_name, photos_of
 from caption.visualize.scale import Scale
 from caption.visualize.styles import Look, LookOptions
-from caption.visualize.words import Words, seen_at_words, steps_of
+from caption.visualize.tiles import Tile, Tiles, caption_tiles
+from caption.visualize.words import Words, seen_at_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,61 +35,46 @@ MOST_LINES = 5  # of a caption
 MOST_SEEN_LINES = 2  # of what a lens sees at its words
 
 
-class Entry(NamedTuple):
-    """A photo on the sheet."""
-
-    caption: Caption
-    photo: Image.Image
-    name: str
-
-    @property
-    def aspect(self) -> float:
-        """Width over height."""
-        return self.photo.width / self.photo.height
-
-
 class Block(NamedTuple):
-    """The pictures of an entry, which share their height, and the text of the entry below them."""
+    """The tiles of a photo in a row, and its name and caption below them."""
 
-    entry: Entry
-    left: float
-    top: float
-    height: float
-    steps: tuple[int, ...] | None
-    """The words whose maps are drawn; None = one map, the largest weights of all words."""
-
-    @property
-    def pictures(self) -> int:
-        return 2 if self.steps is None else 1 + len(self.steps)
+    tiles: Tiles
+    name: str
+    grid: Grid
+    with_seen: bool
+    """Whether the text says what a lens sees."""
 
     @property
-    def width(self) -> float:
-        return self.pictures * (self.height * self.entry.aspect + GAP) - GAP
+    def caption(self) -> Caption:
+        return self.tiles.tiles[0].caption
 
     @property
     def lines(self) -> list[str]:
-        letters, room = (max(12, int(density * self.width)) for density in (LETTERS, NAME_LETTERS))
-        name = self.entry.name if len(self.entry.name) <= room else f"{self.entry.name[: room - 1]}…"
-        seen = once(thing for _, thing in seen_at_words(self.entry.caption)) if self.steps is None else []
+        letters, room = (max(12, int(density * self.grid.width)) for density in (LETTERS, NAME_LETTERS))
+        name = self.name if len(self.name) <= room else f"{self.name[: room - 1]}…"
+        seen = once(thing for _, thing in seen_at_words(self.caption)) if self.with_seen else []
         sees = f"sees: {', '.join(map(str, seen))}" if seen else ""
         return [
             name,
-            *textwrap.wrap(str(self.entry.caption), letters, max_lines=MOST_LINES, placeholder=" …"),
+            *textwrap.wrap(str(self.caption), letters, max_lines=MOST_LINES, placeholder=" …"),
             *textwrap.wrap(sees, letters, max_lines=MOST_SEEN_LINES, placeholder=" …"),
         ]
 
     @property
-    def foot(self) -> float:
-        """Height of what the lens sees at each word, under its map."""
-        return FOOT if self.steps and self.entry.caption.lens is not None else 0.0
-
-    @property
     def text_top(self) -> float:
-        return self.top + self.height + self.foot + 0.06
+        return self.grid.top + self.grid.above + self.grid.size[1] + self.grid.below + 0.06
 
     @property
     def bottom(self) -> float:
         return self.text_top + LINE * len(self.lines)
+
+    def draw(self, fig: Figure) -> None:
+        size = tuple(fig.get_size_inches())
+        self.tiles.draw(fig, size, self.grid, letters=9)
+        for number, line in enumerate(self.lines):
+            letters, colour = (7, "0.45") if number == 0 else (8, "0.1")
+            top = self.text_top + number * LINE
+            write(fig, size, self.grid.left, top, line, ha="left", va="top", fontsize=letters, color=colour)
 
 
 def contact_sheet(
@@ -129,24 +113,24 @@ def contact_sheet(
     if names is not None and len(names) != len(photos):
         raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
     names = [photo_name(photo, index) for index, photo in enumerate(photos)] if names is None else names
-    entries = [
-        Entry(caption, open_image(photo), name)
-        for caption, photo, name in zip(captions, photos, names, strict=True)
-    ]
     signed = any(caption.properties.signed for caption in captions)
-    if words is None:
-        blocks = _pairs(entries, columns)
-        scale = Look(**look).scale_of(*(summary_map(caption) for caption in captions), signed=signed)
-    else:
-        blocks = _rows(entries, words)
-        scale = Look(**look).scale_of(*(caption.weights for caption in captions), signed=signed)
-    width = max(block.left + block.width for block in blocks) + MARGIN
+    maps = (summary_map(caption) if words is None else caption.weights for caption in captions)
+    scale = Look(**look).scale_of(*maps, signed=signed)
+    rows = []
+    for caption, photo in zip(captions, map(open_image, photos), strict=True):
+        if words is None:
+            pair = [Tile("", caption), Tile("", caption, summary_map(caption))]
+            rows.append(Tiles(photo, pair, scale=scale, **look))
+        else:
+            rows.append(caption_tiles(caption, photo, strict=False, words=words, scale=scale, **look))
+    blocks = _pairs(rows, names, columns) if words is None else _rows(rows, names)
+    width = max(block.grid.left + block.grid.width for block in blocks) + MARGIN
     height = max(block.bottom for block in blocks) + (LEGEND if legend else 0.0) + MARGIN
     fig = new_figure((max(width, NARROWEST), height))
     for block in blocks:
-        _draw(fig, block, scale, look)
+        block.draw(fig)
     if legend:
-        _write_legend(fig, scale, "α of a word" if words is not None else "largest α of all words", look)
+        _write_legend(fig, captions, scale, words is not None, look)
     return fig
 
 
@@ -159,15 +143,17 @@ def summary_map(caption: Caption) -> np.ndarray:
     return np.take_along_axis(weights, size.argmax(axis=0)[None], axis=0)[0]
 
 
-def _pairs(entries: Sequence[Entry], columns: int | None) -> list[Block]:
+def _pairs(pairs: Sequence[Tiles], names: Sequence[str], columns: int | None) -> list[Block]:
     """Photos beside their maps, in rows that fill the page."""
     blocks: list[Block] = []
     top = MARGIN
-    for row, height in _broken_into_rows([entry.aspect for entry in entries], columns):
+    aspects = [_aspect(pair) for pair in pairs]
+    for row, height in _broken_into_rows(aspects, columns):
         left = MARGIN
         for index in row:
-            blocks.append(Block(entries[index], left, top, height, None))
-            left += blocks[-1].width + SPACE
+            grid = Grid(2, 2, (height * aspects[index], height), 0.0, 0.0, left, top)
+            blocks.append(Block(pairs[index], names[index], grid, True))
+            left += grid.width + SPACE
         top = max(blocks[index].bottom for index in row) + 0.1
     return blocks
 
@@ -207,44 +193,35 @@ def _broken_into_rows(aspects: Sequence[float], columns: int | None) -> list[tup
     return [(row, min(height_of(row), 1.5 * HEIGHT)) for row in rows]
 
 
-def _rows(entries: Sequence[Entry], words: Words) -> list[Block]:
+def _rows(rows: Sequence[Tiles], names: Sequence[str]) -> list[Block]:
     """A row for each photo, with the maps of its words."""
     blocks: list[Block] = []
     top = MARGIN
-    for entry in entries:
-        steps = tuple(steps_of(entry.caption, words, strict=False))
-        room = (PAGE - 2 * MARGIN - len(steps) * GAP) / ((1 + len(steps)) * entry.aspect)
-        blocks.append(Block(entry, MARGIN, top + TITLE, min(HEIGHT, room), steps))
+    for row, name in zip(rows, names, strict=True):
+        count, aspect = len(row.tiles), _aspect(row)
+        height = min(HEIGHT, (PAGE - 2 * MARGIN - (count - 1) * GAP) / (count * aspect))
+        grid = Grid(count, count, (height * aspect, height), below=FOOT * row.feet(False), top=top)
+        blocks.append(Block(row, name, grid, False))
         top = blocks[-1].bottom + 0.06
     return blocks
 
 
-def _draw(fig: Figure, block: Block, scale: Scale, look: LookOptions) -> None:
-    caption, size = block.entry.caption, tuple(fig.get_size_inches())
-    width = block.height * block.entry.aspect
-
-    def place(picture: int) -> tuple[float, float, float, float]:
-        return block.left + picture * (width + GAP), block.top, width, block.height
-
-    show_photo(add_axes(fig, size, place(0)), block.entry.photo)
-    maps = {"": summary_map(caption)} if block.steps is None else {}
-    drawn = [*maps.items(), *((caption.words[step], caption.weights[step]) for step in block.steps or ())]
-    for number, (word, weights) in enumerate(drawn, start=1):
-        ax = add_axes(fig, size, place(number))
-        overlay(ax, weights, caption.box, block.entry.photo, scale, seen=caption.seen, **look)
-        ax.set_title(word, fontsize=9, pad=3, parse_math=False)
-        if block.steps is not None:
-            for line in seen_lines(caption, block.steps[number - 1]):
-                ax.text(0.5, -0.02, line, transform=ax.transAxes, ha="center", va="top", fontsize=8)
-    for number, line in enumerate(block.lines):
-        across, down = block.left / size[0], 1 - (block.text_top + number * LINE) / size[1]
-        letters, colour = (7, "0.45") if number == 0 else (8, "0.1")
-        fig.text(across, down, line, ha="left", va="top", parse_math=False, fontsize=letters, color=colour)
+def _aspect(tiles: Tiles) -> float:
+    """Width of the photo over its height."""
+    return tiles.photo.width / tiles.photo.height
 
 
-def _write_legend(fig: Figure, scale: Scale, what: str, look: LookOptions) -> None:
+def _write_legend(
+    fig: Figure, captions: Sequence[Caption], scale: Scale, of_words: bool, look: LookOptions
+) -> None:
     size = tuple(fig.get_size_inches())
     ax = add_axes(fig, size, (MARGIN + 0.1, size[1] - LEGEND - MARGIN + 0.14, 1.1, 0.12))
     draw_scale(ax, scale, **look)
-    note = f"{what}, one scale for all photos" + ("; orange above 0, blue below" if scale.signed else "")
-    ax.text(1.2, 0.5, note, transform=ax.transAxes, va="center", fontsize=7)
+    notes = {
+        f"{'α of a word' if of_words else 'largest α of all words'}, one scale for all photos": True,
+        "orange above 0, blue below": scale.signed,
+        "frame: cell read": of_words and any(caption.locations is not None for caption in captions),
+        "cross: point read": of_words and any(caption.points is not None for caption in captions),
+    }
+    text = "; ".join(note for note, applies in notes.items() if applies)
+    ax.text(1.2, 0.5, text, transform=ax.transAxes, va="center", fontsize=7)

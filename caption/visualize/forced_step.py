@@ -16,8 +16,7 @@ from matplotlib.transforms import Bbox
 
 from caption.box import BoxLike
 from caption.data.decoding import open_image
-from caption.visualize.figure import new_figure
-from caption.visualize.layout import GAP, MARGIN, add_axes
+from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure
 from caption.visualize.overlay import overlay, photos_of, show_photo
 from caption.visualize.styles import Look, LookOptions
 

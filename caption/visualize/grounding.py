@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from caption.analysis.pointing_game import Grounding
 from caption.data.decoding import open_image
-from caption.visualize.figure import new_figure
-from caption.visualize.layout import GAP, MARGIN, PAGE, PANEL, TITLE, add_axes
+from caption.visualize.layout import GAP, MARGIN, PAGE, PANEL, TITLE, add_axes, new_figure
 from caption.visualize.overlay import overlay, photos_of
 from caption.visualize.styles import Look, LookOptions
 

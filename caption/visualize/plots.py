@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from caption.metrics.significance import estimate
-from caption.visualize.figure import new_figure
+from caption.visualize.layout import new_figure
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from caption.analysis.photos.examples import Example, Examples
 from caption.analysis.photos.report import Part
 from caption.analysis.table_rows import Cell, Value
 from caption.errors import printable
-from caption.visualize.figure import new_figure, plot_word
+from caption.visualize.figure import plot_word
 from caption.visualize.figure_file import dpi_of, render
 from caption.visualize.html_document import document
+from caption.visualize.layout import new_figure
 from caption.visualize.overlay import photo_name
 from caption.visualize.page_script import web_resource
 from caption.visualize.plots import curve_plot

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from caption.visualize.figure import new_figure
+from caption.visualize.layout import new_figure
 
 if TYPE_CHECKING:
     from caption.analysis.self_attention import WordMaps

@@ -14,7 +14,8 @@ from caption.regions import WeightProperties
 from caption.result import Caption, map_label
 from caption.runtime.files import OutputError
 from caption.visualize.figure import plot_caption
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import Look
+from caption.visualize.tiles import TileOptions
 
 
 def dog(**changes):
@@ -264,9 +265,9 @@ def test_plot_has_all_options_in_its_signature():
     own = inspect.signature(Caption.plot).parameters
     drawn = inspect.signature(plot_caption).parameters
     options = {name for name, parameter in own.items() if parameter.kind is parameter.KEYWORD_ONLY}
-    assert options == {*drawn, *LookOptions.__annotations__} - {"caption", "image", "look"}
+    assert options == {*drawn, *TileOptions.__annotations__} - {"caption", "image", "options"}
     assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
-    assert {name: own[name].default for name in LookOptions.__annotations__} == Look()._asdict()
+    assert {name: own[name].default for name in Look._fields} == Look()._asdict()
 
 
 def test_importing_the_result_loads_neither_torch_nor_matplotlib():

@@ -1,0 +1,237 @@
+"""Tiles: small pictures of one photo, alone or under the map of a word. Figures, sheets and animations draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from PIL import Image
+
+from caption.data.boxes import Boxes
+from caption.data.decoding import open_image
+from caption.lens_reading import LEAST_SEEN
+from caption.result import Caption, map_label
+from caption.text.mentions import find_mentions
+from caption.visualize.layout import Grid, Page, add_axes
+from caption.visualize.overlay import covers, draw_boxes, overlay, show_photo
+from caption.visualize.scale import Scale
+from caption.visualize.styles import Look, LookOptions, style_of
+from caption.visualize.words import Words, steps_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from caption.data.decoding import Photo
+
+
+class Tile(NamedTuple):
+    """The photo of a caption, alone or under a map."""
+
+    title: str
+    caption: Caption
+    weights: np.ndarray | None = None
+    """(rows, cols) the map over the photo; None for the photo alone."""
+    step: int | None = None
+    """The word whose map it is; None for a map of several words."""
+
+
+class TileOptions(LookOptions, total=False):
+    """Which words and maps of a caption are drawn, and how."""
+
+    words: Words | None
+    """Draw these alone: words of the caption, or their places in it, counted from 0; or a number of words, for those
+    that name things (`words.steps_of`)."""
+    map: str | None
+    """Draw this one of `caption.maps` instead of `caption.weights`, see `Caption.with_map`."""
+    index: int | tuple[int, ...] | None
+    """Of the head, hop, ... in the map."""
+    boxes: Boxes | None
+    """Of objects by name, in the photo's pixels: drawn on the photo, and on the word that names the object."""
+
+
+class Tiles:
+    """Tiles of one photo that share a scale and a style.
+
+    Args:
+        photo: the photo.
+        tiles: what is drawn, in order.
+        boxes: of objects by name, see `TileOptions`.
+        scale: of all maps; by default that of the maps drawn.
+        look: see `styles.Look`.
+    """
+
+    def __init__(
+        self,
+        photo: Image.Image,
+        tiles: Sequence[Tile],
+        boxes: Boxes | None = None,
+        scale: Scale | None = None,
+        **look: Unpack[LookOptions],
+    ) -> None:
+        self.photo, self.tiles, self.boxes, self.options = photo, list(tiles), boxes or {}, look
+        self.look = Look(**look)
+        self.maps = [(tile, tile.weights) for tile in tiles if tile.weights is not None]
+        signed = any(tile.caption.properties.signed for tile, _ in self.maps)
+        self.scale = scale or self.look.scale_of(*(weights for _, weights in self.maps), signed=signed)
+        # Even attention has one place on the scale only if all maps are distributions over equally many cells.
+        sizes = {weights.size for _, weights in self.maps}
+        even = len(sizes) == 1 and all(tile.caption.properties.is_distribution for tile, _ in self.maps)
+        self.regions = sizes.pop() if even else None
+
+    def feet(self, numbers: bool) -> int:
+        """How many lines of text stand under a tile."""
+        return numbers + any(tile.caption.lens is not None for tile, _ in self.maps)
+
+    def draw(
+        self,
+        fig: Figure | SubFigure,
+        size: Sequence[float],
+        places: Grid | Page,
+        numbers: bool = False,
+        letters: float = 11.0,
+    ) -> None:
+        """Draw all tiles on a figure of this (width, height) in inches.
+
+        Args:
+            fig, size, places: where.
+            numbers: write a word's peak and gate under its tile. What a lens sees stands there anyway.
+            letters: the size of titles in points.
+        """
+        for index, tile in enumerate(self.tiles):
+            ax = add_axes(fig, size, places.place(index))
+            self.draw_tile(ax, tile)
+            write_title(ax, tile.title, letters)
+            if tile.step is None:
+                continue
+            lines = ["   ".join(_numbers(tile.caption, tile.step, self.scale))] * numbers
+            lines += _seen(tile.caption, tile.step)
+            if lines:
+                foot = "\n".join(lines)
+                ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
+
+    def draw_tile(self, ax: Axes, tile: Tile) -> None:
+        """Draw the photo, or a map over it, with the boxes of the objects that are meant."""
+        caption, step = tile.caption, tile.step
+        if tile.weights is None:
+            draw_boxes(show_photo(ax, self.photo), chain.from_iterable(self.boxes.values()))
+            return
+        mentions = find_mentions(caption.words, self.boxes) if self.boxes else []
+        overlay(
+            ax, tile.weights, caption.box, self.photo, self.scale, seen=caption.seen,
+            location=None if step is None or caption.locations is None else caption.locations[step],
+            point=None if step is None or caption.points is None else caption.points[step],
+            boxes=chain.from_iterable(mention.boxes for mention in mentions if mention.word == step),
+            **self.options,
+        )  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """What a legend says of the maps, in the order of importance."""
+        caption = self.maps[0][0].caption
+        properties = caption.properties
+        style = style_of(self.look.style)
+        own_colours = self.look.cmap is not None and self.look.style != "heat"
+        even = "even attention" if properties.is_distribution else "the mean weight"
+        line = "" if self.regions is None else f" (1/{self.regions})"
+        if properties.signed:
+            colours = "colour: α" if self.look.cmap else "orange: α above 0, blue: below"
+        elif own_colours or style.level != "even":
+            what = "colour" if own_colours else style.legend
+            blurred = ", blurred" * self.look.is_blurred
+            colours = f"{what}: α{blurred}" + (f"; line: {even}{line}" if line else "")
+        else:
+            colours = f"{style.legend}: above {even}{line}"
+        notes = {
+            colours: True,
+            "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
+            "frame: cell read": caption.locations is not None,
+            "cross: point read": caption.points is not None,
+            "β: use of the image": caption.gates is not None,
+            "sentinel: share of no region": properties.sentinel,
+            "Σα need not be 1": not properties.sums_to_one,
+        }
+        return [note for note, applies in notes.items() if applies]
+
+
+def caption_tiles(
+    caption: Caption,
+    image: Photo,
+    title: str = "",
+    strict: bool = True,
+    *,
+    words: Words | None = None,
+    map: str | None = None,
+    index: int | tuple[int, ...] | None = None,
+    boxes: Boxes | None = None,
+    scale: Scale | None = None,
+    **look: Unpack[LookOptions],
+) -> Tiles:
+    """The photo under a title, then the map of each word, by default on the scale of all the caption's words.
+
+    Args:
+        caption, image: see `plot_caption`.
+        title: of the photo; the name of a map is added.
+        strict: refuse words that the caption does not have; otherwise they are left out.
+        words, map, index, boxes, look: see `TileOptions`.
+        scale: of several captions.
+
+    Raises:
+        ValueError: there is no such word or map.
+        caption.errors.ImageError: the photo cannot be opened.
+    """
+    steps = steps_of(caption, words, strict)
+    if map is not None:
+        caption = caption.with_map(map, index)
+        label = map_label(map, index)
+        title = f"{title}, {label}" if title else label
+    scale = scale or Look(**look).scale_of(caption.weights, signed=caption.properties.signed)
+    of_words = [Tile(caption.words[step], caption, caption.weights[step], step) for step in steps]
+    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, **look)
+
+
+def write_title(ax: Axes, title: str, letters: float) -> None:
+    """Write a title over a tile, of at most this size in points, as small as its width asks for."""
+    width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
+    # A letter of a proportional font is about 0.6 em wide, an inch 72 points.
+    room = 72 * width / 0.6
+    longest = int(room / 6)
+    title = title if len(title) <= longest else title[: longest - 1] + "…"
+    ax.set_title(title, fontsize=min(letters, room / max(len(title), 1)), pad=3, parse_math=False)
+
+
+def _numbers(caption: Caption, step: int, scale: Scale) -> list[str]:
+    """The peak of a word, the gate β and the share of the sentinel."""
+    parts = [peak_text(caption, step, scale)]
+    if caption.gates is not None:
+        parts.append(f"β {caption.gates[step]:.2f}")
+    if caption.sentinel_shares is not None:
+        # Adding 0 turns −0.0 into 0.0.
+        parts.append(f"sentinel {round(float(caption.sentinel_shares[step]), 2) + 0.0:.2f}")
+    return parts
+
+
+def _seen(caption: Caption, step: int) -> list[str]:
+    """What the lens sees at a word, if it is likely enough: "sees: saxophone 0.9"."""
+    seen = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
+    return [] if seen is None else [f"sees: {seen}"]
+
+
+def peak_text(caption: Caption, step: int, scale: Scale) -> str:
+    """The largest weight of a word, in multiples of even attention, "8.7× even", or of the mean weight.
+
+    The largest of signed weights, in magnitude, is given as it is.
+    """
+    weights = caption.weights[step]
+    if caption.properties.signed:
+        peak = float(weights.ravel()[np.abs(weights).argmax()])
+        return f"α {peak:.2g}".replace("-", "−")
+    if caption.properties.is_distribution:
+        return f"{_times(float(weights.max()) * weights.size)} even"
+    return f"{_times(float(weights.max()) / scale.mean)} mean" if scale.mean > 0 else "α 0"
+
+
+def _times(multiple: float) -> str:
+    return f"{multiple:.1f}×" if multiple < 99.5 else f"{multiple:.0f}×"
