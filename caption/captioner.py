@@ -8,20 +8,16 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from caption.attention.maps import has_location
-from caption.beam_tree import BeamTree
-from caption.beam_tree import beam_tree as tree_of
 from caption.box import Box, BoxLike, part_of, shares_of
+from caption.captioning import Placement, captions_of
 from caption.captions import Captions
 from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahead, encode
 from caption.data.resize import ImageTransform
@@ -29,42 +25,25 @@ from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
 from caption.errors import ImageError
-from caption.lens_reading import LensReading
-from caption.parts import public_path
 from caption.regions import Grid, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
-from caption.search import BeamSearch, Hypotheses, Search, adjusted
-from caption.search.base import SearchRecord
+from caption.search import BeamSearch, Hypotheses, Search, Step, adjusted, search_spec
 from caption.search.beam import recording
-from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix, with_stand_ins
-from caption.tensor_tree import map_tensors
-from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+from caption.search.step_functions import with_likeliest_words
+from caption.text.vocabulary import END, FORBIDDEN, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
-LIKELIEST = 5
-"""How many of the likeliest words of each step a caption keeps."""
-FORBIDDEN = (PAD, START, UNKNOWN)
-"""Words that search must not emit."""
+LIKELIEST_WORDS = partial(with_likeliest_words, count=5)
+"""The wrapper of the step with which a caption keeps the likeliest words of each step."""
 
+Postprocessor = Callable[[Views, Sequence[Caption]], list[Caption]]
+"""Gets the encoder's views of B images and a caption of each; returns them changed, or others in their place.
 
-class LensReader(Protocol):
-    """A lens (`caption.analysis.lens`), as a captioner uses it."""
-
-    def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
-        """The readings of B images with a caption each; `views` are the encoder's."""
-
-    def where(self, views: Views, thing: str) -> np.ndarray:
-        """(rows, cols): where a thing is, in the regions of one image."""
-
-
-class Rewriter(Protocol):
-    """Writes captions again (`caption.analysis.lens.naming`), as a captioner uses it."""
-
-    def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
-        """The captions of B images, or others in their place; `views` are the encoder's."""
+A lens (`caption.analysis.lens`) adds what the encoder sees behind each word, and a namer writes captions again.
+"""
 
 
 class Captioner(nn.Module):
@@ -95,10 +74,8 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.transform = transform
         self.search = search or BeamSearch()
-        self.lens: LensReader | None = None
-        """Reads what the encoder sees behind each word of a caption; see `caption.load`."""
-        self.namer: Rewriter | None = None
-        """Writes captions again that leave out what the lens is sure of; see `caption.analysis.lens.naming`."""
+        self.postprocessors: list[Postprocessor] = []
+        """Applied in order to the captions of photos; see `caption.load`."""
         region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)
@@ -134,32 +111,21 @@ class Captioner(nn.Module):
     def generate(
         self,
         views: Views,
-        search: Search | None = None,
-        begin: Sequence[int] = (),
-        likeliest: int = 0,
-        record: bool = False,
-        stand_ins: Sequence[int] = (),
+        search: Callable[..., Hypotheses] | None = None,
+        wrappers: Sequence[Callable[[Step], Step]] = (),
     ) -> Hypotheses:
         """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
         Args:
             views: of B images.
-            search: None = the model's default search.
-            begin: ids of the first words of every caption.
-            likeliest: keep so many of the likeliest words at each step; the trace is then a `LikeliestWords`.
-            record: a beam search records what it keeps, see `SearchRecord`.
-            stand_ins: for each word, also for more than the vocabulary has, the one that stands in for it; see
-                `with_stand_ins`.
+            search: a search, or one that is `recording`; None = the model's default search.
+            wrappers: of the step function (`caption.search.step_functions`), the innermost one first.
         """
         state = self.decoder.start(self.project(views))
-        search = search or self.search
-        run = recording(search) if record else search
-        step = with_prefix(self.decoder.step, begin)
-        if likeliest:
-            step = with_likeliest_words(step, likeliest)
-        if stand_ins:
-            step = with_stand_ins(step, stand_ins)
-        return run(step, state, len(views[0].vectors), START, END, FORBIDDEN)
+        step: Step = self.decoder.step
+        for wrap in wrappers:
+            step = wrap(step)
+        return (search or self.search)(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
     def describe(
@@ -261,19 +227,18 @@ class Captioner(nn.Module):
                 ]
 
     def _describe(
-        self, decoded: Sequence[DecodedPhoto], search: Search | None, record: bool
+        self, decoded: Sequence[DecodedPhoto], search: Search | None, beam_tree: bool
     ) -> Iterator[Caption]:
-        if decoded:
-            views = encode(self.encoder, decoded, self.device)
-            hypotheses = self.generate(views, search, likeliest=LIKELIEST, record=record)
-            seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
-            captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
-            if self.namer is not None:
-                captions = self.namer(views, captions)
-            if self.lens is not None:
-                for caption, reading in zip(captions, self.lens.read(views, captions), strict=True):
-                    caption.lens = reading
-            yield from captions
+        if not decoded:
+            return
+        search = search or self.search
+        views = encode(self.encoder, decoded, self.device)
+        hypotheses = self.generate(views, recording(search) if beam_tree else search, [LIKELIEST_WORDS])
+        seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
+        captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
+        for postprocess in self.postprocessors:
+            captions = postprocess(views, captions)
+        yield from captions
 
     def captions(
         self,
@@ -283,7 +248,7 @@ class Captioner(nn.Module):
         photos: Sequence[Photo] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> Iterator[Caption]:
-        """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
+        """Convert the hypotheses of B images to B captions; see `caption.captioning.captions_of`.
 
         Args:
             hypotheses: from `generate`.
@@ -292,79 +257,10 @@ class Captioner(nn.Module):
             photos: stored in the captions.
             vocabulary: of the hypotheses; None = the model's own.
         """
-        vocabulary = vocabulary or self.vocabulary
-        record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
-        for image, part in enumerate(seen):
-            photo = photos[image] if photos is not None else None
-            best, *others = [
-                self._caption(
-                    map_tensors(itemgetter((image, rank)), hypotheses), grids, part, photo, vocabulary
-                )
-                for rank in range(hypotheses.words.shape[1])
-            ]
-            # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
-            best.alternatives = [other for other in others if other.log_prob > -torch.inf]
-            if record is not None:
-                best.beam_tree = self._beam_tree(map_tensors(itemgetter(image), record), grids[0])
-            yield best
-
-    def _beam_tree(self, record: SearchRecord, grid: Grid) -> BeamTree:
-        """The tree of one image, whose tensors have lost the dimension of images."""
-        trace = record.trace.trace if isinstance(record.trace, LikeliestWords) else record.trace
-        return tree_of(record, trace.weights, grid, lambda word: self.vocabulary.decode([word])[0], END)
-
-    def _caption(
-        self, one: Hypotheses, grids: Sequence[Grid], seen: Box, photo: Photo | None, vocabulary: Vocabulary
-    ) -> Caption:
-        """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
-        length = int(one.lengths)
-        trace = map_tensors(itemgetter(slice(length)), one.trace)
-        likeliest = None
-        if isinstance(trace, LikeliestWords):
-            likeliest, trace = self._likeliest(trace), trace.trace
-        gate, location = trace.gate, trace.location
-        words = vocabulary.decode(one.words[:length].tolist())
-        rows, cols = grids[0]
-        boxes = self.boxes(seen)
-        map_grids = self.decoder.map_grids(grids)
-        map_boxes = {
-            name: boxes[view] if view < len(boxes) else boxes[0]  # a refiner may add views
-            for name, view in self.decoder.map_views.items()
-            if name in trace.maps
-        }
-        return Caption(
-            text=" ".join(words),
-            words=words,
-            weights=trace.weights.float().view(length, rows, cols).numpy(),
-            log_prob=float(one.log_probs),
-            word_log_probs=one.word_log_probs[:length].float().numpy(),
-            box=boxes[0],
-            gates=None if gate is None else gate.float().numpy(),
-            finished=bool(one.finished),
-            image=photo,
-            locations=_locations(location, cols),
-            points=_points(location, boxes[0]),
-            maps={
-                name: values.float().unflatten(-1, map_grids[name]).numpy()
-                for name, values in trace.maps.items()
-                if name in map_grids
-            },
-            properties=self.decoder.properties,
-            likeliest=likeliest,
-            seen=seen,
-            map_boxes={name: box for name, box in map_boxes.items() if box != boxes[0]} or None,
+        placements = [Placement(grids, self.boxes(part), part) for part in seen]
+        return captions_of(
+            hypotheses, self.decoder, vocabulary or self.vocabulary, placements, photos or [None] * len(seen)
         )
-
-    def _likeliest(self, trace: LikeliestWords) -> list[list[tuple[str, float]]]:
-        """The likeliest words of each step (T, N), without those that are impossible or no words."""
-        return [
-            [
-                ("(end)" if word == END else self.vocabulary.decode([word])[0], log_prob)
-                for word, log_prob in zip(words, log_probs, strict=True)
-                if log_prob > -torch.inf and word not in (PAD, START)
-            ]
-            for words, log_probs in zip(trace.words.tolist(), trace.log_probs.tolist(), strict=True)
-        ]
 
     def boxes(self, seen: BoxLike) -> list[Box]:
         """The part of a photo that the grid of each view covers, in the photo's pixels.
@@ -386,14 +282,12 @@ class Captioner(nn.Module):
         """Five lines: parameters, encoder, attention, decoder, search. `print(captioner.decoder)` lists all layers."""
         height, width = self.transform.height, self.transform.width
         encoder = " + ".join(type(part).__name__ for part in (self.encoder, self.refiner) if part is not None)
-        views = ", ".join(
-            f"{rows}x{cols} regions of {size:,} numbers" for rows, cols, size in self._view_shapes()
-        )
+        sizes = " and ".join(f"{size:,}" for size in view_sizes(self.refiner or self.encoder))
         attention = ", ".join(_outline(part.spec) for part in self.decoder.attentions.values())
         return "\n".join(
             [
                 f"Captioner: {sum(weights.numel() for weights in self.parameters()):,} parameters on {self.device}",
-                f"  encoder    {encoder}: {width}x{height} pixels to {views}",
+                f"  encoder    {encoder}: {width}x{height} pixels to regions of {sizes} numbers",
                 f"  attention  {attention or 'none'}",
                 f"  decoder    {type(self.decoder).__name__}: {self.decoder.query_size:,} units, vocabulary of "
                 f"{len(self.vocabulary):,} words",
@@ -401,17 +295,10 @@ class Captioner(nn.Module):
             ]
         )
 
-    def _view_shapes(self) -> list[tuple[int, int, int]]:
-        """(rows, cols, D) of the views that the decoder attends to, from a forward pass."""
-        image = torch.zeros(1, 3, self.transform.height, self.transform.width, dtype=torch.uint8)
-        with torch.no_grad(), eval_mode(self):
-            views = self.refine(self.encoder(image.to(self.device)))
-        return [(*view.grid, view.vectors.shape[2]) for view in views]
-
     def __dir__(self) -> list[str]:
         """What users call, without the many names that `nn.Module` needs for itself."""
-        own = {name for name in (*vars(Captioner), *self._modules, *vars(self)) if name[0] != "_"}
-        return sorted(own - set(vars(nn.Module())) | {"eval", "parameters", "state_dict", "to", "train"})
+        public = {name for name in (*vars(Captioner), *self._modules, *vars(self)) if name[0] != "_"}
+        return sorted(public - set(vars(nn.Module())) | {"eval", "parameters", "state_dict", "to", "train"})
 
     def description(self) -> dict[str, Any]:
         """Everything but the weights that a checkpoint needs to rebuild this captioner, in plain types."""
@@ -431,23 +318,3 @@ def _outline(spec: dict[str, Any]) -> str:
     parts = [_outline(value) for value in arguments if isinstance(value, dict) and "class_path" in value]
     name = spec["class_path"].rpartition(".")[2]
     return f"{name}({', '.join(parts)})" if parts else name
-
-
-def search_spec(search: Search) -> dict[str, Any]:
-    """A search as class path and arguments."""
-    return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
-
-
-def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:
-    """Region numbers (T,) -> rows and columns (T, 2); None if no region was chosen."""
-    if location is None or location.is_floating_point() or not has_location(location).all():
-        return None
-    return torch.stack((location // cols, location % cols), -1).numpy()
-
-
-def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
-    """Points (T, 2) across the grid -> x and y in the photo's pixels; None if no point was chosen."""
-    if location is None or not location.is_floating_point() or not has_location(location).all():
-        return None
-    left, top, right, bottom = box
-    return location.double().numpy() * (right - left, bottom - top) + (left, top)

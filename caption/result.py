@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,48 @@ if TYPE_CHECKING:
     from caption.data.decoding import Photo
     from caption.visualize.styles import StyleName
     from caption.visualize.words import Words
+
+
+@dataclass(eq=False)
+class AttentionMaps(Mapping[str, np.ndarray]):
+    """The maps behind the summary α of a caption with T words, by name, and the places that attention chose.
+
+    Attributes:
+        by_name: all maps of the mechanism, (T, *structure, rows, cols) float32, such as "heads" (T, M, rows, cols).
+            Each has its own grid.
+        boxes: the part of the image that each map covers, by name, where it is not `Caption.box`.
+        locations: (T, 2) int64 row and column of the region chosen by hard attention, or None.
+        points: (T, 2) float32 x and y of the attended point, in pixels of the original image, for a mechanism that
+            chooses a point; else None.
+    """
+
+    by_name: dict[str, np.ndarray] = field(default_factory=dict)
+    boxes: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
+    locations: np.ndarray | None = None
+    points: np.ndarray | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def checked(self, shape: tuple[int, int, int]) -> AttentionMaps:
+        """The same, converted and copied, for weights of a shape (T, rows, cols).
+
+        Raises:
+            ValueError: lengths and shapes disagree, or a number is not finite.
+        """
+        maps = {str(name): _weights(f"map {name!r}", map_, shape[0]) for name, map_ in self.by_name.items()}
+        boxes = {str(name): _box(f"box of {name!r}", box) for name, box in self.boxes.items()}
+        points = None if self.points is None else _pairs("points", self.points, shape[0], np.float32)
+        if points is not None and not np.isfinite(points).all():
+            raise ValueError("points must be finite numbers")
+        locations = None if self.locations is None else _locations(self.locations, shape)
+        return AttentionMaps(maps, boxes, locations, points)
 
 
 @dataclass(eq=False, repr=False)
@@ -51,17 +93,12 @@ class Caption:
         gates: (T,) β of each word (section 4.2.1 of Xu et al. 2015), or None for a model without a gate.
         finished: False if the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
-        locations: (T, 2) int64 row and column of the region chosen by hard attention, or None.
         alternatives: the other captions of the search, best first, without this one.
-        maps: all maps of the mechanism by name, (T, *structure, rows, cols) float32, such as "heads" (T, M, rows,
-            cols). Each has its own grid.
-        points: (T, 2) float32 x and y of the attended point, in pixels of the original image, for a mechanism that
-            chooses a point; else None.
+        maps: all maps of the mechanism by name, such as `maps["heads"]`, and the places that it chose.
         properties: of `weights`.
         likeliest: for each of the T words, the likeliest words at its step with their natural log-probabilities, most
             likely first; "(end)" is the end of the sentence. None if they were not kept.
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
-        map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
         named: things that the search was made to name, because the lens is sure of them
             (`caption.analysis.lens.naming`).
@@ -78,14 +115,11 @@ class Caption:
     gates: np.ndarray | None = None
     finished: bool = True
     image: Photo | None = None
-    locations: np.ndarray | None = None
     alternatives: list[Caption] = field(default_factory=list)
-    maps: dict[str, np.ndarray] = field(default_factory=dict)
-    points: np.ndarray | None = None
+    maps: AttentionMaps = field(default_factory=AttentionMaps)
     properties: WeightProperties = field(default_factory=WeightProperties)
     likeliest: list[list[tuple[str, float]]] | None = None
     seen: tuple[float, float, float, float] | None = None
-    map_boxes: dict[str, tuple[float, float, float, float]] | None = None
     lens: LensReading | None = None
     named: list[str] = field(default_factory=list)
     replaced: str = ""
@@ -101,21 +135,11 @@ class Caption:
         self.word_log_probs = _per_word("word_log_probs", self.word_log_probs, steps)
         self.box = _box("box", self.box)
         self.seen = None if self.seen is None else _box("seen", self.seen)
-        if self.map_boxes is not None:
-            self.map_boxes = {
-                str(name): _box(f"box of {name!r}", box) for name, box in self.map_boxes.items()
-            }
         if self.gates is not None:
             self.gates = _per_word("gates", self.gates, steps)
-        if self.locations is not None:
-            self.locations = _locations(self.locations, self.weights.shape)
         self.finished = bool(self.finished)
         self.alternatives = list(self.alternatives)
-        self.maps = {str(name): _weights(f"map {name!r}", maps, steps) for name, maps in self.maps.items()}
-        if self.points is not None:
-            self.points = _pairs("points", self.points, steps, np.float32)
-            if not np.isfinite(self.points).all():
-                raise ValueError("points must be finite numbers")
+        self.maps = self.maps.checked(self.weights.shape)
         self.properties = WeightProperties(*map(bool, self.properties))
         if self.likeliest is not None and len(self.likeliest) != steps:
             raise ValueError(f"likeliest must hold the words of {steps} steps, not of {len(self.likeliest)}")
@@ -146,10 +170,10 @@ class Caption:
             "box": list(self.box),
             "seen": list(self.seen or self.box),
             "grid": list(self.weights.shape[1:]),
-            "locations": None if self.locations is None else self.locations.tolist(),
+            "locations": None if self.maps.locations is None else self.maps.locations.tolist(),
             "maps": {name: list(maps.shape) for name, maps in self.maps.items()},
-            "map_boxes": {name: list(box) for name, box in (self.map_boxes or {}).items()},
-            "points": None if self.points is None else self.points.tolist(),
+            "map_boxes": {name: list(box) for name, box in self.maps.boxes.items()},
+            "points": None if self.maps.points is None else self.maps.points.tolist(),
             "properties": self.properties._asdict(),
             "likeliest": self.likeliest
             and [[[word, json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
@@ -192,22 +216,16 @@ class Caption:
         selection = (slice(None), *position)
         weights = weights[selection]
         sums_to_one = np.allclose(weights.sum(axis=(1, 2)), 1, atol=1e-3)
+        locations = self.maps.locations if weights.shape == self.weights.shape else None
         return replace(
-            self,
-            weights=weights,
-            locations=self.locations if weights.shape == self.weights.shape else None,
-            alternatives=[],
-            maps={},
-            properties=self.properties._replace(sums_to_one=sums_to_one, sentinel=False),
-            box=(self.map_boxes or {}).get(name, self.box),
+            self.with_weights(weights, self.properties._replace(sums_to_one=sums_to_one, sentinel=False)),
+            maps=AttentionMaps(locations=locations, points=self.maps.points),
+            box=self.maps.boxes.get(name, self.box),
             seen=self.seen or self.box,
-            map_boxes=None,
-            lens=None,
-            beam_tree=None,
         )
 
     def with_weights(self, weights: np.ndarray, properties: WeightProperties | None = None) -> Caption:
-        """The same caption with other weights on the same grid, and without all that belongs to its own.
+        """The same caption with other weights, and without all that belongs to its own.
 
         Args:
             weights: (T, rows, cols).
@@ -215,7 +233,7 @@ class Caption:
         """
         return replace(
             self, weights=weights, properties=properties or self.properties,
-            maps={}, map_boxes=None, locations=None, points=None, alternatives=[], lens=None, beam_tree=None,
+            maps=AttentionMaps(), alternatives=[], lens=None, beam_tree=None,
         )  # fmt: skip
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:
@@ -346,9 +364,9 @@ class Caption:
             "gates": np.full(len(self.words), np.nan, np.float32) if self.gates is None else self.gates,
             "box": np.array(self.box),
             **{f"map_{name}": maps for name, maps in self.maps.items()},
-            **{f"map_box_{name}": np.array(box) for name, box in (self.map_boxes or {}).items()},
+            **{f"map_box_{name}": np.array(box) for name, box in self.maps.boxes.items()},
             **({} if self.seen in (None, self.box) else {"seen": np.array(self.seen)}),
-            **({} if self.points is None else {"points": self.points}),
+            **({} if self.maps.points is None else {"points": self.maps.points}),
         }
         # An open file, because NumPy adds ".npz" to a path without it.
         with opener(path) as file:

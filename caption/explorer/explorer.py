@@ -32,6 +32,7 @@ from caption.analysis.interventions import (
     compare,
 )
 from caption.analysis.interventions.selection import END_WORD, Place, Steps, steps_of, tokens_of
+from caption.analysis.lens.lens import lens_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
@@ -227,7 +228,8 @@ class Explorer:
 
     def _apply(self, request: dict[str, Any]) -> None:
         before = self._edited
-        change = change_from(request, before.caption, None if self._captioner.lens is None else self._where)
+        has_lens = lens_of(self._captioner) is not None
+        change = change_from(request, before.caption, self._where if has_lens else None)
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
         self._made, self._compared = [*self._made, _Made(request, change, result)], None
@@ -244,14 +246,15 @@ class Explorer:
 
     def _read(self, result: EditedCaption) -> EditedCaption:
         """The same, after a lens has read what the encoder sees behind its words."""
-        lens = self._captioner.lens
+        lens = lens_of(self._captioner)
         if lens is not None:
             (result.caption.lens,) = lens.read(self.photo.encoded, [result.caption])
         return result
 
     def _where(self, thing: str) -> np.ndarray:
-        assert self._captioner.lens is not None
-        return self._captioner.lens.where(self.photo.encoded, thing)
+        lens = lens_of(self._captioner)
+        assert lens is not None
+        return lens.where(self.photo.encoded, thing)
 
 
 def saved_page(explorers: Sequence[Explorer], title: str = TITLE) -> str:

@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from caption.captioner import FORBIDDEN, Captioner
+from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.export.programs import programs
 from caption.runtime.inputs import STREAM, open_input
 from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
-from caption.text.vocabulary import END, START
+from caption.text.vocabulary import END, FORBIDDEN, START
 from caption.version import package_version
 
 ENCODER, STEP, MODEL, SCRIPT = "encoder.onnx", "step.onnx", "model.json", "captioner.py"

@@ -73,10 +73,9 @@ def load(
     captioner = _load(os.fspath(model), device, trust)
     if lens:
         from caption.analysis.lens.file import load_lens
-        from caption.analysis.lens.naming import namer_of_unlike
+        from caption.analysis.lens.naming import lens_postprocessors
 
-        captioner.lens = own = load_lens(captioner, lens_path(model))
-        captioner.namer = namer_of_unlike(captioner, own)
+        captioner.postprocessors = lens_postprocessors(captioner, load_lens(captioner, lens_path(model)))
     return captioner
 
 

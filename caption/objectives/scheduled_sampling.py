@@ -9,10 +9,7 @@ from caption.decoders.base import Decoder, Memory
 from caption.objectives.base import CaptionBatch, Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.regions import Views
-from caption.text.vocabulary import END, PAD, START, UNKNOWN
-
-NEVER_FED = [PAD, START, END, UNKNOWN]
-"""Words that search never feeds to the decoder."""
+from caption.text.vocabulary import END, FORBIDDEN
 
 
 class ScheduledSampling(Objective):
@@ -59,7 +56,7 @@ def _mixed(decoder: Decoder, memory: Memory, captions: CaptionBatch, probability
     """The captions with some of their input words drawn from the model."""
     unrolled = decoder(memory, captions.words, captions.lengths)
     chances = unrolled.logits.float().index_fill(
-        1, torch.tensor(NEVER_FED, device=probability.device), -torch.inf
+        1, torch.tensor((*FORBIDDEN, END), device=probability.device), -torch.inf
     )
     drawn = unrolled.unpack(chances.softmax(-1).multinomial(1).squeeze(1))
     words = captions.words.clone()

@@ -15,9 +15,7 @@ from caption.objectives.base import CaptionBatch, Loss, Objective, count_element
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Sampling
-from caption.text.vocabulary import END, PAD, START, UNKNOWN
-
-FORBIDDEN = (PAD, START, UNKNOWN)
+from caption.text.vocabulary import END, FORBIDDEN, START
 
 
 class SelfCriticalSequence(Objective):

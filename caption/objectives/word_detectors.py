@@ -12,9 +12,8 @@ from torch.nn import functional
 from caption.attention.smoothing import smoothed
 from caption.kernels.linear import Linear
 from caption.regions import Regions
-from caption.text.vocabulary import END, PAD, START, UNKNOWN
+from caption.text.vocabulary import END, FORBIDDEN
 
-NEVER_DETECTED = {PAD, START, END, UNKNOWN}
 FAR_BELOW = -1e9
 """Log-odds in a region that is not real."""
 UNKNOWN_SHARE = 0.5
@@ -59,7 +58,7 @@ class WordDetectors(nn.Module):
         counts = torch.zeros_like(self.index)
         images = 0
         for captions in references:
-            counts[sorted(set(chain.from_iterable(captions)) - NEVER_DETECTED)] += 1
+            counts[sorted(set(chain.from_iterable(captions)) - {*FORBIDDEN, END})] += 1
             images += 1
         counts[counts * 2 > images] = 0
         chosen = counts.argsort(descending=True, stable=True)[: len(self.prior)]

@@ -1,6 +1,6 @@
 """Searches for captions: greedy, beam search, sampling. All they know of the model is a step function."""
 
-from caption.search.base import Hypotheses, Search, Step
+from caption.search.base import Hypotheses, Search, Step, search_spec
 from caption.search.beam import BeamSearch, adjusted
 from caption.search.constrained import ConstrainedBeamSearch
 from caption.search.greedy import Greedy
@@ -15,4 +15,5 @@ __all__ = [
     "Search",
     "Step",
     "adjusted",
+    "search_spec",
 ]

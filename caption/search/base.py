@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from caption.errors import UserError
+from caption.parts import Spec, public_path
 from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
@@ -85,6 +87,11 @@ class Search(ABC):
             At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
             hypothesis stops there, unfinished.
         """
+
+
+def search_spec(search: Search) -> Spec:
+    """A search as class path and arguments."""
+    return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
 LARGEST = 1000

@@ -12,6 +12,8 @@ from caption.text.tokenizer import get_tokenizer
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
+FORBIDDEN = (PAD, START, UNKNOWN)
+"""Words that search must not emit."""
 LONGEST_WORD = 1000
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 

@@ -14,7 +14,7 @@ from caption.analysis.baseline_maps import other_word
 from caption.analysis.map_statistics import measure_maps
 from caption.analysis.pointing_game import ground
 from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
-from caption.captioner import Captioner, search_spec
+from caption.captioner import Captioner
 from caption.data.batches import Batch
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
@@ -24,7 +24,7 @@ from caption.result import Caption
 from caption.runtime.distributed import process_count
 from caption.runtime.files import make_parents
 from caption.runtime.own_folder import OwnFolder
-from caption.search import Search
+from caption.search import Search, search_spec
 
 ImageId = int | str
 REFERENCES = "test_references.json"

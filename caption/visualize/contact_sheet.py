@@ -220,8 +220,8 @@ def _write_legend(
     notes = {
         f"{'α of a word' if of_words else 'largest α of all words'}, one scale for all photos": True,
         "orange above 0, blue below": scale.signed,
-        "frame: cell read": of_words and any(caption.locations is not None for caption in captions),
-        "cross: point read": of_words and any(caption.points is not None for caption in captions),
+        "frame: cell read": of_words and any(caption.maps.locations is not None for caption in captions),
+        "cross: point read": of_words and any(caption.maps.points is not None for caption in captions),
     }
     text = "; ".join(note for note, applies in notes.items() if applies)
     ax.text(1.2, 0.5, text, transform=ax.transAxes, va="center", fontsize=7)

@@ -122,8 +122,8 @@ class Tiles:
         mentions = find_mentions(caption.words, self.boxes) if self.boxes else []
         overlay(
             ax, tile.weights, caption.box, self.photo, self.scale, seen=caption.seen,
-            location=None if step is None or caption.locations is None else caption.locations[step],
-            point=None if step is None or caption.points is None else caption.points[step],
+            location=None if step is None or caption.maps.locations is None else caption.maps.locations[step],
+            point=None if step is None or caption.maps.points is None else caption.maps.points[step],
             boxes=chain.from_iterable(mention.boxes for mention in mentions if mention.word == step),
             **self.options,
         )  # fmt: skip
@@ -147,8 +147,8 @@ class Tiles:
         notes = {
             colours: True,
             "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
-            "frame: cell read": caption.locations is not None,
-            "cross: point read": caption.points is not None,
+            "frame: cell read": caption.maps.locations is not None,
+            "cross: point read": caption.maps.points is not None,
             "β: use of the image": caption.gates is not None,
             "sentinel: share of no region": properties.sentinel,
             "Σα need not be 1": not properties.sums_to_one,

@@ -10,7 +10,7 @@ import pytest
 
 from caption.analysis.agreement import compare_maps
 from caption.analysis.heads import head_roles
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 
 EVEN = [0.25] * 4
 PLACE = [0.0, 0.0, 1.0, 0.0]
@@ -20,9 +20,8 @@ WORDS = ["a", "red", "a", "blue", "a", "red", "a", "zebra"]
 def caption_of(words: list[str], heads: list[list[list[float]]]) -> Caption:
     """`heads` is (T, M, 4) on a grid of 2 x 2."""
     maps = np.array(heads, dtype=np.float32).reshape(len(words), -1, 2, 2)
-    return Caption(
-        " ".join(words), words, maps.mean(1), 0.0, np.zeros(len(words)), (0, 0, 2, 2), maps={"heads": maps}
-    )
+    named = AttentionMaps({"heads": maps})
+    return Caption(" ".join(words), words, maps.mean(1), 0.0, np.zeros(len(words)), (0, 0, 2, 2), maps=named)
 
 
 def planted(words: list[str] = WORDS, rare: str = "zebra") -> list[Caption]:
@@ -87,7 +86,13 @@ def test_signs_scale_and_empty_maps():
 def test_any_structure_and_name():
     maps = np.random.default_rng(0).dirichlet(np.ones(6), (3, 2, 2)).reshape(3, 2, 2, 2, 3)
     caption = Caption(
-        "a b c", ["a", "b", "c"], maps[:, 0, 0], 0, np.zeros(3), (0, 0, 3, 2), maps={"hops": maps}
+        "a b c",
+        ["a", "b", "c"],
+        maps[:, 0, 0],
+        0,
+        np.zeros(3),
+        (0, 0, 3, 2),
+        maps=AttentionMaps({"hops": maps}),
     )
     roles = head_roles([caption], "hops")
     assert roles.labels == ("hops[0, 0]", "hops[0, 1]", "hops[1, 0]", "hops[1, 1]")

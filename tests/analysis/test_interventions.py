@@ -150,7 +150,7 @@ def test_both_captions_have_the_words_and_log_probs_of_the_search(search: Search
         assert said[: len(caption.words)] == pytest.approx(caption.word_log_probs, abs=1e-4)
     assert result.changed.weights[1].argmax() == 3 * 8 + 4
     assert result.changed.weights[1].max() == 1
-    assert (result.changed.locations is not None) == (how == "argmax")
+    assert (result.changed.maps.locations is not None) == (how == "argmax")
     assert result.original.words[:1] == result.changed.words[:1]
     before = result.original_log_probs
     assert before.under[0] == pytest.approx(before.without[0], abs=1e-5)
@@ -289,11 +289,11 @@ def test_attention_that_samples_draws_alike_for_both():
     model = tiny(Multinoulli(at_test="sample"))
     for seed in range(3):
         result = intervene(model, PHOTO, Force((3, 4), at=2), search=Greedy(6), seed=seed)
-        assert result.original.locations is not None
-        assert (result.original.locations[:2] == result.changed.locations[:2]).all()
-        assert result.changed.locations[2].tolist() == [3, 4]
+        assert result.original.maps.locations is not None
+        assert (result.original.maps.locations[:2] == result.changed.maps.locations[:2]).all()
+        assert result.changed.maps.locations[2].tolist() == [3, 4]
     again = intervene(model, PHOTO, Force((3, 4), at=2), search=Greedy(6), seed=2)
-    assert (again.changed.locations == result.changed.locations).all()
+    assert (again.changed.maps.locations == result.changed.maps.locations).all()
 
 
 def test_a_search_that_samples_draws_alike_for_both():

@@ -11,7 +11,7 @@ from helpers.tiny_captioner import captioner as tiny_captioner
 from torch import nn
 
 import caption
-from caption.analysis.lens import Calibration, Lens, make_lens, read_weights
+from caption.analysis.lens import Calibration, Lens, lens_of, make_lens, read_weights
 from caption.analysis.lens.calibration import PhotoReading, Reliability, fit, read_photo
 from caption.analysis.lens.file import read_lens, save_lens
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
@@ -19,7 +19,7 @@ from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.errors import CheckpointError, UserError
 from caption.regions import Regions
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 from caption.text.english import plural
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 
@@ -96,7 +96,7 @@ def test_weights_that_take_no_average_of_these_regions_are_refused(
 
 def test_a_chosen_region_is_what_hard_attention_reads() -> None:
     weights = np.full((1, 2, 2), 0.25)
-    chosen = caption_of(["dog"], weights, locations=np.array([[1, 0]]))
+    chosen = caption_of(["dog"], weights, maps=AttentionMaps(locations=np.array([[1, 0]])))
     assert read_weights(chosen).tolist() == [[[0, 0], [1, 0]]]
     assert read_weights(caption_of(["dog"], weights)).tolist() == weights.tolist()
 
@@ -315,12 +315,12 @@ def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(tmp_path)
     assert all(0 <= p <= 1 for things in result.lens.words for _, p in things)
     assert result.to_dict()["lens"]["unlike"] is True
     assert result.with_weights(result.weights).lens is None
-    assert caption.load("photos").lens is None
+    assert not caption.load("photos").postprocessors
 
 
 def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
     captioner = caption.load("photos", lens=True)
-    lens = captioner.lens
+    lens = lens_of(captioner)
     assert isinstance(lens, Lens)
     path = tmp_path / "copy.lens"
     save_lens(lens, captioner, path)

@@ -13,7 +13,7 @@ from helpers.tiny_captioner import photo
 from torch import nn
 
 from caption.analysis.lens import Calibration, Lens
-from caption.analysis.lens.naming import Namer, ThingWords, namer_of_unlike
+from caption.analysis.lens.naming import Namer, ThingWords, lens_postprocessors
 from caption.box import Box
 from caption.captioner import Captioner
 from caption.cli.describe.command import remarks
@@ -202,11 +202,11 @@ def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) 
 def test_the_model_for_photos_names_what_is_seen_in_photos_that_are_unlike(model: Captioner) -> None:
     lens = lens_of()
     assert lens.calibration is not None
-    assert namer_of_unlike(model, lens) is None, "it cannot tell them"
+    assert lens_postprocessors(model, lens) == [lens], "it cannot tell them"
     lens.calibration = replace(
         lens.calibration, known=torch.eye(6, dtype=torch.uint8)[:1] * 255, farthest=0.5
     )
-    model.lens, model.namer = lens, namer_of_unlike(model, lens)
+    model.postprocessors = lens_postprocessors(model, lens)
     model.encoder.forward = lambda images: (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)  # type: ignore[method-assign]
     lens.calibration = replace(lens.calibration, doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
     caption = model(photo())
@@ -216,5 +216,5 @@ def test_the_model_for_photos_names_what_is_seen_in_photos_that_are_unlike(model
     assert caption.lens is not None
     assert len(caption.lens.words) == len(caption.words) == len(caption.likeliest or [])
     assert caption.to_dict()["replaced"] == caption.replaced != caption.text
-    model.namer = None
+    model.postprocessors = [lens]
     assert (model(photo()).text, model(photo()).named) == (caption.replaced, [])

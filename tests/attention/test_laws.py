@@ -437,19 +437,19 @@ def test_a_sampled_point_lies_in_the_photos_pixels() -> None:
     model = captioner("glimpse").float()
     with override_at_test(model, "sample"):
         caption = model.describe(photo())
-    assert caption.points is not None
-    assert caption.points.shape == (len(caption.words), 2)
+    assert caption.maps.points is not None
+    assert caption.maps.points.shape == (len(caption.words), 2)
     left, top, right, bottom = caption.box
-    assert ((caption.points >= (left, top)) & (caption.points <= (right, bottom))).all()
-    assert caption.locations is None
-    assert model.describe(photo()).points is None  # the expectation chooses no point
+    assert ((caption.maps.points >= (left, top)) & (caption.maps.points <= (right, bottom))).all()
+    assert caption.maps.locations is None
+    assert model.describe(photo()).maps.points is None  # the expectation chooses no point
 
 
 def test_a_sampling_mechanism_of_another_package_obeys_what_is_chosen_for_it() -> None:
     model = captioner("own sampling").float()
     with override_at_test(model, "argmax"):
-        assert model.describe(photo()).locations is not None
-    assert model.describe(photo()).locations is None
+        assert model.describe(photo()).maps.locations is not None
+    assert model.describe(photo()).maps.locations is None
 
 
 def test_a_sampling_mechanism_of_another_package_is_followed_along_all_its_paths() -> None:

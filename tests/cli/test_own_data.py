@@ -15,12 +15,12 @@ import yaml
 from helpers.command_line import Ran
 from PIL import Image, ImageDraw
 
-from caption.captioner import search_spec
 from caption.cli.configuration.own_data import next_commands, own_data_configuration
 from caption.data.check import Check, SplitSummary
 from caption.encoders import EfficientNetLite
 from caption.models import model_zoo
 from caption.parts import Part, make
+from caption.search import search_spec
 
 Cli = Callable[..., Ran]
 REPOSITORY = Path(__file__).parents[2]

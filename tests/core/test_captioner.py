@@ -58,7 +58,7 @@ def test_a_photo_gets_a_caption():
     assert str(caption) == " ".join(caption.words)
     assert caption.weights.shape == (len(caption.words), 8, 8)
     np.testing.assert_allclose(caption.weights.sum((1, 2)), 1, rtol=1e-5)
-    assert caption.locations is None
+    assert caption.maps.locations is None
     assert caption.maps == {}  # one map is the weights alone
     assert caption.alternatives == []
 
@@ -86,7 +86,7 @@ def test_repr_is_a_summary_of_five_lines():
     count = sum(weights.numel() for weights in model.parameters())
     assert repr(model).splitlines() == [
         f"Captioner: {count:,} parameters on cpu",
-        "  encoder    SmallCNN + LinearRefiner: 32x32 pixels to 8x8 regions of 5 numbers",
+        "  encoder    SmallCNN + LinearRefiner: 32x32 pixels to regions of 5 numbers",
         "  attention  ScoredAttention(AdditiveScore, Softmax)",
         f"  decoder    ShowAttendAndTellDecoder: 7 units, vocabulary of {len(model.vocabulary)} words",
         "  search     BeamSearch(beam_size=3, max_length=8, length_normalization=0.0, candidates=1)",
@@ -182,10 +182,10 @@ def test_hard_attention_reports_the_locations_that_it_chose():
         )
         caption = model.describe(photo())
         if at_test == "expectation":
-            assert caption.locations is None
+            assert caption.maps.locations is None
         else:
-            assert caption.locations.shape == (len(caption.words), 2)
-            for weights, (row, col) in zip(caption.weights, caption.locations, strict=True):
+            assert caption.maps.locations.shape == (len(caption.words), 2)
+            for weights, (row, col) in zip(caption.weights, caption.maps.locations, strict=True):
                 assert weights[row, col] == weights.max()
 
 
@@ -231,14 +231,14 @@ def test_captions_have_the_maps_of_all_grids(monkeypatch: pytest.MonkeyPatch):
 def test_a_point_across_the_grid_is_one_in_the_photo_if_all_words_chose_one():
     points = torch.tensor([[[[0.0, 0.25], [1.0, 0.5]], [[0.1, 1.0], [torch.nan, torch.nan]]]])
     (caption,) = captioner().captions(two_words(location=points), [(2, 3)], [(20, -10, 60, 70)])
-    assert caption.points is not None
-    assert caption.points.tolist() == [[20, 10], [60, 30]]
-    assert caption.locations is None
-    np.testing.assert_allclose(caption.alternatives[0].points, [[24, 70]], rtol=1e-6)
+    assert caption.maps.points is not None
+    assert caption.maps.points.tolist() == [[20, 10], [60, 30]]
+    assert caption.maps.locations is None
+    np.testing.assert_allclose(caption.alternatives[0].maps.points, [[24, 70]], rtol=1e-6)
     points[0, 0, 1] = torch.nan
     (caption,) = captioner().captions(two_words(location=points), [(2, 3)], [(0, 0, 6, 4)])
-    assert caption.points is None
-    assert caption.alternatives[0].points is not None
+    assert caption.maps.points is None
+    assert caption.alternatives[0].maps.points is not None
 
 
 def test_a_region_that_was_chosen_is_a_row_and_a_column():
@@ -246,10 +246,10 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
     (caption,) = model.captions(
         two_words(location=torch.tensor([[[4, 2], [-1, -1]]])), [(2, 3)], [(0, 0, 6, 4)]
     )
-    assert caption.locations is not None
-    assert caption.locations.tolist() == [[1, 1], [0, 2]]
-    assert caption.points is None
-    assert caption.alternatives[0].locations is None
+    assert caption.maps.locations is not None
+    assert caption.maps.locations.tolist() == [[1, 1], [0, 2]]
+    assert caption.maps.points is None
+    assert caption.alternatives[0].maps.locations is None
 
 
 def test_a_caption_has_the_properties_of_its_weights():

@@ -11,7 +11,7 @@ import pytest
 
 from caption.errors import UserError
 from caption.regions import WeightProperties
-from caption.result import Caption, map_label
+from caption.result import AttentionMaps, Caption, map_label
 from caption.runtime.files import OutputError
 from caption.visualize.figure import plot_caption
 from caption.visualize.styles import Look
@@ -37,12 +37,12 @@ def test_the_sentence_is_its_string():
 
 def test_values_are_converted_and_copied():
     weights = np.full((3, 2, 5), 0.1)
-    caption = dog(weights=weights, gates=[0, 0.5, 1], locations=[[0, 0], [1, 4], [0, 2]])
+    caption = dog(weights=weights, gates=[0, 0.5, 1], maps=AttentionMaps(locations=[[0, 0], [1, 4], [0, 2]]))
     weights[:] = 7
     assert caption.weights.dtype == np.float32
     assert caption.weights.max() == np.float32(0.1)
     assert caption.gates.tolist() == [0, 0.5, 1]
-    assert caption.locations.dtype == np.int64
+    assert caption.maps.locations.dtype == np.int64
     assert caption.box == (0.0, -10.0, 100.0, 60.0)
 
 
@@ -58,14 +58,17 @@ def test_values_are_converted_and_copied():
         ({"box": (0, 0, 10)}, "box must be"),
         ({"box": (10, 0, 0, 10)}, "left < right"),
         ({"box": (0, 0, float("nan"), 10)}, "left < right"),
-        ({"locations": [[0, 0], [1, 1]]}, "locations must be"),
-        ({"locations": [[0, 0], [1, 1], [2, 0]]}, "locations must lie in the grid of 2 rows and 5 columns"),
+        ({"maps": AttentionMaps(locations=[[0, 0], [1, 1]])}, "locations must be"),
+        (
+            {"maps": AttentionMaps(locations=[[0, 0], [1, 1], [2, 0]])},
+            "must lie in the grid of 2 rows and 5",
+        ),
         ({"weights": np.zeros((3, 4, 2, 5))}, "weights must be"),
-        ({"maps": {"heads": np.zeros((2, 4, 2, 5))}}, "map 'heads' must be .* 3 words, not"),
-        ({"maps": {"heads": np.zeros((3, 5))}}, "map 'heads' must be"),
-        ({"maps": {"heads": np.full((3, 4, 2, 5), np.inf)}}, "map 'heads' must be finite"),
-        ({"points": [[0, 0], [1, 1]]}, "points must be"),
-        ({"points": [[0, 0], [1, 1], [2, np.nan]]}, "points must be finite"),
+        ({"maps": AttentionMaps({"heads": np.zeros((2, 4, 2, 5))})}, "map 'heads' must be .* 3 words, not"),
+        ({"maps": AttentionMaps({"heads": np.zeros((3, 5))})}, "map 'heads' must be"),
+        ({"maps": AttentionMaps({"heads": np.full((3, 4, 2, 5), np.inf)})}, "map 'heads' must be finite"),
+        ({"maps": AttentionMaps(points=[[0, 0], [1, 1]])}, "points must be"),
+        ({"maps": AttentionMaps(points=[[0, 0], [1, 1], [2, np.nan]])}, "points must be finite"),
     ],
 )
 def test_inconsistent_values_are_refused(changes, said):
@@ -76,10 +79,12 @@ def test_inconsistent_values_are_refused(changes, said):
 def test_the_dictionary_is_plain_json():
     caption = dog(
         gates=[0.25, 0.5, 1],
-        locations=[[0, 0], [1, 4], [0, 2]],
         image="dog.jpg",
-        maps={"heads": np.zeros((3, 4, 1, 2))},
-        points=[[0.5, 1], [2, 3], [4, 5]],
+        maps=AttentionMaps(
+            {"heads": np.zeros((3, 4, 1, 2))},
+            locations=[[0, 0], [1, 4], [0, 2]],
+            points=[[0.5, 1], [2, 3], [4, 5]],
+        ),
         properties=WeightProperties(signed=True),
         alternatives=[dog(text="a cat", log_prob=-np.inf)],
         finished=False,
@@ -131,14 +136,15 @@ def test_a_model_without_a_gate_saves_nan(tmp_path):
         assert np.isnan(saved["gates"]).all()
 
 
-def heads(**changes):
+def heads(points=None, boxes=(), **changes):
     """A caption with three heads on its own grid, two channels of two scales, and one coarser level."""
     maps = {
         "heads": np.random.default_rng(0).dirichlet(np.ones(10), (3, 3)).reshape(3, 3, 2, 5),
         "channels": np.arange(3 * 4 * 6.0).reshape(3, 2, 2, 2, 3),
         "level 1": np.full((3, 1, 2), 0.25),
     }
-    return dog(maps=maps, locations=[[0, 0], [1, 4], [0, 2]], **changes)
+    places = [[0, 0], [1, 4], [0, 2]]
+    return dog(maps=AttentionMaps(maps, dict(boxes), places, points), **changes)
 
 
 def test_maps_and_points_are_saved_beside_the_four_arrays(tmp_path):
@@ -164,29 +170,25 @@ def test_one_map_becomes_the_weights():
     caption = heads(alternatives=[dog()], properties=WeightProperties(sentinel=True))
     head = caption.with_map("heads", 2)
     np.testing.assert_array_equal(head.weights, caption.maps["heads"][:, 2])
-    assert (head.words, head.log_prob, head.maps, head.alternatives) == (caption.words, -4.5, {}, [])
-    assert head.locations.tolist() == caption.locations.tolist()
+    assert (head.words, head.log_prob, dict(head.maps), head.alternatives) == (caption.words, -4.5, {}, [])
+    assert head.maps.locations.tolist() == caption.maps.locations.tolist()
     assert head.properties == WeightProperties(sums_to_one=True, sentinel=False)
     channel = caption.with_map("channels", (1, 0))
     np.testing.assert_array_equal(channel.weights, caption.maps["channels"][:, 1, 0])
-    assert channel.locations is None
+    assert channel.maps.locations is None
     assert not channel.properties.sums_to_one
     assert caption.with_map("level 1").weights.shape == (3, 1, 2)
 
 
 def test_other_weights_come_without_what_belongs_to_the_captions_own():
     points = [[1, 2], [3, 4], [5, 6]]
-    caption = heads(points=points, map_boxes={"heads": (0, 0, 1, 1)}, alternatives=[dog()])
+    caption = heads(points=points, boxes={"heads": (0, 0, 1, 1)}, alternatives=[dog()])
     other = caption.with_weights(np.full((3, 2, 5), 0.2), WeightProperties(sums_to_one=False))
     assert (other.weights == np.float32(0.2)).all()
     assert not other.properties.sums_to_one
-    assert (other.maps, other.map_boxes, other.locations, other.points, other.alternatives) == (
-        {},
-        None,
-        None,
-        None,
-        [],
-    )
+    assert (dict(other.maps), other.maps.boxes, other.alternatives) == ({}, {}, [])
+    assert other.maps.locations is None
+    assert other.maps.points is None
     assert (other.words, other.box) == (caption.words, caption.box)
     assert caption.with_weights(caption.weights).properties == caption.properties
 
@@ -246,7 +248,9 @@ def test_only_plain_weights_are_a_distribution(properties, distribution):
 
 
 def test_an_empty_caption_is_a_caption(tmp_path):
-    empty = Caption("", [], np.zeros((0, 7, 7)), -0.1, [], (0, 0, 9, 9), gates=[], locations=[])
+    empty = Caption(
+        "", [], np.zeros((0, 7, 7)), -0.1, [], (0, 0, 9, 9), gates=[], maps=AttentionMaps(locations=[])
+    )
     assert str(empty) == ""
     assert empty.to_dict()["locations"] == []
     empty.save_attention(tmp_path / "empty.npz")

@@ -131,9 +131,10 @@ def test_another_search_begins_anew(explorer):
 
 
 def test_a_word_looks_where_the_lens_sees_a_thing(model):
-    model.lens = tiny_lens()
+    lens = tiny_lens()
+    model.postprocessors = [lens]
     explorer = Explorer(model, photo())
-    where = model.lens.map_of(explorer.photo.encoded[0], "saxophone")[0].numpy()
+    where = lens.map_of(explorer.photo.encoded[0], "saxophone")[0].numpy()
     explorer.look_at("sax", at=2)
     np.testing.assert_allclose(explorer.caption.weights[2], where / where.sum(), atol=1e-6)
     assert explorer.caption.lens.words[2][0].noun == "saxophone"
@@ -149,7 +150,7 @@ def test_a_word_looks_where_the_lens_sees_a_thing(model):
 
 
 def test_what_the_lens_reads_follows_the_changes(model):
-    model.lens = tiny_lens()
+    model.postprocessors = [tiny_lens()]
     explorer = Explorer(model, photo())
     seen = explorer.original.lens.regions
     assert [len(row) for row in seen] == [8] * 8

@@ -172,7 +172,7 @@ def test_erased_masked_searched_anew_and_heads_of_another_model(visit):
 @pytest.mark.slow
 def test_a_word_is_made_to_look_at_a_thing_that_the_lens_sees(browser):
     with_lens = captioner()
-    with_lens.lens = tiny_lens()
+    with_lens.postprocessors = [tiny_lens()]
     with serving(Service({"lens": with_lens, "none": captioner()})) as port:
         page = opened(browser.open(f"http://127.0.0.1:{port}/", width=1400))
         first, second = (f"document.querySelectorAll('figure')[{card}]" for card in range(2))

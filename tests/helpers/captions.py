@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 
 
 def caption_of(
@@ -23,4 +23,6 @@ def caption_of(
         weights = maps.reshape(-1, *grid)
     log_probs = np.full(len(words), -0.5)
     fields = {"text": " ".join(words), "log_prob": -9.0, "word_log_probs": log_probs, **fields}
+    places = {name: fields.pop(name) for name in ("locations", "points") if name in fields}
+    fields["maps"] = AttentionMaps(fields.get("maps", {}), **places)
     return Caption(words=list(words), weights=weights, box=(0, 0, *size), **fields)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.search.step_functions import with_likeliest_words, with_stand_ins
+from caption.search.step_functions import with_likeliest_words, with_prefix, with_stand_ins
 from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
 
@@ -28,7 +30,7 @@ SEARCHES = [
 def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
     model = captioner()
     views = model.encode([photo(), photo(seed=1)])
-    captions = model.generate(views, search, begin=[6, 5])
+    captions = model.generate(views, search, [partial(with_prefix, words=[6, 5])])
     assert (captions.words[..., :2] == torch.tensor([6, 5])).all()
     assert (captions.lengths >= 2).all()
     assert captions.lengths.max() > 2
@@ -51,7 +53,7 @@ def test_a_greedy_caption_with_its_own_beginning_is_the_same():
     words = free.words[0, 0, : free.lengths[0, 0]].tolist()
     assert len(words) > 2
     for begin in ([], words[:1], words[:2], words):
-        again = model.generate(views, begin=begin)
+        again = model.generate(views, None, [partial(with_prefix, words=begin)])
         assert torch.equal(again.words, free.words)
         assert torch.equal(again.log_probs, free.log_probs)
 
@@ -83,7 +85,10 @@ def test_the_likeliest_words_are_those_of_teacher_forcing(search: Search):
 def test_search_finds_the_same_with_and_without_them():
     model = captioner(search=BeamSearch(3, 8, candidates=2))
     views = model.encode([photo(), photo(40, 80, 1), photo(80, 80, 2)])
-    plain, traced = model.generate(views), model.generate(views, likeliest=3)
+    plain, traced = (
+        model.generate(views),
+        model.generate(views, None, [partial(with_likeliest_words, count=3)]),
+    )
     assert (plain.words == traced.words).all()
     assert (plain.log_probs == traced.log_probs).all()
     assert (plain.trace.weights == traced.trace.trace.weights).all()

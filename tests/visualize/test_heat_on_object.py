@@ -112,7 +112,7 @@ def test_the_heat_lies_on_the_object(where: tuple[int, ...], smooth: bool):
 def test_both_boxes_are_kept_and_saved(tmp_path):
     caption = seen_by_the_encoder(OBJECTS["middle"])
     assert caption.box == (-7, -5.25, 121, 90.75)
-    assert caption.map_boxes == {"fine": (-3, -2.25, 125, 93.75)}
+    assert caption.maps.boxes == {"fine": (-3, -2.25, 125, 93.75)}
     record = caption.to_dict()
     assert record["box"] == [-7, -5.25, 121, 90.75]
     assert record["map_boxes"] == {"fine": [-3, -2.25, 125, 93.75]}
@@ -124,7 +124,7 @@ def test_both_boxes_are_kept_and_saved(tmp_path):
     caption.save_attention(tmp_path / "cat.npz")
     with np.load(tmp_path / "cat.npz", allow_pickle=False) as saved:
         boxes = [tuple(saved[name]) for name in ("box", "seen", "map_box_fine")]
-    assert boxes == [caption.box, caption.seen, caption.map_boxes["fine"]]
+    assert boxes == [caption.box, caption.seen, caption.maps.boxes["fine"]]
 
 
 def test_the_grid_of_a_crop_and_of_padding_is_moved_as_well():

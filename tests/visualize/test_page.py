@@ -9,7 +9,7 @@ from PIL import Image
 from caption.box import cell_box
 from caption.lens_reading import Doubt, LensReading, Seen
 from caption.regions import WeightProperties
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 from caption.visualize import to_fragment, to_html
 from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
 
@@ -212,7 +212,7 @@ def test_signed_weights_are_orange_and_blue_around_the_dark(show):
         [-1],
         (0, 0, 500, 100),
         image=photo,
-        points=[[150, 50]],
+        maps=AttentionMaps(points=[[150, 50]]),
         properties=signed,
     )
     page = show(caption.to_html(style="cells"))
@@ -280,7 +280,7 @@ def test_opacity_goes_from_the_bare_photo_to_black(show, dog):
 
 
 def test_hard_attention_is_framed(show):
-    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0)], locations=[[2, 3]])
+    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0)], maps=AttentionMaps(locations=[[2, 3]]))
     page = show(caption.to_html(style="cells"))
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")[..., 0]

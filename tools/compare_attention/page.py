@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.search import Greedy
+from caption.search.step_functions import with_prefix
 from caption.text.mentions import find_mentions
 from caption.text.vocabulary import END
 from caption.visualize import save_html
@@ -115,7 +117,7 @@ def read_by(model: Captioner, scene: CaptionedImage) -> Caption:
     """A scene's first caption as a model reads it, word by word: its weights and log-probabilities."""
     views = model.encode([scene.path])
     begin = [*(model.vocabulary[word] for word in scene.captions[0].split()), END]
-    hypotheses = model.generate(views, Greedy(len(begin)), begin)
+    hypotheses = model.generate(views, Greedy(len(begin)), [partial(with_prefix, words=begin)])
     seen = [model.transform.box(*open_image(scene.path).size)]
     return next(model.captions(hypotheses, model.grids(views), seen, [scene.path]))
 

@@ -29,7 +29,7 @@ from caption.analysis.interventions.edits import Change, Erase, visible_on
 from caption.analysis.interventions.selection import Place, steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit
-from caption.captioner import FORBIDDEN, LIKELIEST, Captioner
+from caption.captioner import LIKELIEST_WORDS, Captioner
 from caption.data.decoding import Photo, open_image
 from caption.regions import Grid
 from caption.result import Caption
@@ -37,9 +37,9 @@ from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
 from caption.search.base import Step
 from caption.search.beam import recording
-from caption.search.step_functions import ComputedStep, with_computed_steps, with_likeliest_words
+from caption.search.step_functions import ComputedStep, with_computed_steps
 from caption.tensor_tree import State
-from caption.text.vocabulary import END, START
+from caption.text.vocabulary import END, FORBIDDEN, START
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ class EncodedPhoto:
             yield seen
 
     def _step(self) -> Step:
-        inner = with_likeliest_words(self.model.decoder.step, LIKELIEST)
+        inner = LIKELIEST_WORDS(self.model.decoder.step)
 
         def watched(state: State, words: Tensor) -> tuple[Tensor, State]:
             if self.watch is not None:

@@ -215,6 +215,12 @@ class Lens:
         ]
         return [found[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
 
+    def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
+        """The captions, with what is seen as their `lens`; see `read`. It is a `Captioner.postprocessors`."""
+        for caption, reading in zip(captions, self.read(views, captions), strict=True):
+            caption.lens = reading
+        return list(captions)
+
     def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
         """What is seen behind the words of captions, one of each image.
 
@@ -309,13 +315,18 @@ class Lens:
         return doubts
 
 
+def lens_of(captioner: Captioner) -> Lens | None:
+    """The lens among a captioner's postprocessors."""
+    return next((part for part in captioner.postprocessors if isinstance(part, Lens)), None)
+
+
 def read_weights(caption: Caption) -> np.ndarray:
     """(T, rows, cols): the weights with which regions were read; 1 at the region that hard attention has chosen."""
-    if caption.locations is None:
+    if caption.maps.locations is None:
         return caption.weights
     steps, rows, cols = caption.weights.shape
     chosen = np.zeros((steps, rows, cols), np.float32)
-    chosen[np.arange(steps), caption.locations[:, 0], caption.locations[:, 1]] = 1
+    chosen[np.arange(steps), caption.maps.locations[:, 0], caption.maps.locations[:, 1]] = 1
     return chosen
 
 

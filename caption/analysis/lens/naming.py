@@ -14,6 +14,7 @@ in the classifier have a small angle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,12 +23,13 @@ from torch.nn import functional
 
 from caption.analysis.lens.lens import Lens, read_weights
 from caption.box import Box
-from caption.captioner import LIKELIEST, Captioner
+from caption.captioner import LIKELIEST_WORDS, Captioner, Postprocessor
 from caption.lens_reading import Seen
 from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.search import BeamSearch, ConstrainedBeamSearch
 from caption.search.constrained import Automaton, mentioning
+from caption.search.step_functions import with_stand_ins
 from caption.tensor_tree import select_images
 from caption.text.nouns import GENERAL, Nouns
 from caption.text.vocabulary import UNKNOWN, Vocabulary
@@ -203,9 +205,8 @@ class Namer:
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
         constrained = ConstrainedBeamSearch(search, self._automaton(wanted, unwanted))
-        hypotheses = self.captioner.generate(
-            views, constrained, likeliest=LIKELIEST, stand_ins=self.words.stand_ins
-        )
+        stand_ins = partial(with_stand_ins, stand_ins=self.words.stand_ins)
+        hypotheses = self.captioner.generate(views, constrained, [LIKELIEST_WORDS, stand_ins])
         seen = [Box(*(caption.seen or caption.box)) for caption in captions]
         grids = self.captioner.grids(views)
         written = list(self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary))
@@ -253,8 +254,11 @@ def _regions(views: Views, index: int) -> Regions:
     return Regions(vectors[part].cpu(), grid, None if mask is None else mask[part].cpu())
 
 
-def namer_of_unlike(captioner: Captioner, lens: Lens) -> Namer | None:
-    """Writes captions of photos that are unlike those which the model knows; None if the lens cannot tell them."""
+def lens_postprocessors(captioner: Captioner, lens: Lens) -> list[Postprocessor]:
+    """What `Captioner.postprocessors` takes to read captions with a lens.
+
+    Before the lens comes a namer for photos that are unlike those which the model knows, if the lens can tell them.
+    """
     if lens.calibration is None or lens.calibration.known is None:
-        return None
-    return Namer(captioner, lens, LEAST, well_known=FREQUENT, taught=True, unlike=True)
+        return [lens]
+    return [Namer(captioner, lens, LEAST, well_known=FREQUENT, taught=True, unlike=True), lens]

@@ -30,7 +30,7 @@ from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.errors import UserError
 from caption.kernels.scaled_dot_product import ScaledDotProduct
 from caption.regions import Grid
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 from caption.runtime.eval_mode import eval_mode
 
 RESIDUAL = 0.5
@@ -79,7 +79,7 @@ class RegionMaps:
         words = [f"({row}, {col})" for row, col in chosen]
         return Caption(
             " ".join(words), words, np.concatenate([*maps.values()], 1).mean(1), 0.0, np.zeros(len(words)),
-            self.box, image=self.image, seen=self.seen, maps=maps,
+            self.box, image=self.image, seen=self.seen, maps=AttentionMaps(maps),
         )  # fmt: skip
 
     def rollout(self, residual: float = RESIDUAL) -> np.ndarray:

@@ -204,7 +204,7 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
     if not wanted and not path.is_file():
         return
     from caption.analysis.lens.file import load_lens
-    from caption.analysis.lens.naming import namer_of_unlike
+    from caption.analysis.lens.naming import lens_postprocessors
 
     lens = load_lens(captioner, path)
     if lens.calibration is None:
@@ -213,8 +213,7 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
             f"writes a calibrated one, {printable(str(path))}",
             file=sys.stderr,
         )
-    captioner.lens = lens
-    captioner.namer = namer_of_unlike(captioner, lens)
+    captioner.postprocessors = lens_postprocessors(captioner, lens)
 
 
 def remarks(caption: Caption) -> list[str]:
