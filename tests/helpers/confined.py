@@ -1,4 +1,5 @@
-"""Running code that must write nothing, or nothing outside a folder; anything else is refused before it happens."""
+"""Running code that must write nothing, or nothing outside a folder, start nothing, and leave a folder unread; anything
+else is refused before it happens."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ class _Guard:
     def __init__(self) -> None:
         self.armed = False
         self.folder: Path | None = None
+        self.secret: Path | None = None
         self.escapes: list[str] = []
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -33,9 +35,11 @@ class _Guard:
         if event == "open":
             path, mode, flags = arguments
             writes = (isinstance(flags, int) and flags & WRITING) or set(mode or "") & set("wax+")
-            if not writes or not isinstance(path, (str, bytes)):
+            if not isinstance(path, (str, bytes)) or not (writes or self._is_secret(path)):
                 return
             paths = [path]
+        elif event == "os.listdir":
+            paths = [path for path in arguments if isinstance(path, str) and self._is_secret(path)]
         elif event in CHANGES:
             paths = [argument for argument in arguments if isinstance(argument, (str, bytes))]
         elif event in PROCESSES:
@@ -47,9 +51,14 @@ class _Guard:
             unchanged = event == "os.mkdir" and os.path.isdir(place)  # exist_ok
             if unchanged or place.startswith(HARMLESS) or "__pycache__" in place:
                 continue
-            if self.folder is None or not Path(place).is_relative_to(self.folder):
+            if self.folder is None or not Path(place).is_relative_to(self.folder) or self._is_secret(path):
                 self.escapes.append(f"{event}: {path}")
                 raise PermissionError(13, "confined", path)
+
+    def _is_secret(self, path: str | bytes) -> bool:
+        return self.secret is not None and Path(os.path.realpath(os.fsdecode(path))).is_relative_to(
+            self.secret
+        )
 
 
 _guard = _Guard()
@@ -57,8 +66,12 @@ _installed = False
 
 
 @contextmanager
-def confined(folder: Path | None) -> Iterator[None]:
+def confined(folder: Path | None, secret: Path | None = None) -> Iterator[None]:
     """Work in this process that changes files below `folder` alone, or none at all, and starts no process.
+
+    Args:
+        folder: None = none at all.
+        secret: a folder that is not even read.
 
     Raises:
         AssertionError: it tried to; nothing has happened.
@@ -67,7 +80,7 @@ def confined(folder: Path | None) -> Iterator[None]:
     if not _installed:
         sys.addaudithook(_guard)  # for ever: hooks cannot be taken out
         _installed = True
-    _guard.folder = folder and folder.resolve()
+    _guard.folder, _guard.secret = folder and folder.resolve(), secret and secret.resolve()
     _guard.escapes = []
     _guard.armed = True
     try:

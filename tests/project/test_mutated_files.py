@@ -33,7 +33,6 @@ import safetensors.torch
 import torch
 import yaml
 from helpers import arctic_reference, sgrvinod_reference
-from helpers.command_line import TINY
 from helpers.confined import confined
 from helpers.downloads import contents, karpathy, make_tar, make_zip, photo
 from helpers.tiny_captioner import captioner
@@ -44,7 +43,6 @@ from PIL import Image
 from caption import checkpoint
 from caption.captioner import Captioner
 from caption.cli.main import main
-from caption.data import photo_boxes
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
 from caption.data.prepare.datasets import DATASETS, Flickr8k
@@ -218,7 +216,6 @@ BOXES = {
     "categories": [{"id": 1, "name": "cat"}],
     "annotations": [{"image_id": number, "category_id": 1, "bbox": [1, 2, 3.5, 4]} for number in range(3)],
 }
-POINTING = {"a.png": {"size": [80, 40], "objects": [{"kind": "x", "names": ["cat"], "box": [1, 2, 30, 40]}]}}
 
 
 def use_captions(path: Path, number: int) -> None:
@@ -249,43 +246,6 @@ def no_word_is_lost(path: Path) -> None:
 def use_boxes(path: Path, number: int) -> None:
     boxes = read_boxes(path)
     assert all(len(box) == 4 for by_name in boxes.values() for each in by_name.values() for box in each)
-
-
-def use_pointing(path: Path, number: int) -> None:
-    Image.new("RGB", (80, 40)).save(path.with_name("a.png"))
-    list(photo_boxes.read_boxes(path, path.parent))
-
-
-# -- configurations --------------------------------------------------------------------------------------------
-
-
-def configurations() -> list[tuple[str, bytes]]:
-    tiny = yaml.safe_load(TINY.format(folder=".", shapes="shapes"))
-    reader = {"class_path": "caption.data.readers.Csv", "init_args": {"file": "captions.csv", "images": "."}}
-    return [("c.yaml", yaml.safe_dump({**tiny, "data": {**tiny["data"], "reader": reader}}).encode())]
-
-
-@contextlib.contextmanager
-def working_directory(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-def use_configuration(path: Path, number: int) -> None:
-    """`check` changes nothing at all in the working directory, which has the data that is named."""
-    (path.parent / "captions.csv").write_text(TABLE)
-    for name in NAMES[:3]:
-        Image.new("RGB", (8, 8)).save(path.parent / name)
-    before = contents(path.parent)
-    with working_directory(path.parent), confined(None):
-        try:
-            command("check", "--workers", 1, path)
-        finally:
-            assert contents(path.parent) == before
 
 
 # -- models and stores -----------------------------------------------------------------------------------------
@@ -472,8 +432,6 @@ FILES = {
     "photos": File(images, use_image, BINARY, 300, 10),
     "captions": File(lambda: [(f"captions{s}", t.encode()) for s, t in CAPTIONS], use_captions, TEXT, 100, 10),
     "boxes": File(lambda: [("boxes.json", json.dumps(BOXES, indent=1).encode())], use_boxes, TEXT, 30, 2),
-    "pointing": File(lambda: [("p.json", json.dumps(POINTING).encode())], use_pointing, TEXT, 20),
-    "configurations": File(configurations, use_configuration, TEXT, 40, 6),
     "models": File(models, use_model, BINARY, 50, 6),
     "weights": File(states, use_state, BINARY, 40, 3),
     "stores": File(stores, use_store, BINARY, 40, 3),
