@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 # One process per core runs tests, so each takes one thread. This must precede the first import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 from filelock import FileLock
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
@@ -24,12 +25,20 @@ if TYPE_CHECKING:
 
 import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
 
+hypothesis.settings.register_profile("suite", max_examples=50, deadline=None)
+hypothesis.settings.load_profile("suite")
+
+
+SLOW = {"browser", "tiny", "trained"}
+"""Fixtures of tests that train or open pages."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Nightly tests are slow tests, too, so that `-m "not slow"` leaves them out."""
+    """Nightly tests are slow tests, too, and so are those of trainings and pages: `-m "not slow"` leaves them out."""
     for item in items:
-        if item.get_closest_marker("nightly"):
+        trains = SLOW.intersection(item.fixturenames) or item.path.parent.name == "training"
+        if trains or item.get_closest_marker("nightly"):
             item.add_marker("slow")
 
 

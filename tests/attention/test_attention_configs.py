@@ -62,6 +62,7 @@ def check_replaced(written: Any, before: Any, after: Any, where: str) -> None:
                 assert value == default, f"{where}: {argument} is left from {old_class}"
 
 
+@pytest.mark.slow
 @every_file
 def test_it_replaces_what_it_names_and_does_a_step_of_training(name: str) -> None:
     before, model, written = parse(BASE)["model"], parse(BASE, FILES[name])["model"], WRITTEN[name]

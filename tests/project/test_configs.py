@@ -93,6 +93,7 @@ def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
     captioner.eval().describe([Image.new("RGB", (80, 60), "grey")])
 
 
+@pytest.mark.slow
 @each(FILES)
 def test_it_parses_and_makes_a_model(path: Path):
     config, written = parse(path), load(path)
@@ -104,6 +105,7 @@ def test_it_parses_and_makes_a_model(path: Path):
         check_describes(written["model"], written["data"]["transform"])
 
 
+@pytest.mark.slow
 @each(TRAINING)  # tests/attention/test_attention_configs.py does this for mechanisms, and trains them
 def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
     before, after = parse(base(path)), parse(base(path), path)
@@ -165,6 +167,7 @@ def test_hard_starts_from_soft_and_differs_only_in_attention_and_how_it_is_train
     assert {name for name in differing(one, other) if not name.startswith(may_differ)} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["authors", "averaged", "leave_one_out", "paper"])
 def test_an_estimator_leaves_nothing_of_the_one_that_it_is_laid_over(estimator: str):
     overlay = CONFIGS / "estimators" / f"{estimator}.yaml"
@@ -191,6 +194,7 @@ def test_hard_attention_is_trained_by_the_estimator_that_its_header_names(data: 
 # -- presets -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each(PRESETS)
 def test_over_a_configuration_all_switches_are_the_presets(path: Path):
     """It sets every option, so neither the configuration below nor a default remains, but for data and encoder."""

@@ -102,6 +102,7 @@ def test_panels_have_the_photos_aspect_ratio_and_fill_a_page_without_overlap(siz
         assert not any(box.overlaps(other) for other in boxes[number + 1 :])
 
 
+@pytest.mark.nightly
 def test_a_png_is_drawn_within_a_second(dog, tmp_path):
     """Or, on a slow processor, hardly longer than Matplotlib alone takes for as many photos and maps of that size."""
     caption, photo = dog[0], photo_of()
