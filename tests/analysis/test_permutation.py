@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from helpers import planted
 from helpers.planted import REGIONS, caption_of, log_p, photo
 
-from caption.analysis.faithfulness.permutation import permute
+from caption.analysis.faithfulness.permutation import permute, permuted
 
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 FIRST, SECOND = [0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0]
@@ -34,6 +37,20 @@ def test_a_permutation_keeps_the_weights_and_moves_them():
     lost = log_p(2, ON_TWO) - log_p(2, [1, 0, 0, 0, 0, 0])
     assert swapped.falls["permuted"][0] == pytest.approx(lost * 5 / 6, abs=0.2)
     assert swapped.changed["permuted"][0] == pytest.approx(5 / 6, abs=0.03)
+
+
+def test_maps_on_one_grid_are_permuted_alike():
+    class Two(NamedTuple):
+        first: torch.Tensor
+        second: torch.Tensor
+
+    def over_grids(shuffle: Any, step: Any, maps: Two) -> Two:
+        return Two(*(shuffle(weights, (2, 3)) for weights in maps))
+
+    maps, replay = Two(torch.arange(6.0)[None, None], -torch.arange(6.0)[None, None]), SimpleNamespace()
+    replay.over_grids = over_grids
+    moved = permuted(replay, None, maps, 5, torch.Generator().manual_seed(0))
+    assert torch.equal(moved.first, -moved.second)
 
 
 def test_uniform_attention_has_nothing_to_permute():

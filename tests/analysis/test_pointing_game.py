@@ -175,6 +175,10 @@ class TestGround:
             assert grounding.accuracy == hit
             assert grounding.chance == pytest.approx(2 / 6)
 
+    def test_cells_that_tie_share_the_point(self) -> None:
+        weights = np.array([[[0.4, 0.0, 0.0], [0.1, 0.1, 0.4]]])
+        assert ground([(caption_of(["circle"], weights), {"circle": [(10, 20, 30, 30)]})]).accuracy == 0.5
+
     def test_mass_is_a_share_of_the_weight_on_the_grid(self) -> None:
         """Half of the attention on a sentinel changes nothing, negative weights do not count."""
         weights = np.array([[[0.3, 0.0, 0.1], [0.1, 0.0, -0.2]]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from caption.box import cell_centres, cell_edges, part_of, shares_of
+from caption.box import cell_box, cell_centres, cell_edges, part_of, shares_of
 
 
 def test_shares_and_parts_are_inverse_and_exact_for_the_whole():
@@ -23,6 +23,10 @@ def test_the_outermost_cells_end_where_the_model_has_seen():
     assert (x.tolist(), y.tolist()) == ([0, 0, 5, 10, 30], [0, 30, 40])
     x, y = cell_edges(2, 4, box, box)
     assert (x.tolist(), y.tolist()) == ([-5, 0, 5, 10, 15], [10, 30, 50])
+
+
+def test_a_cell_lies_in_its_row_and_column():
+    assert cell_box((2, 4), (-5, 10, 15, 50), (1, 2)) == (5, 30, 10, 50)
 
 
 def test_centres_do_not_depend_on_what_was_seen():

@@ -35,8 +35,8 @@ def decoder(alignment=None, dropout: float = 0.0) -> ShowAttendAndTellDecoder:
     return made.double().train()
 
 
-COPIES = 12
-"""Of an image in one batch: with 1,000 samples of each, the noise of the gradient is a few percent."""
+COPIES = 2400
+"""Of an image in one batch: with 5 samples of each, the noise of the gradient is some percent."""
 
 
 def memory(decoder: ShowAttendAndTellDecoder, copies: int = 1):
@@ -83,10 +83,10 @@ def test_the_gradient_is_that_of_the_expected_reward(references: int, bleu: floa
     exact = -gradient(expected_reward(made, REFERENCES[references], bleu), made)
     torch.manual_seed(0)
     batch = captions(*[REFERENCES[references]] * COPIES)
-    loss = objective(samples=1000, bleu=bleu)(made, memory(made, COPIES), batch)
+    loss = objective(samples=5, bleu=bleu)(made, memory(made, COPIES), batch)
     estimated = gradient(loss.value, made)
     assert exact.norm() > 0.1
-    assert (estimated - exact).norm() < 0.08 * exact.norm()
+    assert (estimated - exact).norm() < 0.1 * exact.norm()
     expected = expected_reward(made, REFERENCES[references], bleu).item()
     assert loss.logged["reward"].item() == pytest.approx(expected, rel=0.05)
 
