@@ -11,13 +11,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PLACES = {f"caption/runtime/{name}.py" for name in ("files", "inputs", "archives", "lock")}
+PLACES = "caption/runtime/"
 EXCEPTIONS = {
     "caption/kernels/linear.py": "a file of the system, at a fixed place",
     "caption/cli/configs.py": "comes with the package",
     "caption/export/onnx_files.py": "comes with the package; torch saves a graph into a private temporary folder",
     "caption/export/standalone.py": "this file is exported, and runs without the package",
-    "caption/runtime/on_ray.py": "a bucket, which is not a file system of this machine",
 }
 OF_PACKAGE = 'files("caption'
 """What importlib.resources finds."""
@@ -41,7 +40,7 @@ def found(pattern: re.Pattern[str], *folders: str) -> dict[str, str]:
             code = re.sub(r'"""[\s\S]*?"""|\s#.*', "", path.read_text(encoding="utf-8"))
             lines = [line for line in code.splitlines() if pattern.search(line) and OF_PACKAGE not in line]
             name = path.relative_to(ROOT).as_posix()
-            if lines and name not in PLACES:
+            if lines and not name.startswith(PLACES):
                 places[name] = lines[0].strip()
     return places
 

@@ -108,6 +108,8 @@ def check_all(
     contents: Any, victim: Path, most: int, write: Callable[[Any], None], run: Callable[[], Ran | None]
 ) -> None:
     """Run each case, and name those that did more than they may."""
+    write(contents)
+    run()  # imports whatever is needed
     faults = []
     for name, changed in cases(contents, victim, most):
         write(changed)
