@@ -6,8 +6,9 @@
 # The benchmark beside sgrvinod's tutorial needs a clone of it: SGRVINOD=CLONE tools/on_gpu.sh.
 # Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it: all models and all
 # estimators of hard attention with three seeds, and the paper's encoder; data/photos holds the photos of
-# docs/results/photo_boxes.json. COCO is trained where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
-# FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
+# docs/results/photo_boxes.json and photo_boxes_unseen.json. COCO is trained where data/coco holds it (configs/coco_soft.yaml
+# says how). Each step writes FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are
+# skipped and trainings resumed.
 set -uo pipefail
 folder=${1:-runs/on_gpu}
 mkdir -p "$folder"
@@ -39,23 +40,19 @@ for section in training search photos ${SGRVINOD:+sgrvinod}; do
         --write docs/results/performance.md
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
-    step flickr8k python -m tools.reproduce flickr8k --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
-        --models show_and_tell soft hard guided self_critical fine_tuned self_critical_guided \
-        guided_larger self_critical_guided_larger smoothed_largest bleu_largest top_down ema label_smoothing \
-        weight_tying scheduled_sampling fine_grid two_levels \
-        --trainer.accelerator gpu --trainer.precision bf16-mixed
+    table() { # NAME ARGUMENTS...: a table of docs/results, with three seeds
+        step "$1" python -m tools.tables "$1" --data data/flickr8k --photos data/photos --out "$folder/tables" --seeds 0 1 2 \
+            "${@:2}" --trainer.accelerator gpu --trainer.precision bf16-mixed --write
+    }
+    table flickr8k
+    table hard_on_flickr8k
+    table doubly_stochastic_on_flickr8k
+    table attention_flickr8k \
+        --model.encoder.init_args '{weights: IMAGENET1K_V1, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}'
     step flickr8k_vgg_features caption features --config configs/flickr8k_vgg.yaml --out runs/flickr8k_vgg_features --device cuda
     fit flickr8k_paper_soft -c configs/flickr8k_vgg.yaml -c configs/presets/paper_soft.yaml \
         --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
     fit flickr8k_arctic_hard -c configs/flickr8k_vgg.yaml -c configs/presets/arctic_flickr8k.yaml
-    step hard python -m tools.reproduce hard --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
-        --trainer.accelerator gpu --trainer.precision bf16-mixed
-    step coverage python -m tools.reproduce coverage --data data/flickr8k --photos data/photos \
-        --out "$folder/flickr8k" --seeds 0 1 2 \
-        --trainer.accelerator gpu --trainer.precision bf16-mixed
-    step attention python -m tools.compare_attention --flickr8k data/flickr8k --out "$folder/compare_flickr8k" --seeds 0 1 2 \
-        --model.encoder.init_args '{weights: IMAGENET1K_V1, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}' \
-        --trainer.accelerator gpu --write
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"
 fi

@@ -6,7 +6,6 @@ word `export` before a declaration, so all declarations share one scope, and no 
     page.js      the static page: starts the elements that stand in the HTML
     live.js      the page of `caption serve`
     widget.js    the widget of a notebook, an ES module
-    mechanisms.js    mechanisms side by side, see tools/compare_attention
 """
 
 from __future__ import annotations

@@ -1,0 +1,392 @@
+"""The engine of tables: what is trained, kept, resumed, published and shown, with 40 scenes and one epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.command_line import TINY
+
+from caption import checkpoint
+from caption.cli.main import main as caption
+from caption.errors import UserError
+from caption.training.module import CaptionTraining
+from tools.documents import read_sections
+from tools.tables import measures, own_photos, render, runs
+from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
+from tools.tables.table import FOLDER, ROOT, laid_over, read_table
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+EPOCH = ["--trainer.max_epochs=1", "--trainer.enable_progress_bar=false"]
+SECTION = "<!-- section tiny begins -->\nold\n<!-- section tiny ends -->\n"
+YAML = """\
+document: {folder}/tiny.md
+numbers: {folder}/tiny.json
+seeds: [0]
+under: [{folder}/tiny.yaml]
+rows:
+  soft: {{configs: [], title: Soft}}
+  dot: {{configs: [{folder}/dot.yaml], arguments: [--data.batch_size=20]}}
+  trained_on: {{configs: [], warm_start: soft}}
+  wrong: {{configs: [{folder}/wrong.yaml]}}
+tests: {{test: []}}
+measures: [model, deletion]
+sections:
+  - section: tiny
+    text: "Written by `{{command}}`."
+    head: model
+    columns:
+      - {{title: NLL, score: NLL}}
+      - {{title: deletion, interval: gain}}
+      - {{title: regions, field: regions, show: first, form: ""}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, shapes: Path) -> Path:
+    """With a table, its document, and a folder `runs`."""
+    (tmp_path / "tiny.yaml").write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
+    score = "{class_path: caption.attention.DotScore}"
+    decoder = f"{{decoder: {{init_args: {{attention: {{init_args: {{score: {score}}}}}}}}}}}"
+    (tmp_path / "dot.yaml").write_text(f"model: {decoder}\n", encoding="utf-8")
+    (tmp_path / "wrong.yaml").write_text("model: {decoder: {class_path: caption.decoders.None}}\n")
+    (tmp_path / "table.yaml").write_text(YAML.format(folder=tmp_path), encoding="utf-8")
+    (tmp_path / "tiny.md").write_text(f"# Mine\n\n{SECTION}\nmore\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def make(folder: Path) -> Callable[..., int]:
+    """The command, with this table and one epoch."""
+    return lambda *more: main(
+        [str(folder / "table.yaml"), "--out", str(folder / "runs"), *EPOCH, *map(str, more)]
+    )
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The `caption` commands that run."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(runs, "caption", lambda arguments: ran.append(arguments) or caption(arguments))
+    return ran
+
+
+def published(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "tiny.json").read_text(encoding="utf-8"))
+
+
+def weights(folder: Path, row: str) -> dict[str, torch.Tensor]:
+    (best,) = (folder / "runs").glob(f"{row}-0-*/best.ckpt")
+    return checkpoint.read(best)["state_dict"]
+
+
+@pytest.mark.slow
+def test_a_table_from_configurations_to_the_document(
+    folder: Path, make: Callable[..., int], commands: list[list[str]], capsys: pytest.CaptureFixture[str]
+):
+    assert make("--rows", "dot", "--write") == 0
+    assert [command[0] for command in commands] == ["fit", "test"]
+    run = published(folder)["dot"]["0"]
+    assert run["epochs"] == 1
+    assert run["regions"] == "12×12×8"
+    assert {"NLL", "CIDEr", "pointing_accuracy", "faithfulness"} <= run["scores"]["test"].keys()
+    text = (folder / "tiny.md").read_text(encoding="utf-8")
+    assert text.startswith("# Mine\n")
+    assert text.endswith("\nmore\n")
+    assert f"| `dot` | {run['scores']['test']['NLL']:.3f} | " in text
+    assert "old" not in text
+    assert "Written by `python -m tools.tables table --trainer.max_epochs=1 " in text
+    # The same as typed by hand, to the bit.
+    hand = ["-c", str(folder / "tiny.yaml"), "-c", str(folder / "dot.yaml"), "--data.batch_size=20", *EPOCH]
+    assert caption(["fit", *hand, f"--trainer.default_root_dir={folder / 'hand'}"]) == 0
+    theirs = checkpoint.read(folder / "hand" / "best.ckpt")["state_dict"]
+    ours = weights(folder, "dot")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    # What is done is not repeated: in its folder, and published with the folder gone; other settings are.
+    commands.clear()
+    assert make("--rows", "dot") == 0
+    assert make("--rows", "dot", "--trainer.precision=bf16-mixed", "--out", folder / "other") == 0
+    assert commands == []
+    capsys.readouterr()
+    assert make("--rows", "dot", "--data.batch_size=10") == 0
+    assert [command[0] for command in commands] == ["fit", "test"]
+    assert (
+        f"| `dot` | {run['scores']['test']['NLL']:.3f} | " not in capsys.readouterr().out
+    )  # the new numbers
+    assert published(folder)["dot"]["0"] == run
+
+
+def stopped(make: Callable[..., int], *arguments: object, batch: int = 1) -> int:
+    """The command, which gets SIGTERM after the batch of the first epoch."""
+    with pytest.MonkeyPatch.context() as patch:
+        end = CaptionTraining.on_train_batch_end
+
+        def on_train_batch_end(self: Any, outputs: Any, data: Any, number: int) -> None:
+            end(self, outputs, data, number)
+            if number == batch:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        patch.setattr(CaptionTraining, "on_train_batch_end", on_train_batch_end)
+        return make(*arguments)
+
+
+@pytest.mark.slow
+def test_a_stopped_training_goes_on_and_ends_as_one_that_was_not(
+    folder: Path, make: Callable[..., int], commands: list[list[str]]
+):
+    with pytest.raises(SystemExit, match="143"):
+        stopped(make, "--rows", "trained_on")
+    assert [command[0] for command in commands] == ["fit"]  # that of soft, from which it starts
+    assert not list((folder / "runs").glob("*/done.json"))
+    assert make("--rows", "trained_on") == 0
+    assert [command[0] for command in commands[1:]] == ["fit", "fit", "test"]
+    assert any(argument.startswith("--model.warm_start=") for argument in commands[2])
+    ours = weights(folder, "soft")
+    assert make("--rows", "soft", "--out", folder / "never stopped") == 0
+    (best,) = (folder / "never stopped").glob("soft-0-*/best.ckpt")
+    theirs = checkpoint.read(best)["state_dict"]
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.slow
+def test_one_that_fails_leaves_the_others_and_another_process_may_publish_meanwhile(
+    folder: Path,
+    make: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    other = "{'soft': {'0': {'digest': '', 'scores': {'test': {'NLL': 9.0}}}}}"
+    script = f"""
+import json, pathlib, time
+from caption.runtime.lock import locked
+folder = pathlib.Path({str(folder)!r})
+with locked(folder, "--out"):
+    print(flush=True)
+    time.sleep(1)
+    (folder / "tiny.json").write_text(json.dumps({other}))
+"""
+    measured = measures.model
+
+    def meanwhile(*arguments: Any) -> None:
+        measured(*arguments)
+        started.append(subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE))
+        started[0].stdout.readline()  # it has the lock
+
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(measures, "model", meanwhile)
+    assert make("--rows", "wrong", "dot", "--write") == SOME_FAILED
+    assert started[0].wait() == 0
+    assert "wrong, seed 0, failed" in capsys.readouterr().err
+    assert list(published(folder)) == ["soft", "dot"]
+    assert "| Soft | 9.000 | – | – |\n| `dot` | " in (folder / "tiny.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--rows", "dott"], "the table table has no row dott; did you mean dot? its rows are soft, dot"),
+        (["--rows", "dot", "-c", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_usage_is_named(
+    make: Callable[..., int], arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+):
+    assert make(*arguments) == WRONG_USAGE
+    assert complaint.split("; ")[0] in capsys.readouterr().err
+
+
+def test_a_table_that_needs_photos_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["nothing"]) == WRONG_USAGE
+    assert "no table is called nothing" in capsys.readouterr().err
+    arguments = ["doubly_stochastic_on_flickr8k", "--anew", "--out", str(tmp_path), "--data", str(tmp_path)]
+    assert main(arguments) == WRONG_USAGE
+    assert "needs --photos: name the folder" in capsys.readouterr().err
+
+
+# -- settings --------------------------------------------------------------------------------------------------
+
+
+def test_the_digest_is_of_what_is_learned(folder: Path):
+    table = read_table(str(folder / "table.yaml"))
+    dot, soft, on = (table.row(name) for name in ("dot", "soft", "trained_on"))
+    digest = table.digest(dot)
+    same = ["--trainer.precision", "bf16-mixed", "--trainer.accelerator=gpu", "--trainer.devices=2"]
+    assert table.digest(dot, same) == digest
+    assert table.digest(dot, ["--data.batch_size=20"]) == digest  # as the row says
+    assert table.digest(dot, ["--data.features=a"]) == table.digest(dot, ["--data.features=b"]) != digest
+    assert table.digest(dot, ["-c", "training/ema"]) != digest
+    assert table.digest(on) != table.digest(soft)
+    assert table.digest(on, ["--data.min_count=2"]) != table.digest(on)
+    text = (folder / "dot.yaml").read_text(encoding="utf-8")
+    (folder / "dot.yaml").write_text(f"# A comment.\n{text}", encoding="utf-8")
+    assert table.digest(dot) == digest
+    (folder / "dot.yaml").write_text(text.replace("DotScore", "GeneralScore"), encoding="utf-8")
+    assert table.digest(dot) != digest
+
+
+def test_another_class_takes_nothing_from_the_one_below():
+    base = {"a": {"class_path": "A", "init_args": {"x": 1}}, "b": 1}
+    assert laid_over(base, {"a": {"init_args": {"y": 2}}}) == {
+        "a": {"class_path": "A", "init_args": {"x": 1, "y": 2}},
+        "b": 1,
+    }
+    assert laid_over(base, {"a": {"class_path": "B"}}) == {"a": {"class_path": "B"}, "b": 1}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_has_its_configurations_rows_and_numbers(name: str):
+    table = read_table(name)
+    known = runs.read_runs(table.numbers)
+    assert known.keys() <= table.rows.keys()
+    for row in table.rows.values():
+        table.full_digest(row)
+        assert row.model or row.configs
+        assert row.warm_start is None or row.warm_start in table.rows
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in NAMES]
+)
+def test_every_document_says_what_the_numbers_say(name: str):
+    table = read_table(name)
+    shown = read_sections(table.document)
+    for section, text in render.sections(table, runs.read_runs(table.numbers)).items():
+        assert shown[section] == text
+
+
+def test_every_mechanism_has_a_family_and_an_equation():
+    table = read_table("attention")
+    headers = {name: row.header() for name, row in table.rows.items()}
+    assert {header["family"] for header in headers.values()} == set(table.families)
+    assert all(header["equation"] and header["source"] for header in headers.values())
+    assert headers["dot"]["equation"].startswith("Dot-product score: e_i = ")
+
+
+def test_regions_are_stored_once_for_one_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[list[str]]
+):
+    monkeypatch.setattr(runs, "caption", lambda arguments: commands.append(arguments) or 0)
+    table = read_table("flickr8k")
+    bench = runs.Bench(table, tmp_path, [], {"data": Path("photos")}, {})
+    stores = {name: bench._arguments(table.row(name), 0)[0][-3:-1] for name in table.rows}
+    assert stores["soft"][1] == stores["hard"][1] != stores["guided_larger"][1]
+    features, mirrored = (argument.partition("=")[2] for argument in stores["smoothed_largest"])
+    assert mirrored == f"{features}_mirrored"
+    assert not any("features" in argument for argument in stores["fine_tuned"])
+    assert len(commands) == 6  # 257, 321 and 385 pixels, these mirrored, and two other grids
+    assert all("--data.reader.init_args.images=photos/images" in command for command in commands)
+    assert ["--mirrored" in command for command in commands].count(True) == 1
+
+
+def test_the_beam_is_chosen_on_the_dev_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[list[str]]
+):
+    monkeypatch.setattr(runs, "caption", lambda arguments: commands.append(arguments) or 0)
+    bleu = {"3": 0.1, "5": 0.3, "7": 0.2}
+
+    def tested(folder: Path, name: str, arguments: Any, more: list[str], best: Path) -> dict[str, Any]:
+        beam = more[-1].rpartition("=")[2]
+        assert ("devImages" in more[0].partition('"test"')[2]) == name.startswith("dev")
+        return {"scores": {"BLEU-4": bleu[beam], "beam": beam}, "signature": name}
+
+    table = read_table("hard_on_flickr8k")
+    bench = runs.Bench(table, tmp_path, [], {"data": Path("photos")}, {})
+    monkeypatch.setattr(bench, "trained", lambda row, seed: {"seconds": 1, "epochs": 1})
+    monkeypatch.setattr(runs, "tested", tested)
+    monkeypatch.setattr(measures, "deletion", lambda *arguments: None)
+    row = table.row("paper")
+    (bench.folder(row, 0)).mkdir(parents=True)
+    run = bench.run(row, 0)
+    assert run["beam"] == 5
+    assert list(run["scores"]) == ["dev 3", "dev 5", "dev 7", "expectation", "argmax", "sample"]
+    assert run["scores"]["argmax"]["beam"] == "5"
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"),
+    [
+        ("mean", "0.60 ± 0.14"),
+        ("average", "0.60"),
+        ("each", "0.60 (0.70, 0.50)"),
+        ("range", "0.60 (0.50 to 0.70)"),
+        ("sorted", "0.50, 0.70"),
+        ("list", "0.70, 0.50"),
+        ("first", "0.70"),
+        ("last", "0.50"),
+        ("count", "2"),
+        ("learned", "2 of 2"),
+    ],
+)
+def test_the_values_of_seeds_are_shown_in_one_of_these_ways(how: str, shown: str):
+    assert render.SHOWN[how]([0.7, 0.5], ".2f") == shown
+    assert render.SHOWN["mean"]([0.5], "+.2f") == "+0.50"
+
+
+def test_a_gap_is_welchs_interval():
+    # By hand: means 2 and 5, variances 1 and 4, error sqrt(1/3 + 4/3), 2 degrees of freedom.
+    gap = render.gap([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    assert gap is not None
+    assert gap.difference == pytest.approx(-3.0)
+    assert gap.high - gap.difference == pytest.approx(4.303 * (5 / 3) ** 0.5)
+    assert gap.text("+.1f") == "−3.0 [−8.6, +2.6]"
+    near = render.gap([1.0, 1.01, 0.99], [3.0, 3.01, 2.99])
+    assert near is not None
+    assert near.text("+.1f") == "**−2.0 [−2.0, −2.0]**"
+    assert render.gap([1.0], [3.0, 5.0]) is None
+
+
+def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
+    areas = {
+        "images": [0, 1, 2],
+        "words": [2, 1, 1],
+        "attention": [0.25, 0.2, 0.4],
+        "random": [0.65, 0.5, 0.9],
+    }
+    every = [{"deletion": areas}, {"deletion": areas}, {}]
+    assert render._deletion(render.Column("", interval="attention"), every) == "0.275"
+    gain = render._deletion(render.Column("", interval="gain"), every)
+    assert gain.startswith("0.400 [0.3")
+    assert render._deletion(render.Column("", interval="gain"), [{}]) == ""
+
+
+# -- photos of one's own ---------------------------------------------------------------------------------------
+
+
+def test_photos_of_one_kind_are_drawn_and_others_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "images").mkdir()
+    lines = []
+    for number in range(12):
+        name = f"{number}.jpg"
+        (tmp_path / "images" / name).write_bytes(b"")
+        who = "A boy" if number % 4 else "A dog"
+        lines += [f"{name}#{place}\t{who} runs" for place in range(2)]
+    (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "Flickr_8k.trainImages.txt").write_text("1.jpg\n", encoding="utf-8")
+    monkeypatch.setattr(own_photos, "HELD_OUT", 3)
+    ran: list[list[str]] = []
+    monkeypatch.setattr(own_photos, "caption", lambda arguments: ran.append(arguments) or 0)
+    out = tmp_path / "out"
+    configs, tests = own_photos.own_photos("own_photos", 4, 0, tmp_path, out)
+    assert configs == ["-c", str(out / "own.yaml")]
+    assert ran[0][:2] == ["check", str(out / "own.csv")]
+    assert f"--data.reader.init_args.file={out / 'test.csv'}" in tests
+    own = {line.split(",")[0] for line in (out / "own.csv").read_text().splitlines()[1:]}
+    held = {
+        line.split(",")[0] for line in (out / "test.csv").read_text().splitlines() if line.endswith(",test")
+    }
+    assert (len(own), len(held), own & held) == (4, 3, set())
+    assert not {"0.jpg", "4.jpg", "8.jpg", "1.jpg"} & (own | held)  # dogs, and what a model has learned from
+    monkeypatch.setattr(own_photos, "caption", lambda arguments: 1)
+    with pytest.raises(UserError, match="no photos"):
+        own_photos.own_photos("own_photos", 4, 1, tmp_path, tmp_path / "another")

@@ -1,1 +1,0 @@
-"""The comparison of attention mechanisms on Shapes: see `tools.compare_attention.__main__`."""

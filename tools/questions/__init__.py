@@ -1,1 +1,0 @@
-"""Questions about attention that Shapes can answer: see `tools.questions.__main__`."""

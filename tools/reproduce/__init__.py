@@ -1,1 +1,0 @@
-"""Trainings whose scores the documents quote: `python -m tools.reproduce`."""

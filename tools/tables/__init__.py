@@ -1,0 +1,1 @@
+"""The tables of docs/results, trained, tested and written by one command: `python -m tools.tables`."""

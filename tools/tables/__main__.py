@@ -1,0 +1,85 @@
+"""Train, test and write a table of docs/results.
+
+    python -m tools.tables attention --rows dot additive --seeds 0      # trains what is missing, and prints
+    python -m tools.tables flickr8k --data DATA --write                 # and writes document and JSON
+    python -m tools.tables attention --rows --write                     # trains nothing: the document from its JSON
+    python -m tools.tables my_table.yaml --trainer.max_epochs 1
+
+A run is a row with a seed: `caption fit`, `caption test`, and what else the table measures. It is kept in a folder of
+--out whose name has the digest of its settings; precision, accelerator and progress are none. A run that is done there,
+or whose numbers are published with the same settings, is not repeated. Stop the command at any moment: the same command
+goes on. Several of them may run at the same time with other rows or seeds. Further arguments go to `caption fit` and
+`caption test`, for all rows alike.
+
+Exit codes: 0 all done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.errors import UserError
+from tools import make_parser
+from tools.documents import write_sections
+from tools.tables.render import sections
+from tools.tables.runs import Bench, publishing, read_runs
+from tools.tables.table import Row, read_table
+
+WRONG_USAGE = 2
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = make_parser("tables", __doc__)
+    add = parser.add_argument
+    add("table", help="name of a file in tools/tables, or the path of one")
+    add("--rows", nargs="*", metavar="NAME", help="rows to train; default all")
+    add("--seeds", type=int, nargs="+", metavar="N", help="default those of the table")
+    add("--data", type=Path, metavar="DIR", help="folder of Flickr8k, for tables that need it")
+    add("--photos", type=Path, metavar="DIR", help="folder of the photos with boxes, for tables that need it")
+    add("--out", type=Path, default=Path("runs/tables"), metavar="DIR", help="folder of the runs")
+    add("--anew", action="store_true", help="repeat runs whose numbers are published")
+    add("--write", action="store_true", help="publish the runs, and write the sections of the document")
+    options, more = parser.parse_known_args(args)
+    try:
+        table = read_table(options.table)
+        folders = {name: getattr(options, name) for name in ("data", "photos") if getattr(options, name)}
+        published = {} if options.anew else read_runs(table.numbers)
+        bench = Bench(table, options.out, more, folders, published)
+        names = table.rows if options.rows is None else options.rows
+        chosen = [(row, seed) for row in map(table.row, names) for seed in options.seeds or row.seeds]
+        failed = _train(bench, sorted(chosen, key=lambda each: each[1]))
+        with publishing(table) if options.write else nullcontext(read_runs(table.numbers)) as runs:
+            for row, seed in chosen:
+                if (run := bench.result(row, seed)) is not None:
+                    runs.setdefault(row.name, {})[str(seed)] = run
+            texts = sections(table, runs)
+            if options.write:
+                write_sections(table.document, texts)
+        print(*texts.values(), sep="\n\n")
+    except UserError as error:
+        print(f"tables: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    return SOME_FAILED if failed else DONE
+
+
+def _train(bench: Bench, chosen: Sequence[tuple[Row, int]]) -> int:
+    """Do the runs that are missing; returns how many failed. `caption` names the reason on stderr."""
+    failed = 0
+    for row, seed in chosen:
+        try:
+            if bench.result(row, seed) is None:
+                bench.run(row, seed)
+        except SystemExit as leaving:
+            if isinstance(leaving.code, int) and leaving.code > 128:
+                raise  # by a signal, which ends the whole command
+            failed += 1
+            print(f"tables: {row.name}, seed {seed}, failed", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What is measured of a trained model beside `caption test`. Each function adds its numbers to a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from caption import checkpoint
+from caption.analysis.faithfulness.curves import faithfulness_curves
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.cli.main import main as caption
+from caption.data.decoding import open_image
+from caption.data.readers.captions import CaptionReader
+from caption.metrics.caption_files import match_images, read_captions
+from caption.metrics.evaluation import evaluate
+from caption.parts import make
+
+ERASED = 100
+"""Test images whose words have their regions deleted."""
+DRAWS = 3
+"""Random orders for each word."""
+METEOR = "METEOR-1.5"
+FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
+"""What a measure needs of the folders of the command."""
+BOXES = [
+    Path(__file__).parents[2] / "docs" / "results" / f"photo_boxes{more}.json" for more in ("", "_unseen")
+]
+"""Of photos of Flickr8k's dev split."""
+Run = dict[str, Any]
+
+
+def deletion(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """The area under each word's deletion curve, in the order of attention and at random: means by image.
+
+    How much lower the former is on the mean over all words is the score `faithfulness` of the first test.
+    """
+    captioner, photos = checkpoint.load(best), first_photos(best)
+    captions = captioner.describe(photos)
+    if not captioner.decoder.attentions or not any(caption.words for caption in captions):
+        return
+    orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
+    curves = faithfulness_curves(captioner, photos, captions, orders)
+    images, words = np.unique(curves.images, return_counts=True)
+    areas = {name: np.bincount(curves.images, curves.area("deletion", name))[images] for name in orders}
+    gain = float((areas["random"] - areas["attention"]).sum() / words.sum())
+    means = {name: (sums / words).round(5).tolist() for name, sums in areas.items()}
+    run["deletion"] = {"images": images.tolist(), "words": words.tolist(), **means}
+    next(scores for test, scores in run["scores"].items() if not test.startswith("dev"))["faithfulness"] = (
+        gain
+    )
+
+
+def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """The sizes of the encoder's grids, and the number of all other parameters; without attention its even maps go."""
+    captioner = checkpoint.load(best)
+    photo = captioner.transform(open_image(first_photos(best)[0]))[None]
+    with torch.no_grad():
+        views = captioner.encoder(photo)
+    run["regions"] = " + ".join(f"{'×'.join(map(str, view.grid))}×{view.vectors.shape[2]}" for view in views)
+    named = captioner.named_parameters()
+    run["parameters"] = sum(each.numel() for name, each in named if not name.startswith("encoder."))
+    if not captioner.decoder.attentions:
+        for test, scores in run["scores"].items():
+            kept = {name for name in scores if not name.startswith(("attention_", "pointing_"))}
+            run["scores"][test] = {name: scores[name] for name in scores if name in kept}
+
+
+def captions(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """METEOR 1.5, where there is Java, and BLEU-4 without the brevity penalty, as papers before 2015 computed it."""
+    if "test" not in run["scores"]:
+        return
+    references = read_captions(str(folders["data"] / "Flickr8k.token.txt"))
+    candidates = match_images(read_captions(str(folder / "test_captions.json")), references)
+    theirs = {image: references.captions[image] for image in candidates}
+    plain = evaluate(candidates, theirs, metrics=["BLEU"], brevity_penalty=False)["BLEU-4"]
+    scores = {
+        "BLEU-4 without brevity penalty": plain,
+        METEOR: evaluate(candidates, theirs, metrics=[METEOR])[METEOR],
+    }
+    run["scores"]["test"] |= {name: score for name, score in scores.items() if score is not None}
+
+
+def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """`caption analyse` on the photos with boxes, fed with people's captions: scores of the test `photos`."""
+    page, references = folder / "photos.html", folders["data"] / "Flickr8k.token.txt"
+    photos = [
+        "--photos",
+        str(folders["photos"]),
+        "--boxes",
+        *map(str, BOXES),
+        "--references",
+        str(references),
+    ]
+    if code := caption(["analyse", "--model", f"model={best}", *photos, "--out", str(page)]):
+        sys.exit(code)
+    rows = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["grounding"]["rows"]
+    own = next(row for row in rows if row["maps"] == "own maps")
+    names = {"own maps": "pointing accuracy", "mass": "mass in the box"}
+    run["scores"]["photos"] = {name: own[head]["mean"] for name, head in names.items()}
+
+
+def first_photos(best: Path) -> list[str]:
+    """The first images of the test split that a checkpoint's data has."""
+    images = make(checkpoint.read(best)["data"]["reader"], CaptionReader).read()["test"]
+    return [str(image.path) for image in images[:ERASED]]

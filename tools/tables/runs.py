@@ -1,0 +1,222 @@
+"""One run: `caption fit` of a row with a seed, `caption test`, and what is measured beside. It goes on after a stop."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from caption import checkpoint
+from caption.cli.main import main as caption
+from caption.errors import UserError
+from caption.models.model_zoo import model_file
+from caption.runtime.files import make_parents, replacing
+from caption.runtime.lock import locked
+from tools.tables import measures
+from tools.tables.own_photos import own_photos
+from tools.tables.table import Row, Table, digest_of, options
+
+Run = dict[str, Any]
+"""What a JSON file says of a row and seed: digest, further arguments, seconds, epochs, scores by test, measures."""
+Runs = dict[str, dict[str, Run]]
+"""By row and seed."""
+OF_REGIONS = re.compile(r"--(data\.reader|data\.transform|model\.encoder)\b")
+"""Options that `caption features` takes."""
+
+
+class Bench:
+    """Trains, tests and measures the rows of a table.
+
+    Args:
+        table: the table.
+        out: the folder of runs and stored regions. The name of a run's folder has the digest of its settings, so tables
+            share what they have in common, and changed settings are trained elsewhere.
+        more: further arguments of `caption fit` and `caption test`.
+        folders: by the names that stand in `table.data`.
+        published: runs that need not be repeated.
+    """
+
+    def __init__(
+        self, table: Table, out: Path, more: Sequence[str], folders: Mapping[str, Path], published: Runs
+    ) -> None:
+        self.table = table
+        self.out = out
+        self.more = [*more]
+        self.folders = {"out": out, **folders}
+        self.published = published
+        self._stored: set[Path] = set()
+
+    def result(self, row: Row, seed: int) -> Run | None:
+        """A run that is done with the present settings; else None."""
+        file = self.folder(row, seed) / f"{self.table.name}.json"
+        found = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+        found.append(self.published.get(row.name, {}).get(str(seed)))
+        digest = self.table.full_digest(row, self.more)
+        return next((run for run in found if run and run["digest"] == digest), None)
+
+    def folder(self, row: Row, seed: int) -> Path:
+        name = re.sub(r"\W+", "_", row.name)
+        return self.out / f"{name}-{seed}-{self.table.digest(row, self.more)}"
+
+    def run(self, row: Row, seed: int) -> Run:
+        """Train, test and measure, or go on where it was stopped.
+
+        Raises:
+            UserError: a folder is missing that the table's data need.
+            SystemExit: a command failed or was stopped.
+        """
+        self._filled([self.table.folders])
+        folder, best = self.folder(row, seed), self.best(row, seed)
+        make_parents(folder / "done.json")
+        trained = self.trained(row, seed)
+        arguments, own_tests = self._arguments(row, seed)
+        beam: list[str] = []
+        run: Run = {
+            "digest": self.table.full_digest(row, self.more),
+            "arguments": self.more,
+            **trained,
+            "scores": {},
+        }
+        tests = {name: [*own_tests, *self._filled(more)] for name, more in row.tests.items()}
+        if self.table.beams:
+            dev, sizes = tests.pop("dev"), self.table.beams
+            for size in sizes:
+                more = [*dev, f"--model.search.init_args.beam_size={size}"]
+                found = tested(folder, f"dev_{size}", arguments, more, best)
+                run["scores"][f"dev {size}"] = found["scores"]
+            run["beam"] = max(sizes, key=lambda size: run["scores"][f"dev {size}"]["BLEU-4"])
+            beam = [f"--model.search.init_args.beam_size={run['beam']}"]
+        for name, more in tests.items():
+            found = tested(folder, name, arguments, [*more, *beam], best)
+            run["scores"][name] = found["scores"]
+            run["signature"] = found["signature"]
+        for name in self.table.measures:
+            getattr(measures, name)(run, best, folder, self.folders)
+        with replacing(folder / f"{self.table.name}.json") as file:
+            file.write(json_text(run))
+        return run
+
+    def best(self, row: Row, seed: int) -> Path:
+        """The model that is tested."""
+        return Path(model_file(row.model)) if row.model else self.folder(row, seed) / "best.ckpt"
+
+    def trained(self, row: Row, seed: int) -> Run:
+        """Seconds and epochs of a training, which is done if it is not; the model that it starts from comes first."""
+        if row.model:
+            return {}
+        folder = self.folder(row, seed)
+        done = folder / "done.json"
+        if not done.exists():
+            start = []
+            if row.warm_start:
+                warm = self.table.row(row.warm_start)
+                self.trained(warm, seed)
+                start = [f"--model.warm_start={self.best(warm, seed)}"]
+            arguments, _ = self._arguments(row, seed)
+            make_parents(done)
+            command("fit", *arguments, *start, f"--trainer.default_root_dir={folder}", "--ckpt_path=auto")
+            last = checkpoint.read(folder / "last.ckpt")
+            seconds = round(last["callbacks"]["LastCheckpoint"]["trained_seconds"])
+            with replacing(done) as file:
+                file.write(json_text({"seconds": seconds, "epochs": last["epoch"] + 1}))
+        return json.loads(done.read_text(encoding="utf-8"))
+
+    def _arguments(self, row: Row, seed: int) -> tuple[list[str], list[str]]:
+        """Those of `caption fit` and `caption test` but for folder and checkpoint, and further ones of tests alone."""
+        configs = [part for config in row.configs for part in ("-c", config)]
+        data, tests = self._filled(self.table.data), []
+        if row.own_photos:
+            base = row.configs[-1] if row.configs else "own_photos"
+            folder = self.folder(row, seed)
+            configs, tests = own_photos(base, row.own_photos, seed, self.folders["data"], folder)
+        common = [*row.arguments, *self.table.arguments, *data, *self.more]
+        return [*configs, *common, *self._regions(row, common), f"--seed_everything={seed}"], tests
+
+    def _filled(self, arguments: Sequence[str]) -> list[str]:
+        """Arguments with the folders that they name in braces."""
+        filled = []
+        for argument in arguments:
+            for name in re.findall(r"\{(data|photos|out)\}", argument):
+                if not self.folders.get(name):
+                    raise UserError(f"the table {self.table.name} needs --{name}: name the folder")
+                argument = argument.replace(f"{{{name}}}", str(self.folders[name]))
+            filled.append(argument)
+        return filled
+
+    def _regions(self, row: Row, arguments: Sequence[str]) -> list[str]:
+        """The arguments that name stored regions, which are computed if they are not there."""
+        settings = self.table.settings(row, self.more)
+        data = settings.get("data") or {}
+        names = {
+            "--data.features": data.get("features"),
+            "--data.flip.features": (data.get("flip") or {}).get("features"),
+        }
+        parts = [settings["model"].get("encoder"), data.get("transform"), data["reader"]["class_path"]]
+        found = []
+        for option, wanted in names.items():
+            if not wanted or row.own_photos:
+                continue
+            mirrored = option == "--data.flip.features"
+            store = self.out / "regions" / (digest_of(parts) + "_mirrored" * mirrored)
+            if store not in self._stored:  # it takes seconds to find that they are all there
+                make_parents(store)
+                given = [f"{name}={value}" for name, value in options(arguments) if OF_REGIONS.match(name)]
+                configs = [f"--config={config}" for config in row.configs]
+                command("features", *configs, *given, f"--out={store}", *["--mirrored"] * mirrored)
+                self._stored.add(store)
+            found.append(f"{option}={store}")
+        return found
+
+
+def command(*arguments: str) -> None:
+    """Run one `caption` command; end with its exit code if it fails or is stopped."""
+    print("+ caption", *arguments, file=sys.stderr)
+    if code := caption(list(arguments)):
+        sys.exit(code)
+
+
+def tested(folder: Path, name: str, arguments: list[str], more: list[str], best: Path) -> dict[str, Any]:
+    """What `caption test` says of a model, kept in its folder with the captions."""
+    file = folder / f"{name}-{digest_of(more)}.json"
+    if not file.exists():
+        where = [f"--trainer.default_root_dir={folder}", f"--ckpt_path={best}", "--verbose=false"]
+        command("test", *arguments, *more, *where)
+        newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
+        for source, target in [
+            (newest.with_name("test_captions.json"), folder / f"{name}_captions.json"),
+            (newest, file),  # comes last: with it, the test is done
+        ]:
+            with replacing(target) as opened:
+                opened.write(source.read_bytes())
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def read_runs(numbers: Path) -> Runs:
+    """The published runs."""
+    return json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else {}
+
+
+@contextmanager
+def publishing(table: Table) -> Iterator[Runs]:
+    """The published runs, to be changed while no other of these commands does."""
+    with locked(table.numbers.parent, "--out", wait=True):
+        runs = read_runs(table.numbers)
+        yield runs
+        in_order = [*table.rows, *(name for name in runs if name not in table.rows)]
+        content = {
+            name: dict(sorted(runs[name].items(), key=lambda each: int(each[0])))
+            for name in in_order
+            if name in runs
+        }
+        with replacing(table.numbers) as file:
+            file.write(json_text(content))
+
+
+def json_text(content: Any) -> bytes:
+    """JSON in which lists of numbers are one line each."""
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    return (re.sub(r"\[[-+.\deE,\s]+\]", lambda match: " ".join(match[0].split()), text) + "\n").encode()

@@ -1,0 +1,212 @@
+"""What a table is: the rows that are trained, how they are tested, and what its document shows of them.
+
+A table is a YAML file of this folder:
+
+    document, numbers    the Markdown file with the table's sections and the JSON file of its runs, in docs/results
+    seeds                of every row that has none of its own
+    under                configurations that are laid under each row
+    arguments            of `caption fit` and `caption test`, for all rows
+    data                 further ones, which name files: {data}, {photos}, {out} are folders of the command
+    overlays             a folder of configs/: each of its files that is laid over the first of `under` is a row
+    rows                 by name: title, configs (by default overlays/NAME), arguments, warm_start (a row), seeds,
+                         tests, model (an installed one, which is tested as it is), own_photos (their number)
+    tests                by name: arguments of `caption test`
+    beams                sizes of which each run gets the one with the best BLEU-4 in the test `dev`
+    measures             functions of `measures.py`
+    sections             what is shown: see `render.py`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from caption.cli.configuration.files import find_config, option_pairs, read_config
+from caption.errors import UserError, did_you_mean
+from tools.tables import measures
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).parent
+RESULTS = ROOT / "docs" / "results"
+MACHINE = {
+    *("accelerator", "default_root_dir", "devices", "enable_model_summary", "enable_progress_bar", "logger"),
+    "precision",
+}
+"""Options of the trainer that say where and how a run goes, not what it learns."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model, trained with several seeds."""
+
+    name: str
+    title: str
+    seeds: tuple[int, ...]
+    configs: tuple[str, ...] = ()
+    """Paths or names, each laid over those before it."""
+    arguments: tuple[str, ...] = ()
+    warm_start: str | None = None
+    """The row whose model of the same seed it starts from."""
+    tests: dict[str, list[str]] = field(default_factory=dict)
+    model: str | None = None
+    own_photos: int = 0
+
+    def header(self) -> dict[str, str]:
+        """Equation, source and family, from the comment at the top of the last configuration.
+
+        One in a folder of its own, for another base, has the header of that without the folder.
+        """
+        path = Path(find_config(self.configs[-1]))
+        above = path.parents[1] / path.name
+        lines = (above if above.exists() else path).read_text(encoding="utf-8").splitlines()
+        comment = [line.lstrip("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+        first, _, family = " ".join(takewhile(bool, comment)).partition("Family:")
+        equation, _, source = first.partition("Source:")
+        return {"equation": equation.strip(), "source": source.strip(), "family": family.strip(" .")}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of this folder."""
+
+    name: str
+    document: Path
+    numbers: Path
+    rows: dict[str, Row]
+    sections: list[dict[str, Any]]
+    arguments: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    beams: tuple[int, ...] = ()
+    measures: tuple[str, ...] = ()
+    families: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folders(self) -> str:
+        """The folders that it needs, in braces."""
+        needed = "{data}" * any(row.own_photos for row in self.rows.values())
+        return " ".join([*self.data, *(measures.FOLDERS.get(name, "") for name in self.measures), needed])
+
+    def row(self, name: str) -> Row:
+        """A row by its name. Raises a UserError if there is none."""
+        if name not in self.rows:
+            raise UserError(
+                f"the table {self.name} has no row {name}{did_you_mean(name, self.rows)}: its rows are "
+                f"{', '.join(self.rows)}"
+            )
+        return self.rows[name]
+
+    def settings(self, row: Row, more: Sequence[str] = ()) -> dict[str, Any]:
+        """The configurations of a row as one, with all arguments but those that name files."""
+        settings: dict[str, Any] = {}
+        for config in row.configs:
+            settings = laid_over(settings, read_config(config))
+        for option, value in options([*row.arguments, *self.arguments, *more]):
+            if option in ("-c", "--config"):
+                settings = laid_over(settings, read_config(value))
+                continue
+            content = yaml.safe_load(value)
+            for key in reversed(option.lstrip("-").split(".")):
+                content = {key: content}
+            settings = laid_over(settings, content)
+        return settings
+
+    def digest(self, row: Row, more: Sequence[str] = ()) -> str:
+        """Of what a training depends on but for its seed: one with other settings is another training."""
+        settings = self.settings(row, more)
+        trainer = {key: value for key, value in settings.get("trainer", {}).items() if key not in MACHINE}
+        data, model = dict(settings.get("data") or {}), dict(settings.get("model") or {})
+        if data.get("features"):
+            data["features"] = "stored"
+        if (data.get("flip") or {}).get("features"):
+            data["flip"] = {**data["flip"], "features": "stored"}
+        if row.warm_start:
+            model["warm_start"] = self.digest(self.row(row.warm_start), more)
+        return digest_of([trainer, data, model, row.model, row.own_photos])
+
+    def full_digest(self, row: Row, more: Sequence[str] = ()) -> str:
+        """Of the training, the tests and the measures: a run with the same one is done."""
+        return digest_of([self.digest(row, more), row.tests, self.beams, self.measures])
+
+
+def read_table(name: str) -> Table:
+    """Read a table, by its name or by the path of a YAML file.
+
+    Raises:
+        UserError: there is none of this name.
+    """
+    path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        names = sorted(each.stem for each in FOLDER.glob("*.yaml"))
+        raise UserError(
+            f"no table is called {name}{did_you_mean(name, names)}: choose from {', '.join(names)}"
+        )
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    given, overlays = content.get("rows") or {}, content.get("overlays")
+    under = tuple(content.get("under") or ())
+    found = [] if overlays is None else _overlays(overlays, under[0])
+    names = found or [*given]
+    rows = {}
+    for each in names:
+        entry = given.get(each) or {}
+        usual = [] if "model" in entry else [f"{overlays or 'attention'}/{each}"]
+        configs = entry.get("configs", usual)
+        rows[each] = Row(
+            each,
+            entry.get("title", f"`{each}`"),
+            tuple(entry.get("seeds") or content["seeds"]),
+            () if "model" in entry else (*under, *configs),
+            tuple(map(str, entry.get("arguments") or ())),
+            entry.get("warm_start"),
+            entry.get("tests") or content["tests"],
+            entry.get("model"),
+            entry.get("own_photos", 0),
+        )
+    families = content.get("families") or {}
+    lists = {key: tuple(content.get(key) or ()) for key in ("data", "beams", "measures")}
+    return Table(
+        path.stem,
+        RESULTS / content["document"],
+        RESULTS / content["numbers"],
+        rows,
+        content["sections"],
+        tuple(map(str, content.get("arguments") or ())),
+        **lists,
+        families=families if isinstance(families, dict) else dict.fromkeys(families, ""),
+    )
+
+
+def _overlays(folder: str, base: str) -> list[str]:
+    """The files of a folder of configs/ whose header lays them over `base`, or over nothing."""
+    names = []
+    for path in sorted((ROOT / "configs" / folder).glob("*.yaml")):
+        bases = re.findall(rf"-c configs/(\S+)\.yaml -c configs/{folder}/", path.read_text(encoding="utf-8"))
+        if base in bases or not bases:
+            names.append(path.stem)
+    return names
+
+
+def options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Options with their values."""
+    return [pair for pair in option_pairs(arguments) if pair[0]]
+
+
+def laid_over(base: Any, overlay: Any) -> Any:
+    """The settings of `base` with those of `overlay`; where it names another class, nothing of the old one is left."""
+    if not isinstance(base, dict) or not isinstance(overlay, dict):
+        return overlay
+    if overlay.get("class_path", base.get("class_path")) != base.get("class_path"):
+        return overlay
+    return base | {name: laid_over(base.get(name), value) for name, value in overlay.items()}
+
+
+def digest_of(content: Any) -> str:
+    """Sixteen letters that other content does not have."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
