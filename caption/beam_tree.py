@@ -31,7 +31,7 @@ class BeamNode(NamedTuple):
     """That of all words so far."""
     ended: bool
     """Whether the word is the end token."""
-    look: int
+    map_index: int
     """Index into `BeamTree.weights`: where the model looked when it chose the word. Children of one hypothesis share
     it."""
 
@@ -42,7 +42,7 @@ class BeamTree:
 
     Attributes:
         steps: the hypotheses of each step, most probable first.
-        weights: (N, rows, cols) float32, α of each `look`.
+        weights: (N, rows, cols) float32, α of each `map_index`.
         paths: for the caption and each of its alternatives, the place of its hypothesis at every step until its end.
         width: K, the largest number of hypotheses at a step.
     """
@@ -66,13 +66,13 @@ class BeamTree:
             step, at = step - 1, node.parent
         return said[::-1]
 
-    def elsewhere(self, step: int, place: int) -> float | None:
+    def moved_share(self, step: int, place: int) -> float | None:
         """How much of its attention lay elsewhere than the caption's at the same step, 0 to 1: Σ |α − α*| / (Σ |α| + Σ
         |α*|), the total variation for weights that sum to one. None behind the caption's end."""
         if step >= len(self.paths[0]):
             return None
-        ours = self.weights[self.steps[step][place].look].astype(np.float64)
-        best = self.weights[self.steps[step][self.paths[0][step]].look].astype(np.float64)
+        ours = self.weights[self.steps[step][place].map_index].astype(np.float64)
+        best = self.weights[self.steps[step][self.paths[0][step]].map_index].astype(np.float64)
         size = np.abs(ours).sum() + np.abs(best).sum()
         return float(np.abs(ours - best).sum() / size) if size else 0.0
 
@@ -92,13 +92,13 @@ def beam_tree(
     columns = (record.words, record.parents, record.log_probs)
     words, parents, log_probs = (values[: int(record.steps)].tolist() for values in columns)
     steps: list[list[BeamNode]] = []
-    looks: list[tuple[int, int]] = []  # the step and the slot of each one's weights
+    map_places: list[tuple[int, int]] = []  # the step and the slot of each one's weights
     before: dict[int, int] = {0: -1}  # the places of the hypotheses that can be continued, by their slots
     of_slots: list[dict[int, int]] = []
     for step in range(len(words)):
         nodes: list[BeamNode] = []
         living, places = {}, {}
-        seen: dict[int, int] = {}  # the look of each parent
+        seen: dict[int, int] = {}  # the map of each parent
         for slot, (word, parent, log_prob) in enumerate(
             zip(words[step], parents[step], log_probs[step], strict=True)
         ):
@@ -106,8 +106,8 @@ def beam_tree(
                 continue
             place = before[parent]
             if parent not in seen:
-                seen[parent] = len(looks)
-                looks.append((step, slot))
+                seen[parent] = len(map_places)
+                map_places.append((step, slot))
             total = log_prob + (steps[-1][place].total if steps else 0.0)
             ended = word == end
             places[slot] = len(nodes)
@@ -132,6 +132,6 @@ def beam_tree(
         [of_slots[step][slot] for step, slot in enumerate(path) if slot >= 0]
         for path in record.places.tolist()
     ]
-    at = tuple(np.array(looks, dtype=np.int64).reshape(-1, 2).T)
+    at = tuple(np.array(map_places, dtype=np.int64).reshape(-1, 2).T)
     maps = weights.float().numpy()[at].reshape(-1, *grid)
     return BeamTree(steps, maps, [path for path in paths if path], max(map(len, steps), default=0))

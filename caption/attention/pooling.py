@@ -117,12 +117,12 @@ def k_largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values: (..., L, D), -inf where masked.
         k: at most L; with fewer real regions the last values are -inf, and their regions without meaning.
     """
-    left, regions, largest = values.detach(), [], []
+    remaining, regions, largest = values.detach(), [], []
     for _ in range(k):
-        region = left.argmax(-2, keepdim=True)
+        region = remaining.argmax(-2, keepdim=True)
         regions.append(region)
-        largest.append(values.gather(-2, region).where(left.gather(-2, region) > -torch.inf, -torch.inf))
-        left = left.scatter(-2, region, -torch.inf)
+        largest.append(values.gather(-2, region).where(remaining.gather(-2, region) > -torch.inf, -torch.inf))
+        remaining = remaining.scatter(-2, region, -torch.inf)
     return torch.cat(largest, -2), torch.cat(regions, -2)
 
 

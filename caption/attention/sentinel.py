@@ -81,10 +81,10 @@ class SentinelAttention(Attention):
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         scores = hide_masked(self.score(query, memory), memory.mask)
-        own = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
+        of_sentinel = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
         if self.training and self.dropout:
-            own = own.masked_fill(torch.rand_like(own) < self.dropout, -torch.inf)
-        weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
+            of_sentinel = of_sentinel.masked_fill(torch.rand_like(of_sentinel) < self.dropout, -torch.inf)
+        weights = torch.cat((scores, of_sentinel.to(scores.dtype)), -1).softmax(-1)
         return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 
     def read(

@@ -3,10 +3,10 @@
 from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.decoders.cells import GRUCell, LSTMCell, RecurrentCell
+from caption.decoders.deep_output import DeepOutput, LinearOutput, Readout
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
-from caption.decoders.readout import DeepOutput, LinearOutput, Readout
 from caption.decoders.show_and_tell import ShowAndTellDecoder
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder

@@ -133,7 +133,7 @@ class Decoder(Part, nn.Module):
         for number, attention in enumerate(self.attentions.values()):
             names = {name: self.trace_name(number, name) for name in attention.map_views}
             penalties.append(
-                attention.penalty({own: maps[name] for own, name in names.items() if name in maps})
+                attention.penalty({map_name: maps[name] for map_name, name in names.items() if name in maps})
             )
         declared = [penalty for penalty in penalties if penalty is not None]
         return torch.stack(declared).sum() if declared else None

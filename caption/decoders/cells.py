@@ -86,7 +86,8 @@ class LSTMCell(RecurrentCell):
     ) -> Updated:
         assert cell is not None
         joined = torch.cat((hidden, inputs), -1)
-        return Updated(*lstm_update(offsets[0] + linear(joined, weights[0]), cell), (joined,))
+        gates = offsets[0] + linear(joined, weights[0])  # eq. 1: T [Ey[t-1]; h[t-1]; z[t]]
+        return Updated(*lstm_update(gates, cell), (joined,))
 
 
 class GRUCell(RecurrentCell):
@@ -130,8 +131,8 @@ class GRUCell(RecurrentCell):
 def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Gates' pre-activations (..., 4H) in the order i, f, o, g, and c[t-1] (..., H) -> h[t], c[t]."""
     i, f, o, g = gates.chunk(4, -1)
-    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()  # eq. 2
+    return o.sigmoid() * cell.tanh(), cell  # eq. 3
 
 
 def init_recurrent(weight: Tensor, hidden_size: int) -> None:

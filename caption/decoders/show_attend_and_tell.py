@@ -11,9 +11,9 @@ from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
 from caption.decoders.cells import RecurrentCell
+from caption.decoders.deep_output import DeepOutput, Readout, tie_weights
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.readout import DeepOutput, Readout, tie_weights
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
 from caption.parts import check_choice
@@ -46,7 +46,7 @@ class ShowAttendAndTellDecoder(CellDecoder):
         first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
             the authors' code.
         embedding: computes Ey from several tables; None = one learned table.
-        tie_weights: whether E and L_o are one parameter, see `readout.tie_weights`; the paper has two.
+        tie_weights: whether E and L_o are one parameter, see `deep_output.tie_weights`; the paper has two.
         first_weights: how the weights are drawn; "pytorch", as its layers do, or "arctic", as in the authors' code
             (`draw_arctic_weights`).
         cell: updates h; None = the paper's `LSTMCell()`.
@@ -124,18 +124,18 @@ class ShowAttendAndTellDecoder(CellDecoder):
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
-        """Attend and update the cell: eqs. 1 to 6."""
         hidden, cell, attending = state.carried
-        attended = self.attention(Query(hidden, cell, embedded), state.shared.projected[0], attending)
+        memory, query = state.shared.projected[0], Query(hidden, cell, embedded)
+        attended = self.attention(query, memory, attending)  # eqs. 4 to 6
         context, beta = attended.context, None
         if self.gate is not None:
-            gate = self.gate(hidden)
+            gate = self.gate(hidden)  # section 4.2.1
             context = gate * context
             beta = gate.mean(-1)
-        hidden, cell, inputs = self.cell(hidden, cell, context, offsets, weights)
+        hidden, cell, inputs = self.cell(hidden, cell, context, offsets, weights)  # eqs. 1 to 3
         carried = CellState(hidden, cell, attended.state)
         after = State(state.shared, carried, Trace.of(attended, beta))
         return Advanced(after, Outputs(hidden, context), inputs)
 
     def read_out(self, embedded: Tensor, outputs: Outputs) -> Tensor:
-        return self.readout(embedded, outputs.hidden, outputs.context)
+        return self.readout(embedded, outputs.hidden, outputs.context)  # eq. 7

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cells import init_recurrent, lstm_update
-from caption.decoders.readout import tie_weights
+from caption.decoders.deep_output import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import word_table
 from caption.kernels.linear import Linear, linear
@@ -102,10 +102,11 @@ class TopDownDecoder(RecurrentDecoder):
         h1, c1, h2, c2, attending = state.carried
         memory, mean = state.shared.projected
         first = torch.cat((h1, h2, mean.expand(-1, h1.shape[1], -1)), -1)
-        h1, c1 = lstm_update(offsets[0] + linear(first, weights[0]), c1)
-        attended = self.attention(Query(h1, c1, embedded, state.carried.attention_hidden), memory, attending)
+        h1, c1 = lstm_update(offsets[0] + linear(first, weights[0]), c1)  # eqs. 1 and 2
+        query = Query(h1, c1, embedded, state.carried.attention_hidden)
+        attended = self.attention(query, memory, attending)  # eqs. 3 to 5
         second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
-        h2, c2 = lstm_update(offsets[1] + linear(second, weights[1]), c2)
+        h2, c2 = lstm_update(offsets[1] + linear(second, weights[1]), c2)  # eq. 6
         carried = TopDownState(h1, c1, h2, c2, attended.state)
         return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
 

@@ -202,8 +202,8 @@ class Layer(nn.Module):
         queries, keys, values = parts.permute(3, 0, 1, 4, 2, 5)  # each (B, K, M, T, H / M)
         if cache is not None:
             keys, values = torch.cat((cache.keys, keys), 3), torch.cat((cache.values, values), 3)
-        own = self.product(queries, keys, values, causal=cache is None and steps > 1)
-        hidden = hidden + self.dropout(self.output(own.transpose(2, 3).flatten(3)))
+        self_attended = self.product(queries, keys, values, causal=cache is None and steps > 1)
+        hidden = hidden + self.dropout(self.output(self_attended.transpose(2, 3).flatten(3)))
         image_queries = self.norms[1](hidden).flatten(1, 2)
         attended = self.attention(
             Query(image_queries, word=image_queries), memory, self.attention.start(memory, hypotheses * steps)

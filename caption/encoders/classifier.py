@@ -85,11 +85,11 @@ def classifier_of(encoder: Encoder, height: int, width: int) -> Classifier:
         logits = whole(encoder.normalise(images))
     if isinstance(logits, Tensor):
         average = mean_region(regions)[:, 0]
-        for found in _candidates(whole, average.shape[1]):
-            if found.linear.out_features == logits.shape[-1] and torch.allclose(
-                found(average), logits, rtol=0, atol=0.01 * float(logits.abs().max())
+        for candidate in _candidates(whole, average.shape[1]):
+            if candidate.linear.out_features == logits.shape[-1] and torch.allclose(
+                candidate(average), logits, rtol=0, atol=0.01 * float(logits.abs().max())
             ):
-                return found.requires_grad_(False)
+                return candidate.requires_grad_(False)
     layers = ", ".join(getattr(encoder, "layers", ["its output"]))
     raise UserError(
         f"the classifier of {name} does not read the average of the regions of {layers}: the lens needs the last "

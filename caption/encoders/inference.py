@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,9 +20,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from caption.kernels import convolution
 from caption.kernels.convolution import Geometry
-
-if TYPE_CHECKING:
-    from caption.encoders.base import Encoder
 
 ACTIVATIONS: dict[object, str] = {
     nn.Identity: "none",
@@ -39,17 +36,20 @@ Maps = Tensor | tuple[Tensor, ...]
 Weights = list[tuple[Tensor, Tensor | None]]
 """Of each fused convolution."""
 
-_forms: WeakKeyDictionary[Encoder, tuple[list[nn.Module], InferenceForm | None]] = WeakKeyDictionary()
+_forms: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], InferenceForm | None]] = WeakKeyDictionary()
 """Of each encoder: its layers when it was traced, and its graph, or None if it cannot be traced."""
 _tracing = Lock()
 
 
-def inference_form(encoder: Encoder) -> Callable[[Tensor], Maps] | None:
+def inference_form(encoder: nn.Module) -> Callable[[Tensor], Maps] | None:
     """Images (B, 3, H, W) uint8 -> what `features` gives of them normalised, with the encoder's present weights.
 
     None: the encoder must run as it is. Its class does not declare `fixed_graph`, or it cannot be traced; a layer is in
     training mode, has hooks, or is not in single precision on the CPU; weights are not finite; or torch lacks fused
     convolutions here.
+
+    Args:
+        encoder: with `normalise`, `features` and `fixed_graph` of `caption.encoders.Encoder`.
     """
     layers = list(encoder.modules())[1:]
     if any(layer.training or layer._forward_hooks or layer._forward_pre_hooks for layer in layers):
@@ -104,12 +104,12 @@ def _fold(conv: nn.Conv2d, norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor 
 class _Images(nn.Module):
     """An encoder from pixels to maps."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
 
     def forward(self, images: Tensor) -> Maps:
-        return self.encoder.features(self.encoder.normalise(images))
+        return self.encoder.features(self.encoder.normalise(images))  # type: ignore[operator]
 
 
 class _Tracer(fx.Tracer):
@@ -138,7 +138,7 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
-def _trace(encoder: Encoder) -> InferenceForm | None:
+def _trace(encoder: nn.Module) -> InferenceForm | None:
     encoders = [type(module) for module in encoder.modules() if hasattr(type(module), "fixed_graph")]
     if not all(vars(cls).get("fixed_graph", False) for cls in encoders):
         return None

@@ -63,13 +63,13 @@ class SmallCNN(Encoder):
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")
         layers: list[nn.Module] = []
-        inputs, left = 5, stride or strides[-1]
+        inputs, most = 5, stride or strides[-1]
         for position, width in enumerate(widths):
             kernel, step = (3, 1) if position == len(widths) - 1 else (4, 2)
-            if strides[position] < left or (kernel == 3 and left == strides[-1]):
+            if strides[position] < most or (kernel == 3 and most == strides[-1]):
                 convolution = nn.Conv2d(inputs, width, kernel, step, padding=1, bias=False)
             else:
-                convolution = Dilated(inputs, width, kernel, dilation=strides[position] // left, bias=False)
+                convolution = Dilated(inputs, width, kernel, dilation=strides[position] // most, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         self.layers = nn.Sequential(*layers)

@@ -11,11 +11,14 @@ from caption.objectives.baselines import (
     SelfCritical,
 )
 from caption.objectives.cross_entropy import CrossEntropy
+from caption.objectives.doubly_stochastic import DoublyStochastic
+from caption.objectives.entropy import Entropy
 from caption.objectives.guided_attention import GuidedAttention
+from caption.objectives.penalties import AttentionPenalty, RefinerPenalty
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.scheduled_sampling import ScheduledSampling
 from caption.objectives.self_critical import SelfCriticalSequence
-from caption.objectives.terms import AttentionPenalty, DoublyStochastic, Entropy, Term
+from caption.objectives.terms import Term
 from caption.objectives.weighted_sum import WeightedSum
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "MovingAverage",
     "NoBaseline",
     "Objective",
+    "RefinerPenalty",
     "Reinforce",
     "Rewards",
     "ScheduledSampling",

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Decoder, Memory, Unrolled
+from caption.encoders.refiners.base import Refiner
 from caption.parts import Part, check_choice
 from caption.regions import Views
-from caption.runtime.distributed import process_count, total
+from caption.runtime.ddp import process_count, total
 
 Unit = Literal["caption", "word", "region"]
 """An element that a sum is divided by the number of."""
@@ -120,7 +121,12 @@ class Objective(Part, nn.Module):
         return [module for modules in lists for module in modules if isinstance(module, Objective)]
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
         """Loss of a batch.
 
@@ -129,6 +135,7 @@ class Objective(Part, nn.Module):
             memory: of the B images.
             captions: of the B images.
             views: the encoder's regions, before a refiner; None = those of the memory.
+            refiner: the one that has mapped them, for terms that weigh its penalty.
 
         Raises:
             UserError: this objective cannot train the decoder's attention.

@@ -17,7 +17,7 @@ from caption.decoders.base import Unrolled
 from caption.kernels.linear import Linear
 from caption.objectives.base import PER_WORD, count_elements
 from caption.parts import Part
-from caption.runtime.distributed import total
+from caption.runtime.ddp import total
 
 
 class Rewards(NamedTuple):

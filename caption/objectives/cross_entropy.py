@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from caption.decoders.base import Decoder, Memory
+from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
@@ -19,7 +20,8 @@ from caption.objectives.base import (
     count_elements,
     word_log_likelihoods,
 )
-from caption.objectives.terms import DoublyStochastic, Term, add_terms
+from caption.objectives.doubly_stochastic import DoublyStochastic
+from caption.objectives.terms import Term, add_terms
 from caption.regions import Views
 
 
@@ -48,7 +50,12 @@ class CrossEntropy(Objective):
         self.per = per
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
@@ -62,5 +69,5 @@ class CrossEntropy(Objective):
             smoothed = (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
         elements = count_elements(unrolled)
         value = elements.mean(smoothed, self.per)
-        value, means = add_terms(value, self.terms, decoder, unrolled, elements)
+        value, means = add_terms(value, self.terms, unrolled, elements, decoder, refiner)
         return Loss(value, {"NLL": elements.mean(nll.detach(), PER_WORD), **means}, unrolled)

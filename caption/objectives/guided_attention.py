@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory, Unrolled
+from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.objectives.base import CaptionBatch, Loss, Objective, count_elements
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
 from caption.regions import Views
-from caption.runtime.distributed import mean
+from caption.runtime.ddp import mean
 
 SMALLEST = 1e-8
 """Weights below count as this in log α."""
@@ -80,9 +81,14 @@ class GuidedAttention(Objective):
         self.detectors.prepare(references)
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
-        loss = self.objective(decoder, memory, captions, views)
+        loss = self.objective(decoder, memory, captions, views, refiner)
         unrolled = loss.unrolled
         scores = self.detectors((views or memory.views)[0])
         log_absent = self.detectors.log_absent(scores)

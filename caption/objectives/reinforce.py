@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
 from caption.decoders.base import Decoder, Memory, Unrolled
+from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
@@ -27,10 +28,11 @@ from caption.objectives.base import (
     word_log_likelihoods,
 )
 from caption.objectives.baselines import Baseline, MovingAverage, Rewards
-from caption.objectives.terms import Entropy, Term, add_terms
+from caption.objectives.entropy import Entropy
+from caption.objectives.terms import Term, add_terms
 from caption.parts import check_choice
 from caption.regions import Views
-from caption.runtime.distributed import mean
+from caption.runtime.ddp import mean
 from caption.runtime.eval_mode import eval_mode
 
 
@@ -87,7 +89,12 @@ class Reinforce(Objective):
         self.baseline.build(query_size)
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
@@ -105,7 +112,7 @@ class Reinforce(Objective):
         elements = count_elements(unrolled, self.samples)
         value = -elements.mean(log_likelihoods.sum())
         value = value - self.reward_weight * elements.mean(score_function, self.per)
-        value, means = add_terms(value, self.terms, decoder, unrolled, elements)
+        value, means = add_terms(value, self.terms, unrolled, elements, decoder, refiner)
         deviations = advantage - mean(elements.mean(advantage.sum(), PER_WORD))
         of_words = {
             "NLL": -log_likelihoods.detach(),

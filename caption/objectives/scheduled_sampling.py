@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
+from caption.encoders.refiners.base import Refiner
 from caption.objectives.base import CaptionBatch, Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.regions import Views
@@ -40,14 +41,19 @@ class ScheduledSampling(Objective):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
         if not self.training:
-            return self.objective(decoder, memory, captions, views)
+            return self.objective(decoder, memory, captions, views, refiner)
         risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
         probability = self.probability * risen
         self.batches += 1
-        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), views)
+        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), views, refiner)
         return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
+from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
@@ -55,7 +56,12 @@ class SelfCriticalSequence(Objective):
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))

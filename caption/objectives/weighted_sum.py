@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from caption.decoders.base import Decoder, Memory
+from caption.encoders.refiners.base import Refiner
 from caption.objectives.base import CaptionBatch, Loss, Objective
 from caption.regions import Views
 
@@ -36,9 +37,16 @@ class WeightedSum(Objective):
         self.weights = weights
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        captions: CaptionBatch,
+        views: Views | None = None,
+        refiner: Refiner | None = None,
     ) -> Loss:
-        first, *others = (objective(decoder, memory, captions, views) for objective in self.objectives)
+        first, *others = (
+            objective(decoder, memory, captions, views, refiner) for objective in self.objectives
+        )
         value, logged = self.weights[0] * first.value, dict(first.logged)
         for weight, loss in zip(self.weights[1:], others, strict=True):
             value = value + weight * loss.value

@@ -68,22 +68,22 @@ class History:
     def __init__(self, images: int) -> None:
         self.images = images
         self.entries: list[tuple[Tensor, Extension, TensorTree]] = []
-        self.going_on: list[tuple[Tensor, Tensor]] = []
+        self.unfinished: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, rows: Tensor, extension: Extension, trace: TensorTree, goes_on: Tensor) -> None:
+    def add(self, rows: Tensor, extension: Extension, trace: TensorTree, unfinished: Tensor) -> None:
         """Append a step: its images rows (B',), extension (B', K), trace tensors (B', K, ...) in its order, and
-        goes_on (B',) bool."""
+        unfinished (B',) bool."""
         # Of each image in the step; 0 for images that had left the batch.
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
         self.entries.append((positions, extension, trace))
-        self.going_on.append((rows, goes_on))
+        self.unfinished.append((rows, unfinished))
 
     def record(self, endings: Endings) -> SearchRecord:
         """All extensions, and the places of the hypotheses with these endings (B, N)."""
         ones = [
-            torch.zeros_like(positions).index_copy_(0, rows, goes_on.long())
-            for (positions, _, _), (rows, goes_on) in zip(self.entries, self.going_on, strict=True)
+            torch.zeros_like(positions).index_copy_(0, rows, unfinished.long())
+            for (positions, _, _), (rows, unfinished) in zip(self.entries, self.unfinished, strict=True)
         ]
         steps = 1 + torch.stack(ones[:-1]).sum(dim=0) if len(ones) > 1 else torch.ones_like(ones[0])
         slots, places = endings.slots, []
@@ -214,10 +214,10 @@ def run_search(
     wasted = 0
     for _ in range(max_length):
         log_probs, state = step(state, words)
-        extension, goes_on = frontier.extend(rows, _admissible(log_probs, barred))
+        extension, unfinished = frontier.extend(rows, _admissible(log_probs, barred))
         carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
-        history.add(rows, extension, trace, goes_on)
-        staying = goes_on.nonzero().squeeze(1)
+        history.add(rows, extension, trace, unfinished)
+        staying = unfinished.nonzero().squeeze(1)
         if len(staying) == 0:
             break
         state, words = State(state.shared, carried, trace), extension.words

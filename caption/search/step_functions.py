@@ -90,9 +90,9 @@ def with_stand_ins(step: Step, stand_ins: Sequence[int]) -> Step:
     known = torch.tensor(list(stand_ins), dtype=torch.long)
 
     def extended(state: State, previous: Tensor) -> tuple[Tensor, State]:
-        own = known.to(previous.device)
-        log_probs, state = step(state, own[previous])
-        return log_probs[..., own], state
+        words = known.to(previous.device)
+        log_probs, state = step(state, words[previous])
+        return log_probs[..., words], state
 
     return extended
 

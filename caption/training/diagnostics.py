@@ -8,7 +8,7 @@ from torch import Tensor
 from caption.attention.map_entropy import change, entropy
 from caption.decoders.base import Unrolled
 from caption.regions import WeightProperties
-from caption.runtime.distributed import mean
+from caption.runtime.ddp import mean
 
 
 @torch.no_grad()

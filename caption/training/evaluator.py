@@ -21,7 +21,7 @@ from caption.metrics import Scores, evaluate
 from caption.objectives import word_log_likelihoods
 from caption.regions import Views
 from caption.result import Caption
-from caption.runtime.distributed import process_count
+from caption.runtime.ddp import process_count
 from caption.runtime.files import make_parents
 from caption.runtime.own_folder import OwnFolder
 from caption.search import Search, search_spec

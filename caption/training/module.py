@@ -23,9 +23,9 @@ from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError
-from caption.objectives import CaptionBatch, CrossEntropy, Loss, Objective
+from caption.objectives import CaptionBatch, CrossEntropy, Objective
 from caption.regions import Views
-from caption.runtime.distributed import mean_of_each
+from caption.runtime.ddp import mean_of_each
 from caption.runtime.own_folder import OwnFolder
 from caption.runtime.seeds import derive_seed
 from caption.search import BeamSearch, Greedy, Search
@@ -55,8 +55,6 @@ class CaptionTraining(LightningModule):
         vocabulary: linked from the data.
         transform: linked from the data.
         refiner: maps the regions before the decoder reads them; None = no refiner.
-        refiner_penalty: weight of the refiner's own penalty (`Refiner.penalty`) in the loss, such as the number of open
-            heads.
         objective: the training objective; None = `CrossEntropy()`, for soft attention.
         optimizer: optimizer, with the learning rate of all weights but the encoder's.
         scheduler: learning rate scheduler, stepped once per epoch; None = constant.
@@ -81,7 +79,6 @@ class CaptionTraining(LightningModule):
         vocabulary: Vocabulary,
         transform: ImageTransform,
         refiner: Refiner | None = None,
-        refiner_penalty: float = 0.0,
         objective: Objective | None = None,
         optimizer: OptimizerCallable = Adam,
         scheduler: LRSchedulerCallable | None = None,
@@ -97,7 +94,6 @@ class CaptionTraining(LightningModule):
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
         self.objective = objective or CrossEntropy()
         self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
-        self.refiner_penalty = refiner_penalty
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.fine_tuning = FineTuning(encoder, encoder_learning_rate, encoder_from_epoch)
@@ -177,9 +173,8 @@ class CaptionTraining(LightningModule):
         views = self.views(batch)
         memory = self.captioner.project(views)
         captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
-        loss = self._penalised(self.objective(self.captioner.decoder, memory, captions, views))
-        size = len(batch.ids)
-        decoder = self.captioner.decoder
+        decoder, size = self.captioner.decoder, len(batch.ids)
+        loss = self.objective(decoder, memory, captions, views, self.captioner.refiner)
         shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
@@ -189,14 +184,6 @@ class CaptionTraining(LightningModule):
         if decoder.attentions and (warning := self.still_maps.watch(logged["attention_change"])):
             rank_zero_warn(warning)
         return loss.value
-
-    def _penalised(self, loss: Loss) -> Loss:
-        """The loss with the refiner's penalty, which is the same for all processes."""
-        penalty = None if self.captioner.refiner is None else self.captioner.refiner.penalty()
-        if penalty is None:
-            return loss
-        value = loss.value + self.refiner_penalty * penalty
-        return loss._replace(value=value, logged=loss.logged | {"refiner_penalty": penalty.detach()})
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 
@@ -270,7 +257,7 @@ class CaptionTraining(LightningModule):
             check_like(checkpoint_contents.get("seed", 0), 0, "seed")
             self.seed = checkpoint_contents.get("seed", self.seed)
         else:  # weights alone; the objective is not evaluated, and a model without training state has none
-            own = self.objective.state_dict(prefix="objective.")
-            weights = own | checkpoint_contents["state_dict"]
+            of_objective = self.objective.state_dict(prefix="objective.")
+            weights = of_objective | checkpoint_contents["state_dict"]
             checkpoint_contents.clear()
             checkpoint_contents["state_dict"] = weights

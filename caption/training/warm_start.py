@@ -64,10 +64,10 @@ def load_model(captioner: Captioner, model: str, trust: Sequence[str] = ()) -> N
         rank_zero_warn(f"{model} has no weights of these parts, which start untrained: {first_few(missing)}")
 
 
-def compared(source: Vocabulary, own: Vocabulary) -> str:
+def compared(source: Vocabulary, target: Vocabulary) -> str:
     """How many words two vocabularies share, and how many only one has."""
-    new, lost = _only_in(own, source), _only_in(source, own)
-    shared = len(own) - len(SPECIAL_TOKENS) - len(new)
+    new, lost = _only_in(target, source), _only_in(source, target)
+    shared = len(target) - len(SPECIAL_TOKENS) - len(new)
     parts = [f"{shared:,} words keep their weights"]
     if new:
         parts.append(f"new, with those of the unknown word: {len(new):,} ({first_few(new)})")
@@ -96,15 +96,15 @@ def word_tensors(captioner: Captioner) -> list[str]:
     ]
 
 
-def rows_by_word(rows: Tensor, source: Vocabulary, own: Vocabulary) -> Tensor:
+def rows_by_word(rows: Tensor, source: Vocabulary, target: Vocabulary) -> Tensor:
     """The rows of one vocabulary's words, for another vocabulary: (V_source, ...) -> (V_own, ...).
 
     A new word has been an unknown word to the model so far, so it starts with the row of <unk>: its vector is that of a
     word that is not known, and it is expected where one is. Of biases (V,) log n is subtracted, so that n new words
     together are as likely as the unknown word was.
     """
-    new = [number for number, word in enumerate(own) if word not in source]
-    moved = rows[torch.tensor([source[word] for word in own])]  # of a new word, UNKNOWN
+    new = [number for number, word in enumerate(target) if word not in source]
+    moved = rows[torch.tensor([source[word] for word in target])]  # of a new word, UNKNOWN
     if rows.dim() == 1 and new:
         moved[new] = rows[UNKNOWN] - math.log(len(new))
     return moved

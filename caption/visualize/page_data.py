@@ -126,8 +126,8 @@ def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
                 "log_prob": json_number(round(node.log_prob, 4)),
                 "total": json_number(round(node.total, 4)),
                 "ended": node.ended,
-                "look": node.look,
-                "elsewhere": _rounded(tree.elsewhere(step, place)),
+                "look": node.map_index,
+                "elsewhere": _rounded(tree.moved_share(step, place)),
             }
             for place, node in enumerate(of_step)
         ]

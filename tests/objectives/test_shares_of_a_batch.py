@@ -27,7 +27,7 @@ from caption.objectives import (
     SelfCritical,
     WeightedSum,
 )
-from caption.runtime.distributed import mean, mean_of_each
+from caption.runtime.ddp import mean, mean_of_each
 from caption.tensor_tree import select_images
 from caption.training.diagnostics import diagnose
 

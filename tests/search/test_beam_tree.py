@@ -61,12 +61,12 @@ def test_the_tree_of_a_transition_matrix_by_hand():
     assert tree.paths == [[1, 0], [0, 1, 1, 0]]  # "b" and "a a b"
     assert [tree.words(3, place) for place in range(2)] == [["a", "a", "b", "(end)"], ["a"] * 4]
     # Where each looked: children of one hypothesis at the same place.
-    read = [[int(tree.weights[node.look].argmax()) for node in step] for step in tree.steps]
+    read = [[int(tree.weights[node.map_index].argmax()) for node in step] for step in tree.steps]
     assert read == [[START, START], [B, A], [A, A], [B, A]]
-    assert [[node.look for node in step] for step in tree.steps] == [[0, 0], [1, 2], [3, 3], [4, 5]]
+    assert [[node.map_index for node in step] for step in tree.steps] == [[0, 0], [1, 2], [3, 3], [4, 5]]
     assert tree.weights.shape == (6, 2, 2)
-    assert [tree.elsewhere(1, place) for place in range(2)] == [0.0, 1.0]
-    assert tree.elsewhere(2, 0) is None  # the caption has ended
+    assert [tree.moved_share(1, place) for place in range(2)] == [0.0, 1.0]
+    assert tree.moved_share(2, 0) is None  # the caption has ended
     assert tree.width == 2
 
 
@@ -126,7 +126,7 @@ def test_the_caption_of_a_model_has_the_tree_if_asked():
         for each, path in zip((caption, *caption.alternatives), tree.paths, strict=True):
             said = tree.words(len(path) - 1, path[-1])
             assert said[: len(each.words)] == each.words
-            looks = [tree.steps[step][place].look for step, place in enumerate(path)]
+            looks = [tree.steps[step][place].map_index for step, place in enumerate(path)]
             np.testing.assert_allclose(tree.weights[looks[: len(each.words)]], each.weights, atol=1e-6)
             assert tree.steps[len(path) - 1][path[-1]].total == pytest.approx(each.log_prob, abs=1e-5)
         assert caption.with_weights(caption.weights).beam_tree is None
@@ -147,5 +147,5 @@ def test_words_that_a_change_keeps_are_a_single_branch():
     tree = encoded.caption(edits, search, before).caption.beam_tree
     assert [len(step) for step in tree.steps[:3]] == [1, 1, 3]
     assert [step[0].word for step in tree.steps[:2]] == before.caption.words[:2]
-    forced = tree.weights[tree.steps[2][0].look]
+    forced = tree.weights[tree.steps[2][0].map_index]
     assert forced[0, 0] == pytest.approx(1)

@@ -23,6 +23,7 @@ from caption.objectives import (
     LeaveOneOut,
     NoBaseline,
     Objective,
+    RefinerPenalty,
     Reinforce,
     SelfCritical,
 )
@@ -69,7 +70,8 @@ def test_the_penalty_of_the_refiner_closes_its_heads(tmp_path: Path, reader: Sha
         seed_everything(0, verbose=False)
         data = make_data(reader)
         refiner = SelfAttentionRefiner(None, 2, gates=HeadGates())
-        training = make_training(data, refiner=refiner, refiner_penalty=weight)
+        objective = CrossEntropy(terms=[RefinerPenalty(weight)])
+        training = make_training(data, refiner=refiner, objective=objective)
         trainer = make_trainer(tmp_path, max_steps=1, limit_val_batches=0)
         trainer.fit(training, data)
         assert float(trainer.logged_metrics["train/refiner_penalty"]) == pytest.approx(1.88, abs=0.01)

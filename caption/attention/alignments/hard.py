@@ -66,8 +66,11 @@ class Multinoulli(Stochastic, Alignment):
         sampled, log_weights = aligned.state, aligned.log_weights
         assert log_weights is not None
         if weights is not aligned.weights:  # edited maps; with no weight left, nothing is sampled
-            left = weights.sum(-1) > 0
-            sampled, log_weights = sampled & left, weights.where(left[..., None], 1.0).log().log_softmax(-1)
+            has_weight = weights.sum(-1) > 0
+            sampled, log_weights = (
+                sampled & has_weight,
+                weights.where(has_weight[..., None], 1.0).log().log_softmax(-1),
+            )
         if self.training or self.at_test == "sample":
             location, read = self._sample(log_weights)
         else:  # evaluation draws no random numbers

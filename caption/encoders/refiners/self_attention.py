@@ -31,8 +31,8 @@ class SelfAttentionRefiner(EachView):
         layers: N.
         positions: the position encoding p; None = no encoding.
         dropout: on the output of each layer's attention.
-        gates: learned gates that can switch heads off, each layer's own; `refiner_penalty` of the training weighs the
-            number of those that are open. None = all heads are read.
+        gates: learned gates that can switch heads off, each layer's own; the term
+            `caption.objectives.RefinerPenalty` weighs the number of those that are open. None = all heads are read.
         kept_heads: the numbers of the heads that are left of M, for each view and layer, once closed ones have been
             removed (`caption.attention.remove_closed_heads`); None = all.
 

@@ -76,7 +76,7 @@ class DeepOutput(Readout):
             joined = joined + self.from_context(context)
         if self.activation == "tanh":
             joined = joined.tanh()
-        return self.to_words(self.dropout(joined))
+        return self.to_words(self.dropout(joined))  # eq. 7
 
 
 class LinearOutput(Readout):

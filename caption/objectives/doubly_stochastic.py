@@ -1,0 +1,32 @@
+"""The doubly stochastic regularisation of soft attention (Xu et al. 2015, section 4.2.1)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from caption.decoders.base import Decoder, Unrolled
+from caption.encoders.refiners.base import Refiner
+from caption.errors import UserError
+from caption.objectives.terms import Term
+
+
+class DoublyStochastic(Term):
+    """Σ_i (1 − Σ_t α[t,i])², which encourages equal attention to every region (eq. 14).
+
+    Σ_t runs over real steps only. With fewer steps than regions the sum over i cannot reach 0: T steps over L regions
+    give at least L (1 − T/L)².
+
+    Raises:
+        UserError: weights may be negative, so that their sum does not measure attention to a region.
+    """
+
+    name = "doubly_stochastic"
+
+    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
+        if decoder.properties.signed:
+            raise UserError(
+                "the doubly stochastic term needs weights of at least 0, and this attention has negative ones: take "
+                "DoublyStochastic out of the objective's terms (terms: [] leaves none)"
+            )
+        totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
+        return ((1 - totals).square().sum(-1) * unrolled.has_steps()).sum()

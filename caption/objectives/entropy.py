@@ -1,0 +1,42 @@
+"""The entropy of attention as a term of the loss (Xu et al. 2015, section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from caption.attention.map_entropy import entropy
+from caption.decoders.base import Decoder, Unrolled
+from caption.encoders.refiners.base import Refiner
+from caption.objectives.base import PER_CAPTION, Unit
+from caption.objectives.terms import Term
+
+
+class Entropy(Term):
+    """Σ_t H[α[t]], in nats. A weight above 0 makes the maps sharper; one below 0 rewards spread maps.
+
+    Args:
+        weight: λ.
+        after: training batches before the term starts. A cost of entropy early in training, when all regions are
+            equally useful, would fix all maps on one region permanently.
+        per: see `Term`.
+    """
+
+    name = "entropy"
+    batches: Tensor
+
+    def __init__(self, weight: float, after: int = 0, per: Sequence[Unit] = PER_CAPTION) -> None:
+        super().__init__(weight, per)
+        self.after = after
+        if after:
+            # Training batches so far; restored when training resumes.
+            self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
+        started = not self.after or bool(self.batches >= self.after)
+        if self.training and self.after:
+            self.batches += 1
+        weights = unrolled.trace.weights
+        return entropy(weights, decoder.properties).sum() if started else weights.new_zeros(())

@@ -1,0 +1,47 @@
+"""Terms of the loss that parts of a model declare themselves, such as the number of open heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from caption.decoders.base import Decoder, Unrolled
+from caption.encoders.refiners.base import Refiner
+from caption.objectives.base import PER_WORD, Unit
+from caption.objectives.terms import Term
+
+
+class Penalty(Term):
+    """Base class: what a part declares, for each word."""
+
+    def __init__(self, weight: float, per: Sequence[Unit] = PER_WORD) -> None:
+        super().__init__(weight, per)
+
+    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
+        """The mean over words of what the part declares; None if it declares nothing."""
+        raise NotImplementedError
+
+    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
+        declared = self.declared(unrolled, decoder, refiner)
+        return unrolled.logits.new_zeros(()) if declared is None else declared * len(unrolled.positions)
+
+
+class AttentionPenalty(Penalty):
+    """The attention's own penalty (`Attention.penalty`), such as the overlap of queries or the number of open heads; 0
+    for mechanisms without one.
+    """
+
+    name = "attention_penalty"
+
+    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
+        return decoder.penalty(unrolled.trace.maps)
+
+
+class RefinerPenalty(Penalty):
+    """The refiner's own penalty (`Refiner.penalty`), such as the number of open heads; 0 for refiners without one."""
+
+    name = "refiner_penalty"
+
+    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
+        return None if refiner is None else refiner.penalty()
