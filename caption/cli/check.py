@@ -13,12 +13,13 @@ from caption.cli.configuration.arguments import count, verb_parser
 from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
-from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
+from caption.data.findings import Kind
+from caption.data.splits import SPLIT_NAMES
 from caption.errors import DataError, UserError, did_you_mean, printable
 from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
-    from caption.data.check import Check, SplitSummary
+    from caption.data.check import Check
     from caption.parts import Spec
     from caption.text.vocabulary import Vocabulary
 
@@ -26,7 +27,7 @@ DESCRIPTION = """\
 Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
 goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or folder of
 captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON
-lines with these keys. The format is recognised by the content.
+lines with these keys. The format is detected by the content.
 """
 EPILOG = f"""\
 faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
@@ -73,8 +74,8 @@ def main(args: list[str]) -> int:
     from caption.cli.configuration.own_data import check_extra
     from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
     from caption.data.files import field
-    from caption.data.readers.captions import CaptionReader
-    from caption.data.readers.recognise import reader_for
+    from caption.data.readers.base import CaptionReader
+    from caption.data.readers.detect import reader_for
     from caption.parts import make
     from caption.runtime.trust import class_paths
 
@@ -102,10 +103,9 @@ def main(args: list[str]) -> int:
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
     check = check_data(reader, **limits, workers=options.workers, known=_known_words(config))
-    if options.format == "json":
-        print(as_json(options.data, spec, limits, check))
-    else:
-        print(as_text(options.data, spec, limits, check, recognised=not is_config))
+    report = make_report(options.data, spec, limits, check)
+    as_json = options.format == "json"
+    print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not is_config))
     if check.stop is not None:
         raise check.stop
     if written and not check.faults:
@@ -180,8 +180,9 @@ def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
 
 def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
     """Fractions for data that names no splits, with a word about them; none for other data."""
-    from caption.data.readers.captions import CaptionReader, Findings
-    from caption.data.readers.recognise import reader_for
+    from caption.data.findings import Findings
+    from caption.data.readers.base import CaptionReader
+    from caption.data.readers.detect import reader_for
     from caption.parts import make
 
     try:
@@ -212,72 +213,58 @@ def _by_split(entries: list[str]) -> dict[str, str]:
     return by_split
 
 
-def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> str:
-    """The report as one JSON object, with all findings."""
-    report = {
+def make_report(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> dict[str, Any]:
+    """The report in plain types, with all findings: faults first, by kind."""
+    findings = [finding for kind in Kind for finding in check.findings.of(kind)]
+    return {
         "data": data,
         "reader": reader,
         "limits": dict(limits),
-        "complete": check.complete,
+        "complete": check.stop is None,
         "faults": len(check.faults),
         "notes": len(check.notes),
         "images": {"files": check.images, "examined": check.examined},
         "vocabulary": check.words,
-        "splits": {split: _numbers(summary) for split, summary in check.splits.items()},
+        "splits": {split: summary.to_dict() for split, summary in check.splits.items()},
         "findings": [
-            {"kind": kind.label, "fault": kind.is_fault, "text": finding.text, "images": list(finding.images)}
-            for kind, findings in _by_kind(check)
+            {
+                "kind": finding.kind.label,
+                "fault": finding.kind.is_fault,
+                "text": finding.text,
+                "images": list(finding.images),
+            }
             for finding in findings
         ],
     }
-    return json.dumps(report, indent=1)
 
 
-def _by_kind(check: Check) -> list[tuple[Kind, list[Finding]]]:
-    """The kinds that were found, faults first, each with its findings."""
-    by_kind = [(kind, [finding for finding in check.findings if finding.kind == kind]) for kind in Kind]
-    return [(kind, findings) for kind, findings in by_kind if findings]
-
-
-def _numbers(summary: SplitSummary) -> dict[str, Any]:
-    return {
-        "images": summary.images,
-        "captions": summary.captions,
-        "captions_per_image": {
-            "fewest": summary.fewest_captions,
-            "mean": summary.captions_per_image,
-            "most": summary.most_captions,
-        },
-        "words": summary.words,
-        "words_per_caption": {"mean": summary.words_per_caption, "most": summary.longest},
-        "unknown_rate": summary.unknown_rate,
-    }
-
-
-def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, recognised: bool) -> str:
+def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
     """The report for people: the numbers, the findings by kind, faults first, and the verdict.
 
-    A `recognised` reader was chosen by the content of `data`; the report shows how to configure it.
+    A reader that was `detected` follows from the content of the data; the report shows how to configure it.
     """
-    parts = [f"{data}: {reader['class_path']}", _table(check.splits)] if check.splits else [data]
-    if check.words is not None:
+    data, reader, limits = report["data"], report["reader"], report["limits"]
+    parts = [data]
+    if check.splits:
+        parts = [f"{data}: {reader['class_path']}", _table(report["splits"])]
+    if check.vocabulary is not None:
         rule = f"training captions, count {limits['min_count']} or more, tokenizer {limits['tokenizer']}"
-        if check.new_words is not None:
-            rule = f"those of the model that training starts from, and new: {check.new_words:,}; {rule}"
+        if check.known is not None:
+            new = len(check.vocabulary) - len(check.known)
+            rule = f"those of the model that training starts from, and new: {new:,}; {rule}"
         parts.append(f"vocabulary: {check.words:,} words ({rule})")
     if check.images:
-        examined = f"{check.examined:,} decoded and compared"
-        if not check.complete:
-            examined = f"{check.examined:,} of {check.images:,} decoded and compared, then stopped"
-        parts[-1] += f"\nimages: {examined}"
-    for kind, findings in _by_kind(check):
-        name = kind.label if len(findings) == 1 else kind.plural
-        lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(findings):,} {name}. {kind.remedy}"]
-        lines += [f"  {printable(finding.text)}" for finding in findings[:SHOWN]]
-        if len(findings) > SHOWN:
-            lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json names")
-        parts.append("\n".join(lines))
-    if recognised:
+        of_all = "" if check.stop is None else f" of {check.images:,}"
+        stopped = "" if check.stop is None else ", then stopped"
+        parts[-1] += f"\nimages: {check.examined:,}{of_all} decoded and compared{stopped}"
+    for kind in Kind:
+        if findings := check.findings.of(kind):
+            lines = [f"{'FAULT' if kind.is_fault else 'note'}: {kind.counted(len(findings))}. {kind.remedy}"]
+            lines += [f"  {printable(finding.text)}" for finding in findings[:SHOWN]]
+            if len(findings) > SHOWN:
+                lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json names")
+            parts.append("\n".join(lines))
+    if detected:
         import yaml
 
         section = yaml.safe_dump({"data": {"reader": dict(reader)}}, sort_keys=False, allow_unicode=True)
@@ -287,21 +274,20 @@ def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, re
     if faults:
         parts.append(f"{counts}: training on this data would be wrong.")
     else:
-        parts.append(f"{counts}: this data can be trained on." if check.complete else f"{counts} so far.")
+        parts.append(f"{counts} so far." if check.stop else f"{counts}: this data can be trained on.")
     return "\n\n".join(parts)
 
 
-def _table(splits: Mapping[str, SplitSummary]) -> str:
+def _table(splits: Mapping[str, dict[str, Any]]) -> str:
     rows = [["", "images", "captions", "per image", "words", "per caption", "longest", "unknown words"]]
-    for split, summary in splits.items():
-        fewest, most = summary.fewest_captions, summary.most_captions
-        spread = f"{most}" if fewest == most else f"{fewest} to {most}, mean {summary.captions_per_image:.2f}"
-        rate = summary.unknown_rate
-        rows.append(
-            [
-                *(split, f"{summary.images:,}", f"{summary.captions:,}", spread, f"{summary.words:,}"),
-                *(f"{summary.words_per_caption:.1f}", f"{summary.longest}"),
-                "–" if rate is None else f"{100 * rate:.2f} %",
-            ]
+    for split, numbers in splits.items():
+        captions, words, unknown = (
+            numbers[key] for key in ("captions_per_image", "words_per_caption", "unknown_rate")
         )
+        spread = f"{captions['most']}"
+        if captions["fewest"] < captions["most"]:
+            spread = f"{captions['fewest']} to {captions['most']}, mean {captions['mean']:.2f}"
+        counts = [f"{numbers['images']:,}", f"{numbers['captions']:,}", spread, f"{numbers['words']:,}"]
+        share = "–" if unknown is None else f"{100 * unknown:.2f} %"
+        rows.append([split, *counts, f"{words['mean']:.1f}", f"{words['most']}", share])
     return text_table(rows)

@@ -12,8 +12,8 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 
 from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
+from caption.data.splits import CaptionedImage
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.tensor_tree import combine, select_images

@@ -5,22 +5,15 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caption.data.decoding import decoded
-from caption.data.readers.captions import (
-    SPLIT_NAMES,
-    CaptionedImage,
-    CaptionReader,
-    Finding,
-    Findings,
-    Kind,
-    Splits,
-    real_files,
-)
+from caption.data.findings import Finding, Findings, Kind
+from caption.data.readers.base import CaptionReader, real_files
+from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
 from caption.errors import STOPS, DataError, ImageError, first_few
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
@@ -41,33 +34,36 @@ AHEAD = 64
 class SplitSummary:
     """One split in numbers."""
 
-    images: int = 0
-    captions: int = 0
-    fewest_captions: int = 0  # of an image
-    most_captions: int = 0  # of an image
-    words: int = 0
-    """Of all captions, by the tokenizer."""
-    longest: int = 0
-    """Words of the longest caption."""
+    images: int
+    captions_of_images: list[int]
+    """The number of captions of each image."""
+    words_of_captions: list[int]
+    """The number of words of each caption, by the tokenizer."""
     unknown_rate: float | None = None
     """Share of the words that are not in the training vocabulary, in 0...1; None without a vocabulary."""
 
-    @property
-    def captions_per_image(self) -> float:
-        """The mean; 0 without images."""
-        return self.captions / self.images if self.images else 0.0
-
-    @property
-    def words_per_caption(self) -> float:
-        """The mean; 0 without captions."""
-        return self.words / self.captions if self.captions else 0.0
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types: numbers, their means and extremes."""
+        captions, words = self.captions_of_images, self.words_of_captions
+        return {
+            "images": self.images,
+            "captions": sum(captions),
+            "captions_per_image": {
+                "fewest": min(captions, default=0),
+                "mean": sum(captions) / max(1, self.images),
+                "most": max(captions, default=0),
+            },
+            "words": sum(words),
+            "words_per_caption": {"mean": sum(words) / max(1, len(words)), "most": max(words, default=0)},
+            "unknown_rate": self.unknown_rate,
+        }
 
 
 @dataclass
 class Check:
     """The result of `check_data`."""
 
-    findings: list[Finding]
+    findings: Findings
     """Faults and notes; those of one kind are in the order of the data."""
     splits: dict[str, SplitSummary]
     """Each split in numbers. Unreadable captions and entries are not counted; missing images are."""
@@ -93,21 +89,9 @@ class Check:
         return [finding for finding in self.findings if not finding.kind.is_fault]
 
     @property
-    def complete(self) -> bool:
-        """Whether all images were examined."""
-        return self.stop is None
-
-    @property
     def words(self) -> int | None:
         """Size of the vocabulary without the special tokens."""
         return None if self.vocabulary is None else len(self.vocabulary) - len(SPECIAL_TOKENS)
-
-    @property
-    def new_words(self) -> int | None:
-        """How many of them the model that training starts from does not have; None if it starts from none."""
-        if self.vocabulary is None or self.known is None:
-            return None
-        return len(self.vocabulary) - len(self.known)
 
 
 def check_data(
@@ -140,7 +124,7 @@ def check_data(
     """
     findings = Findings()
     splits: Splits = {}
-    with findings.skipping():
+    with findings:
         splits = reader.survey(findings)
     if splits:
         if "train" not in splits:
@@ -152,7 +136,7 @@ def check_data(
         splits, findings, tokenizer, min_count, max_words, vocabulary_size, known
     )
     examined = check_images(splits, findings, workers)
-    return Check(findings.collected, summaries, vocabulary, *examined, known)
+    return Check(findings, summaries, vocabulary, *examined, known)
 
 
 def check_captions(
@@ -173,56 +157,52 @@ def check_captions(
     """
     tokenize = get_tokenizer(tokenizer)
     summaries = {}
+    words_of: dict[str, Counter[str]] = {}
     with progress_bar("counting words", sum(map(len, splits.values()))) as advance:
         for split, images in splits.items():
-            summary = summaries[split] = SplitSummary(images=len(images))
-            counts = [len(image.captions) for image in images]
-            summary.captions = sum(counts)
-            summary.fewest_captions, summary.most_captions = min(counts, default=0), max(counts, default=0)
+            counts = words_of[split] = Counter()
+            lengths = []
             for image in images:
                 for caption in image.captions:
-                    words = len(tokenize(caption))
-                    summary.words += words
-                    summary.longest = max(summary.longest, words)
+                    words = tokenize(caption)
+                    counts.update(words)
+                    lengths.append(len(words))
                     where = image.within(split)
                     if not words and caption:  # blank ones are reported in reading
                         findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
-                    if words > max_words:
-                        findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
+                    if len(words) > max_words:
+                        text = f"{where}: {len(words)} words, {_quoted(caption)}"
+                        findings.add(Kind.LONG, text, image.path)
                 advance(1)
+            summaries[split] = SplitSummary(len(images), [len(image.captions) for image in images], lengths)
     if not splits.get("train"):
         return summaries, None
     try:
-        vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer, vocabulary_size)
+        vocabulary = Vocabulary.from_counts(words_of["train"], min_count, tokenizer, vocabulary_size)
     except DataError as error:
         findings.add(Kind.NO_WORDS, str(error))
         return summaries, None
     if known is not None:
         vocabulary = known.widened(vocabulary)
-        if (new := known.unknown_rate(_captions(splits["train"]))) > MANY:
-            examples = first_few(_unknown(known, splits["train"]))
-            findings.add(
-                Kind.NEW_WORDS, f"{100 * new:.0f} % of the training words are new to it, such as {examples}"
-            )
-    for split, images in splits.items():
-        rate = summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
+        new, examples = _unknown(known, words_of["train"])
+        if new > MANY:
+            text = f"{100 * new:.0f} % of the training words are new to it, such as {examples}"
+            findings.add(Kind.NEW_WORDS, text)
+    for split, counts in words_of.items():
+        rate, examples = _unknown(vocabulary, counts)
+        summaries[split].unknown_rate = rate
         if rate > MANY:
-            examples = first_few(_unknown(vocabulary, images))
-            findings.add(
-                Kind.UNKNOWN,
-                f"'{split}': {100 * rate:.0f} % of the words will be unknown, such as {examples}",
-            )
+            text = f"'{split}': {100 * rate:.0f} % of the words will be unknown, such as {examples}"
+            findings.add(Kind.UNKNOWN, text)
     return summaries, vocabulary
 
 
-def _unknown(vocabulary: Vocabulary, images: Sequence[CaptionedImage]) -> list[str]:
-    """The words of captions that are not in a vocabulary, by falling frequency."""
-    counts = Counter(word for caption in _captions(images) for word in vocabulary.tokenizer(caption))
-    return [repr(word) for word, _ in counts.most_common() if word not in vocabulary]
-
-
-def _captions(images: Sequence[CaptionedImage]) -> Iterator[str]:
-    return (caption for image in images for caption in image.captions)
+def _unknown(vocabulary: Vocabulary, counts: Counter[str]) -> tuple[float, str]:
+    """The share of words that are not in a vocabulary, 0 without words, and the most frequent of these."""
+    # Special tokens in a text are unknown words.
+    unknown = {word: count for word, count in counts.items() if vocabulary[word] < len(SPECIAL_TOKENS)}
+    examples = first_few(repr(word) for word, _ in Counter(unknown).most_common())
+    return sum(unknown.values()) / max(1, counts.total()), examples
 
 
 def _quoted(caption: str) -> str:

@@ -23,8 +23,8 @@ from rich.filesize import decimal
 from torch import Tensor
 
 from caption.data.augmentation import mirror
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
+from caption.data.splits import CaptionedImage
 from caption.encoders.base import Encoder
 from caption.errors import DataError, ImageError, first_few
 from caption.features.files import FORMAT, FeatureWriter, PhotoFile, feature_paths

@@ -129,12 +129,7 @@ def load_yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """PyYAML would keep the last of two values of one key, and take quadratic time for nested brackets."""
-
-        def fetch_flow_collection_start(self, token: type) -> None:
-            if self.flow_level >= DEEPEST:
-                raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
-            super().fetch_flow_collection_start(token)
+        """PyYAML would keep the last of two values of one key."""
 
         def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
             node = super().compose_mapping_node(anchor)
@@ -146,41 +141,14 @@ def load_yaml(text: str) -> Any:
             return node
 
     try:
-        content = yaml.load(text, Loader)
-        if _values(content, {}) > MOST_VALUES:
-            raise YamlError("its aliases stand for too many values")
-        return content
-    except YamlError:
-        raise
+        return yaml.load(text, Loader)
     except RecursionError:
-        raise YamlError(TOO_DEEP) from None
-    except MemoryError:
-        raise YamlError("its values do not fit into the memory") from None
+        raise YamlError("its values are nested too deeply") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise YamlError(line + " ".join(str(error.problem).split())) from None
     except Exception as error:  # constructors of tags raise almost anything
         raise YamlError(" ".join(str(error).split())) from None
-
-
-DEEPEST = 100
-"""Brackets of YAML within each other."""
-MOST_VALUES = 1_000_000
-"""Values in YAML, aliases resolved: whoever walks through a configuration meets each of them."""
-TOO_DEEP = "its values are nested too deeply"
-
-
-def _values(content: Any, counts: dict[int, int]) -> int:
-    """How many values YAML has, aliases resolved; `counts` remembers those of a collection by its identity."""
-    if not isinstance(content, (dict, list)):
-        return 1
-    if counts.setdefault(id(content), -1) == -1:
-        counts[id(content)] = 0  # while those in it are counted
-        values = content.values() if isinstance(content, dict) else content
-        counts[id(content)] = 1 + sum(_values(value, counts) for value in values)
-    elif not counts[id(content)]:
-        raise YamlError("a value contains itself")
-    return counts[id(content)]
 
 
 class YamlError(ValueError):

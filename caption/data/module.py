@@ -13,9 +13,10 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.order import EpochBatches, TrainingLoader
-from caption.data.readers.captions import MAX_CHARACTERS, CaptionReader, Splits
+from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
+from caption.data.splits import Splits
 from caption.errors import DataError
 from caption.features.store import FeatureStore
 from caption.runtime.seeds import derive_seed

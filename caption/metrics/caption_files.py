@@ -6,13 +6,15 @@ The content of a file decides its format. The images need not exist.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from caption.data.files import read_text, utf8_text
-from caption.data.readers.captions import MAX_CHARACTERS, Refusal, too_long
-from caption.data.readers.recognise import recognised
+from caption.data.findings import Findings
+from caption.data.readers.base import MAX_CHARACTERS, CaptionText, Entry, too_long
+from caption.data.readers.detect import detect_format
+from caption.data.readers.tables import USUAL_KEYS, keyed_entry
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 from caption.runtime.inputs import TEXT, read_stream
@@ -49,17 +51,27 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     from_stdin = path == STDIN
     text = utf8_text(read_stream(sys.stdin.buffer, name, TEXT), name) if from_stdin else read_text(path)
     file = CaptionFile(name, {})
-    for entry in recognised(text, name, Refusal(name))[1]:
+    content, findings = CaptionText(text, name), Findings()
+    reader = detect_format(content)
+    entries = _entries_by_image(content) if reader is None else reader.entries(content, findings)
+    for entry in entries:
         if over_long := [caption for caption in entry.captions if len(caption) > MAX_CHARACTERS]:
             raise DataError(f"{entry.where} has {too_long(over_long[0])}")
         if entry.file:
             file.files[entry.image] = entry.file
         if entry.captions and split in (None, entry.split):
             file.captions.setdefault(entry.image, []).extend(entry.captions)
+    findings.refuse(name)
     if not file.captions:
         of_split = f" of split '{split}'" if split else ""
         raise DataError(f"{name} holds no captions{of_split}. Is it the right file?")
     return file
+
+
+def _entries_by_image(content: CaptionText) -> Iterator[Entry]:
+    for image, captions in content.object.items():
+        where = f"image {image[:100]} of {content.name}"
+        yield keyed_entry(where, {"image": image, "caption": captions}, USUAL_KEYS)
 
 
 def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:

@@ -125,11 +125,6 @@ class Vocabulary:
                 words.append(self[word_id])
         return words
 
-    def unknown_rate(self, captions: Iterable[str]) -> float:
-        """The share of the words of `captions` that are UNKNOWN, in 0...1; 0 if there are no words."""
-        ids = [self._word_id(word) for caption in captions for word in self.tokenizer(caption)]
-        return ids.count(UNKNOWN) / len(ids) if ids else 0.0
-
     def _word_id(self, word: str) -> int:
         """The id of a word. Special tokens in a text are unknown words: a caption with "<end>" must not end there."""
         word_id = self._ids.get(word, UNKNOWN)

@@ -9,8 +9,8 @@ from PIL import Image
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
+from caption.data.splits import CaptionedImage
 from caption.errors import ImageError
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 

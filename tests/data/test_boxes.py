@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask
 
-from caption.data.boxes import ObjectMask, _runs, read_boxes
+from caption.data.boxes import ObjectMask, _rle_fault, read_boxes
 from caption.data.shapes import write_shapes
 from caption.errors import DataError
 from caption.text.mentions import find_mentions
@@ -78,13 +78,14 @@ def test_polygons_and_run_lengths_are_masks(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.randoms())
-def test_run_lengths_are_read_as_pycocotools_writes_them(height: int, width: int, random: Random) -> None:
+def test_run_lengths_are_those_that_pycocotools_writes(height: int, width: int, random: Random) -> None:
     pixels = np.array(
         [[random.random() < 0.5 for _ in range(width)] for _ in range(height)], np.uint8, order="F"
     )
-    column = pixels.T.reshape(-1)
-    ends = np.flatnonzero(np.diff(np.concatenate([[0], column, [2]])))
-    assert _runs(mask.encode(pixels)["counts"].decode()) == np.diff(np.concatenate([[0], ends])).tolist()
+    code = mask.encode(pixels)["counts"].decode()
+    size = [height, width]
+    assert _rle_fault({"size": size, "counts": code}, height, width) is None
+    assert _rle_fault({"size": size, "counts": code[:-1]}, height, width) is not None
 
 
 @pytest.mark.parametrize(
@@ -96,11 +97,11 @@ def test_run_lengths_are_read_as_pycocotools_writes_them(height: int, width: int
         ([[*TRIANGLE[:5], 1e300]], "lies outside of an image of 8x6 pixels"),
         (3, "its size is not that of the image"),
         ({"size": [8, 6], "counts": [48]}, "its size is not that of the image"),
-        ({"size": [6, 8], "counts": [40, 20]}, "its runs have 60 pixels, and the image has 48"),
-        ({"size": [6, 8], "counts": [50, -2]}, "is not a list of runs"),
-        ({"size": [6, 8], "counts": "\u00ff0"}, "is not a list of runs"),
-        ({"size": [6, 8], "counts": "0"}, "its runs have 0 pixels"),
-        ({"size": [6, 8]}, "None is not a list of runs"),
+        ({"size": [6, 8], "counts": [40, 20]}, "are not the runs of 48 pixels"),
+        ({"size": [6, 8], "counts": [50, -2]}, "are not the runs"),
+        ({"size": [6, 8], "counts": "\u00ff0"}, "are not the runs"),
+        ({"size": [6, 8], "counts": "0"}, "are not the runs"),
+        ({"size": [6, 8]}, "None are not the runs"),
     ],
 )  # fmt: skip
 def test_a_broken_segmentation_is_named(tmp_path: Path, segmentation: Any, said: str) -> None:

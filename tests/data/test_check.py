@@ -18,22 +18,26 @@ from PIL import Image
 from caption.data import check as check_module
 from caption.data.check import check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
-from caption.data.readers.captions import CaptionedImage, CheckedReader, Finding, Findings, Kind, Splits
+from caption.data.findings import Findings, Kind
+from caption.data.readers.base import CaptionReader, check_splits
+from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError, ImageError, UserError
 from caption.text.vocabulary import Vocabulary
 
 
-class Given(CheckedReader):
-    """Returns the given splits, or raises the given error."""
-
-    source = "'given'"
+class Given(CaptionReader):
+    """Returns the given splits with their faults, or raises the given error."""
 
     def __init__(self, splits: Splits | DataError) -> None:
         self.splits = splits
 
-    def collect(self, findings: Findings) -> Splits:
+    def read(self) -> Splits:
+        return self.survey(Findings())
+
+    def survey(self, findings: Findings) -> Splits:
         if isinstance(self.splits, DataError):
             raise self.splits
+        check_splits(self.splits, findings)
         return self.splits
 
 
@@ -55,7 +59,7 @@ def test_faults_and_notes(splits: Splits, capsys: pytest.CaptureFixture[str]) ->
     notes = [(finding.kind.label, finding.text) for finding in check.notes]
     assert notes[0] == ("missing evaluation split", "'val'")
     assert [kind for kind, _ in notes[1:]] == ["over-long caption"] * 2
-    assert (check.images, check.examined, check.complete, check.words) == (1, 1, True, 3)
+    assert (check.images, check.examined, check.stop, check.words) == (1, 1, None, 3)
     assert list(check.splits) == ["train", "test"]
     assert capsys.readouterr() == ("", "")
 
@@ -89,17 +93,22 @@ def test_each_split_in_numbers() -> None:
     """Worked out by hand. Known words, twice or more in training: a (4), dog (3)."""
     findings = Findings()
     summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50)
-    assert [(finding.kind, finding.text) for finding in findings.collected] == [
+    assert [(finding.kind, finding.text) for finding in findings] == [
         (Kind.UNKNOWN, "'train': 22 % of the words will be unknown, such as 'runs', 'cat'"),
         (Kind.UNKNOWN, "'val': 43 % of the words will be unknown, such as 'zebra', 'runs', 'the'"),
     ]
     assert vocabulary is not None
     assert vocabulary.words[4:] == ("a", "dog")
     train, val = summaries["train"], summaries["val"]
-    assert (train.images, train.captions, train.fewest_captions, train.most_captions) == (2, 3, 1, 2)
-    assert (train.words, train.longest, train.captions_per_image, train.words_per_caption) == (9, 4, 1.5, 3)
-    assert train.unknown_rate == pytest.approx(2 / 9)  # runs, cat
-    assert (val.images, val.captions, val.words, val.longest) == (1, 3, 7, 3)
+    assert train.to_dict() == {
+        "images": 2,
+        "captions": 3,
+        "captions_per_image": {"fewest": 1, "mean": 1.5, "most": 2},
+        "words": 9,
+        "words_per_caption": {"mean": 3.0, "most": 4},
+        "unknown_rate": pytest.approx(2 / 9),  # runs, cat
+    }
+    assert (val.images, val.captions_of_images, val.words_of_captions) == (1, [3], [3, 2, 2])
     assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
     known = Vocabulary(["zebra", "the"])
     findings = Findings()
@@ -124,7 +133,7 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
         "train": [image("a", "one two three", "one two three four", "..."), image("b", "", "word\n" * 60)]
     }
     check_captions(splits, findings, "ptb", min_count=1, max_words=3)
-    assert [(finding.kind.label, finding.text, finding.images) for finding in findings.collected] == [
+    assert [(finding.kind.label, finding.text, finding.images) for finding in findings] == [
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
         ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
         ("over-long caption", f"image 'b' (train): 60 words, '{'word ' * 12}…'", ("images/b",)),
@@ -134,13 +143,13 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
 def test_no_training_captions_and_too_rare_words() -> None:
     findings = Findings()
     summaries, vocabulary = check_captions({"val": CAPTIONED["val"]}, findings, "ptb", 1, 50)
-    assert (vocabulary, summaries["val"].unknown_rate, findings.collected) == (None, None, [])
+    assert (vocabulary, summaries["val"].unknown_rate, findings) == (None, None, Findings())
     summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", 10, 50)
     assert (vocabulary, summaries["train"].unknown_rate) == (None, None)
-    assert [finding.kind.label for finding in findings.collected] == ["empty vocabulary"]
+    assert [finding.kind.label for finding in findings] == ["empty vocabulary"]
     summaries, vocabulary = check_captions({"train": []}, Findings(), "ptb", 1, 50)
     assert vocabulary is None
-    assert (summaries["train"].captions_per_image, summaries["train"].words_per_caption) == (0, 0)
+    assert summaries["train"].to_dict()["captions_per_image"] == {"fewest": 0, "mean": 0, "most": 0}
 
 
 # -- images ----------------------------------------------------------------------------------------------------
@@ -158,10 +167,10 @@ def captioned(*paths: Path) -> list[CaptionedImage]:
 
 
 def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
-    findings = findings or Findings()
+    findings = Findings() if findings is None else findings
     files, done, _ = check_images(splits, findings, workers=2)
     assert done == files
-    return [(finding.kind.label, finding.text) for finding in findings.collected]
+    return [(finding.kind.label, finding.text) for finding in findings]
 
 
 def test_fingerprints(tmp_path: Path) -> None:
@@ -184,7 +193,7 @@ def test_undecodable_images_are_named_with_their_reason(tmp_path: Path) -> None:
     Image.fromarray(PIXELS).save(buffer, "PNG")
     (tmp_path / "half.png").write_bytes(buffer.getvalue()[:-40])
     findings = Findings()
-    findings.report([Finding(Kind.MISSING, "gone", (str(tmp_path / "gone.png"),))])  # found in reading
+    findings.add(Kind.MISSING, "gone", tmp_path / "gone.png")  # found in reading
     reasons = {
         "empty.png": "empty",
         "text.png": "not an image",
@@ -215,7 +224,7 @@ def test_copies_across_splits_are_faults_and_within_one_notes(tmp_path: Path) ->
         ("duplicate across splits", copies),
         ("duplicate within a split", "image 'd.png' (test) = image 'e.png' (test): the same pixels"),
     ]
-    assert findings.collected[0].images == tuple(str(tmp_path / n) for n in ("a.png", "link.png", "c.bmp"))
+    assert findings[0].images == tuple(str(tmp_path / n) for n in ("a.png", "link.png", "c.bmp"))
 
 
 def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> None:
@@ -249,7 +258,7 @@ def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.Monkey
     findings = Findings()
     files, examined, stop = check_images({"train": captioned(*paths)}, findings, workers=2)
     assert (files, examined, type(stop)) == (200, 1, KeyboardInterrupt)
-    assert len(findings.collected) == 1
+    assert len(findings) == 1
     assert len(begun) <= 3  # the first, and those in two threads
 
 

@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader
 
 from caption.data.batches import Batch, SimilarLengths
 from caption.data.module import CaptionData
-from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
+from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
+from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
 from caption.regions import Regions
 from caption.text.vocabulary import END, Vocabulary

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from caption.data.readers.captions import Findings
+from caption.data.findings import Findings
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.dataset import write_shapes

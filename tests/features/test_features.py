@@ -40,8 +40,8 @@ from torch import Tensor
 
 from caption.data.batches import CaptionedImages
 from caption.data.decoding import open_image
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
+from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.errors import DataError, UserError
 from caption.features import files

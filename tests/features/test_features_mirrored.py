@@ -13,8 +13,8 @@ from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch
 from caption.data.decoding import open_image
 from caption.data.module import CaptionData
-from caption.data.readers.captions import CaptionedImage
 from caption.data.shapes import Shapes
+from caption.data.splits import CaptionedImage
 from caption.errors import DataError
 from caption.features.store import FeatureStore
 

@@ -23,8 +23,8 @@ from PIL import Image
 
 from caption.data.batches import Batch, CaptionedImages
 from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform, Transformed
+from caption.data.splits import CaptionedImage
 from caption.errors import DataError, ImageError
 from caption.features.files import PhotoFile
 from caption.features.store import FeatureStore

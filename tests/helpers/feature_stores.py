@@ -12,8 +12,8 @@ from torch import Tensor
 
 from caption.data.decoding import open_image
 from caption.data.feature_extraction import Extraction, write_features
-from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
+from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.features.store import FeatureStore
 

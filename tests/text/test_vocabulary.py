@@ -94,14 +94,6 @@ def test_access() -> None:
     assert "10 ids" in repr(vocabulary)
 
 
-def test_unknown_rate() -> None:
-    assert built(min_count=2).unknown_rate(CAPTIONS) == pytest.approx(3 / 11)
-    assert built().unknown_rate(CAPTIONS) == 0
-    assert built().unknown_rate(["a cat"]) == 0.5
-    assert built().unknown_rate([]) == 0
-    assert built().unknown_rate([""]) == 0
-
-
 def test_equality_of_copies_and_others() -> None:
     for copied in (built(), pickle.loads(pickle.dumps(built())), copy.deepcopy(built())):
         assert copied == built()

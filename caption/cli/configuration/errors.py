@@ -78,7 +78,7 @@ def keys(parser: ArgumentParser) -> Iterator[str]:
 
 def _classes_of_parts() -> set[str]:
     """The names of the classes that a configuration may name, as far as their modules are imported."""
-    from caption.data.readers.captions import CaptionReader
+    from caption.data.readers.base import CaptionReader
     from caption.parts import Part
     from caption.search import Search
 

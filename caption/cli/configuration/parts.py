@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import read_layers
-from caption.data.readers.captions import CaptionReader
+from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner

@@ -6,71 +6,131 @@ To add a data set, write a subclass of `Dataset` and put it into `DATASETS`.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
+from types import MappingProxyType
 
 from caption.data.files import numbered_lines
+from caption.data.findings import Findings
 from caption.data.prepare.downloads import Member
 from caption.data.prepare.layout import Plan
-from caption.data.readers.captions import Refusal
-from caption.data.readers.coco import coco_entries
-from caption.data.readers.flickr import flickr_entries
-from caption.data.readers.karpathy import karpathy_entries
-from caption.data.readers.tables import csv_entries
+from caption.data.readers import Coco, Csv, Flickr, Karpathy
+from caption.data.readers.base import CaptionText, CheckedReader, Entry
 from caption.errors import DataError, first_few
 
 HELP = "--help says where to get it."
-KARPATHY_ZIP = f"It is in Karpathy's caption_datasets.zip; {HELP}"
+FLICKR8K_TEXT = f"It is in Flickr8k_text.zip; {HELP}"
 
 
-class Faults:
-    """The faults of a download, collected so that one message names all of them."""
+@dataclass(frozen=True)
+class CaptionSource:
+    """The authors' captions of some photos."""
 
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def count(self, kind: str, number: int, expected: int) -> None:
-        """Compare a number with the one that the data set has."""
-        if number != expected:
-            self.messages.append(
-                f"{number:,} {kind} instead of {expected:,}: something is missing, or it is another edition"
-            )
-
-    def absent(self, names: Iterable[str], of: str, where: str) -> None:
-        """Report names that are missing somewhere, if there are any."""
-        missing = sorted(names)
-        if missing:
-            self.messages.append(f"{len(missing):,} {of} not {where}: {first_few(missing)}")
-
-    def check(self) -> None:
-        """Raise a DataError with all faults, if there are any."""
-        if self.messages:
-            raise DataError(
-                "the download is incomplete or not as published:\n"
-                + "\n".join(f"  - {fault}" for fault in self.messages)
-            )
+    target: str
+    """The path in the folder."""
+    number: int
+    """Of captions."""
+    photos: str = ""
+    """How the names of its photos begin."""
+    other: str = ""
+    """Another name in the downloads: of a table with the same captions."""
+    hint: str = ""
+    """How to get it; "" if it is optional."""
 
 
-class Dataset(ABC):
-    """A published data set. The docstring of a subclass tells users where to get it."""
+class Dataset:
+    """A published data set, and the sizes that it must have. A subclass's docstring tells users where to get it."""
 
-    folder: ClassVar[str]
+    folder: str
     """Where the configurations expect it."""
+    photos: Mapping[str, tuple[str, int]]
+    """By folder: how the names of its photos begin, and their number."""
+    captions: Sequence[CaptionSource]
+    karpathy: str
+    """Karpathy's file with the splits."""
+    splits: Mapping[str, int]
+    lists: Mapping[str, str] = MappingProxyType({})
+    """The authors' list of each split, laid out in place of Karpathy's file, from which it can be made."""
+    stray: str = ""
+    """A name in the captions that is no photo's, a known oddity."""
 
-    @abstractmethod
     def plan(self, downloads: Sequence[Member]) -> Plan:
         """Find and check the files of the data set.
 
         Raises:
             DataError: files are missing, or are not as published; the message names all faults.
         """
+        faults: list[str] = []
+        images: dict[str, Member] = {}
+        for folder, (prefix, number) in self.photos.items():
+            members = _photos(downloads, prefix)
+            _count(faults, f"photos {prefix}*.jpg" if prefix else "photos", len(members), number)
+            images |= {f"{folder}/{name}": member for name, member in members.items()}
+        photos = {member.name for member in images.values()}
+        texts, stray = self._captions(downloads, photos, faults)
+        splits = self._splits(downloads, texts)
+        for split, number in self.splits.items():
+            origin, names = splits.get(split, (self.karpathy, []))
+            _count(faults, f"photos in the {split} split of {origin}", len(names), number)
+            _absent(
+                faults, set(names) - photos, f"photos in the {split} split of {origin}", "among the photos"
+            )
+        counts = Counter(chain.from_iterable(names for _, names in splits.values()))
+        _absent(faults, [name for name, count in counts.items() if count > 1], "photos", "in one split only")
+        if faults:
+            raise DataError(
+                "the download is incomplete or not as published:\n"
+                + "\n".join(f"  - {fault}" for fault in faults)
+            )
+        sizes = ", ".join(f"{number:,} {split}" for split, number in self.splits.items())
+        return Plan(images, texts, [f"{len(images):,} photos; splits: {sizes}", *stray])
+
+    def _captions(
+        self, downloads: Sequence[Member], photos: set[str], faults: list[str]
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """The authors' captions by their paths in the folder, and what to say about the stray name."""
+        texts, stray = {}, []
+        for source in self.captions:
+            name = source.target.rpartition("/")[2]
+            member = _find(downloads, name, *filter(None, [source.other]), hint=source.hint)
+            if member is None:
+                continue
+            captions = _read_captions(member)
+            texts[source.target] = member.read() if member.name == name else _token_file(captions)
+            if captions.pop(self.stray, None):
+                stray = [f"{self.stray} has captions and no photo: a known oddity, in no split"]
+            _count(faults, f"captions in {member.name}", sum(map(len, captions.values())), source.number)
+            _absent(faults, captions.keys() - photos, f"photos named in {member.name}", "among the photos")
+            unnamed = {photo for photo in photos if photo.startswith(source.photos)} - captions.keys()
+            _absent(faults, unnamed, "photos", f"named in {member.name}")
+        return texts, stray
+
+    def _splits(
+        self, downloads: Sequence[Member], texts: dict[str, bytes]
+    ) -> dict[str, tuple[str, list[str]]]:
+        """The file that gives each split, and the photos in it; the files that belong in the folder join `texts`."""
+        hint = f"It is in Karpathy's caption_datasets.zip; {HELP}"
+        karpathy = _find(downloads, self.karpathy, hint="" if self.lists else hint)
+        splits: dict[str, tuple[str, list[str]]] = {}
+        if karpathy is None or any(_find(downloads, name) for name in self.lists.values()):
+            for split, name in self.lists.items():
+                member = _find(downloads, name, hint=self.captions[0].hint)
+                splits[split] = name, member.text().split() if member else []
+        else:
+            content = CaptionText(karpathy.text(), str(karpathy))
+            for entry in _entries(Karpathy, content):
+                _, names = splits.setdefault(entry.split or "", (self.karpathy, []))
+                names.append(entry.file.rpartition("/")[2])
+            if not self.lists:
+                texts[self.karpathy] = karpathy.read()
+        for split, name in self.lists.items():
+            _, names = splits.get(split, ("", []))
+            texts[name] = "".join(f"{line}\n" for line in names).encode()
+        return splits
 
 
-@dataclass(frozen=True)
 class Flickr8k(Dataset):
     """Flickr8k, laid out for configs/flickr8k_*.yaml.
 
@@ -85,54 +145,22 @@ class Flickr8k(Dataset):
     (Stanford), which are the same. The photos are for research; their terms come with them.
     """
 
-    folder: ClassVar[str] = "data/flickr8k"
-    HINT: ClassVar[str] = f"It is in Flickr8k_text.zip; {HELP}"
-    LISTS: ClassVar[dict[str, str]] = {
-        name: f"Flickr_8k.{name}Images.txt" for name in ("train", "dev", "test")
+    folder = "data/flickr8k"
+    photos = {"images": ("", 8091)}  # 91 of them are in no split
+    captions = (
+        CaptionSource(
+            "Flickr8k.token.txt", 40455, other="captions.txt", hint=f"It is in Flickr8k_text.zip; {HELP}"
+        ),
+    )
+    karpathy = "dataset_flickr8k.json"
+    splits = {"train": 6000, "val": 1000, "test": 1000}
+    lists = {
+        split: f"Flickr_8k.{name}Images.txt"
+        for split, name in (("train", "train"), ("val", "dev"), ("test", "test"))
     }
-    STRAY: ClassVar[str] = "2258277193_586949ec62.jpg.1"
-    """The authors' captions name it, but there is no such photo."""
-    photos: int = 8091
-    """91 of them are in no split."""
-    captions: int = 40455
-    splits: Mapping[str, int] = field(default_factory=lambda: {"train": 6000, "dev": 1000, "test": 1000})
-
-    def plan(self, downloads: Sequence[Member]) -> Plan:
-        images = _photos(downloads)
-        source = _required(downloads, "Flickr8k.token.txt", "captions.txt", hint=self.HINT)
-        is_token_file = source.name == "Flickr8k.token.txt"
-        captions = _read_captions(source)
-        splits = self._splits(downloads)
-        faults = Faults()
-        faults.count("photos", len(images), self.photos)
-        described = captions.keys() - {self.STRAY}
-        number = sum(len(captions[name]) for name in described)
-        _check_captions(faults, source, number, self.captions, described, images.keys())
-        for name, listed in splits.items():
-            faults.count(f"photos in the {name} split", len(listed), self.splits[name])
-            faults.absent(set(listed) - images.keys(), f"photos of the {name} split", "among the photos")
-        repeated = [name for name, times in Counter(chain(*splits.values())).items() if times > 1]
-        faults.absent(repeated, "photos of the splits", "in one split only")
-        faults.check()
-        texts = {"Flickr8k.token.txt": source.read() if is_token_file else _token_file(captions)}
-        for name, names in splits.items():
-            texts[self.LISTS[name]] = "".join(f"{line}\n" for line in names).encode()
-        summary = [f"{len(images):,} photos, {self.captions:,} captions, splits: {_sizes(splits)}"]
-        if self.STRAY in captions:
-            summary.append(f"{self.STRAY} has captions and no photo: a known oddity, in no split")
-        return Plan({f"images/{name}": member for name, member in images.items()}, texts, summary)
-
-    def _splits(self, downloads: Sequence[Member]) -> dict[str, list[str]]:
-        """Names of the photos in each split, from the authors' lists or Karpathy's file."""
-        karpathy = _find(downloads, "dataset_flickr8k.json")
-        if karpathy is None or any(_find(downloads, file) for file in self.LISTS.values()):
-            lists = {name: _required(downloads, file, hint=self.HINT) for name, file in self.LISTS.items()}
-            return {name: member.text().split() for name, member in lists.items()}
-        splits = _karpathy_splits(karpathy)
-        return {name: splits.get("val" if name == "dev" else name, []) for name in self.LISTS}
+    stray = "2258277193_586949ec62.jpg.1"
 
 
-@dataclass(frozen=True)
 class Flickr30k(Dataset):
     """Flickr30k, laid out for `caption.data.readers.Karpathy`.
 
@@ -153,28 +181,13 @@ class Flickr30k(Dataset):
     terms come with them.
     """
 
-    folder: ClassVar[str] = "data/flickr30k"
-    photos: int = 31783
-    captions: int = 158915
-    splits: Mapping[str, int] = field(default_factory=lambda: {"train": 29000, "val": 1014, "test": 1000})
-
-    def plan(self, downloads: Sequence[Member]) -> Plan:
-        images = _photos(downloads)
-        faults = Faults()
-        faults.count("photos", len(images), self.photos)
-        plan = _karpathy_plan(downloads, "dataset_flickr30k.json", self.splits, images, faults)
-        source = _find(downloads, tokens := "results_20130124.token", "results.csv")
-        if source is not None:
-            captions = _read_captions(source)
-            number = sum(map(len, captions.values()))
-            _check_captions(faults, source, number, self.captions, captions.keys(), images.keys())
-            plan.texts[tokens] = source.read() if source.name == tokens else _token_file(captions)
-        faults.check()
-        plan.images = {f"images/{name}": member for name, member in images.items()}
-        return plan
+    folder = "data/flickr30k"
+    photos = {"images": ("", 31783)}
+    captions = (CaptionSource("results_20130124.token", 158915, other="results.csv"),)
+    karpathy = "dataset_flickr30k.json"
+    splits = {"train": 29000, "val": 1014, "test": 1000}
 
 
-@dataclass(frozen=True)
 class Coco2014(Dataset):
     """MS COCO of 2014, laid out for configs/coco_*.yaml.
 
@@ -188,45 +201,37 @@ class Coco2014(Dataset):
     file does not know.
     """
 
-    folder: ClassVar[str] = "data/coco"
-    photos: Mapping[str, int] = field(default_factory=lambda: {"train2014": 82783, "val2014": 40504})
-    """By folder."""
-    captions: Mapping[str, int] = field(default_factory=lambda: {"train2014": 414113, "val2014": 202654})
-    splits: Mapping[str, int] = field(
-        default_factory=lambda: {"train": 82783, "restval": 30504, "val": 5000, "test": 5000}
+    folder = "data/coco"
+    photos = {"train2014": ("COCO_train2014_", 82783), "val2014": ("COCO_val2014_", 40504)}
+    captions = (
+        CaptionSource("annotations/captions_train2014.json", 414113, photos="COCO_train2014_"),
+        CaptionSource("annotations/captions_val2014.json", 202654, photos="COCO_val2014_"),
     )
-    """Karpathy's."""
-
-    def plan(self, downloads: Sequence[Member]) -> Plan:
-        faults = Faults()
-        images: dict[str, Member] = {}
-        texts: dict[str, bytes] = {}
-        for folder, photos in self.photos.items():
-            members = _photos(downloads, prefix=f"COCO_{folder}_")
-            faults.count(f"photos COCO_{folder}_*.jpg", len(members), photos)
-            images |= {f"{folder}/{name}": member for name, member in members.items()}
-            source = _find(downloads, f"captions_{folder}.json")
-            if source is not None:
-                entries = coco_entries(source.json(), str(source), Refusal(""))
-                described = [entry.file for entry in entries if entry.captions]
-                number = self.captions[folder]
-                _check_captions(faults, source, len(described), number, set(described), members.keys())
-                texts[f"annotations/{source.name}"] = source.read()
-        plan = _karpathy_plan(downloads, "dataset_coco.json", self.splits, images, faults)
-        faults.check()
-        plan.texts |= texts
-        return plan
+    karpathy = "dataset_coco.json"
+    splits = {"train": 82783, "restval": 30504, "val": 5000, "test": 5000}
 
 
 DATASETS: dict[str, Dataset] = {"flickr8k": Flickr8k(), "flickr30k": Flickr30k(), "coco": Coco2014()}
 """Every data set by its name on the command line."""
 
 
-def _find(downloads: Sequence[Member], *names: str) -> Member | None:
+def _count(faults: list[str], kind: str, number: int, expected: int) -> None:
+    if number != expected:
+        faults.append(
+            f"{number:,} {kind} instead of {expected:,}: something is missing, or it is another edition"
+        )
+
+
+def _absent(faults: list[str], names: Iterable[str], kind: str, where: str) -> None:
+    if missing := sorted(names):
+        faults.append(f"{len(missing):,} {kind} not {where}: {first_few(missing)}")
+
+
+def _find(downloads: Sequence[Member], *names: str, hint: str = "") -> Member | None:
     """The first file with one of these names, in the order of the names.
 
     Raises:
-        DataError: there are two that differ.
+        DataError: there are two that differ; or there is none, and a hint says how to get it.
     """
     for name in names:
         members = [member for member in downloads if member.name == name]
@@ -237,18 +242,12 @@ def _find(downloads: Sequence[Member], *names: str) -> Member | None:
             ):
                 raise DataError(f"{members[0]} and {members[1]} are not the same: give one of them.")
             return members[0]
+    if hint:
+        raise DataError(f"{' or '.join(names)} is not in the downloads. {hint}")
     return None
 
 
-def _required(downloads: Sequence[Member], *names: str, hint: str) -> Member:
-    """As `_find`, with a DataError if there is no such file; the hint tells how to get it."""
-    member = _find(downloads, *names)
-    if member is None:
-        raise DataError(f"{' or '.join(names)} is not in the downloads. {hint}")
-    return member
-
-
-def _photos(downloads: Sequence[Member], prefix: str = "") -> dict[str, Member]:
+def _photos(downloads: Sequence[Member], prefix: str) -> dict[str, Member]:
     """All JPEG files by name, of those with this prefix. Some archives hold a photo twice; it counts once.
 
     Raises:
@@ -261,50 +260,6 @@ def _photos(downloads: Sequence[Member], prefix: str = "") -> dict[str, Member]:
             if other.size != member.size:
                 raise DataError(f"{other} and {member} are not the same: give one of them.")
     return by_name
-
-
-def _check_captions(
-    faults: Faults,
-    source: Member,
-    number: int,
-    expected: int,
-    described: Iterable[str],
-    photos: Iterable[str],
-) -> None:
-    described, photos = set(described), set(photos)
-    faults.count(f"captions in {source.name}", number, expected)
-    faults.absent(described - photos, f"photos named in {source.name}", "among the photos")
-    faults.absent(photos - described, "photos", f"named in {source.name}")
-
-
-def _karpathy_plan(
-    downloads: Sequence[Member],
-    file: str,
-    expected: Mapping[str, int],
-    images: dict[str, Member],
-    faults: Faults,
-) -> Plan:
-    """The photos with the splits of one of Karpathy's files, compared with the expected sizes."""
-    karpathy = _required(downloads, file, hint=KARPATHY_ZIP)
-    splits = _karpathy_splits(karpathy)
-    for name, size in expected.items():
-        faults.count(f"photos in the {name} split of {file}", len(splits.get(name, ())), size)
-    named = set(chain.from_iterable(splits.values()))
-    faults.absent(named - images.keys(), f"photos named in {file}", "among the photos")
-    summary = [f"{len(images):,} photos; Karpathy's splits: {_sizes(splits)}"]
-    return Plan(images, {file: karpathy.read()}, summary)
-
-
-def _karpathy_splits(member: Member) -> dict[str, list[str]]:
-    """Names of the images in each split of one of Karpathy's files; COCO's with their folder."""
-    splits: dict[str, list[str]] = {}
-    for entry in karpathy_entries(member.json(), str(member), Refusal("")):
-        splits.setdefault(entry.split or "", []).append(entry.file)
-    return splits
-
-
-def _sizes(splits: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(f"{len(names):,} {name}" for name, names in splits.items())
 
 
 def _token_file(captions: Mapping[str, Sequence[str]]) -> bytes:
@@ -321,21 +276,31 @@ KAGGLE_ROW = re.compile(r"(?P<name>[^|]+?)\s*\|\s*\d+\s*\|?\s*(?P<caption>.*\S)\
 
 
 def _read_captions(member: Member) -> dict[str, list[str]]:
-    """Captions by file name: a token file of the authors, or Kaggle's captions.txt (CSV) or results.csv (a table).
+    """Captions by file name: COCO's JSON, a token file of the authors, or Kaggle's captions.txt (CSV) or results.csv
+    (a table).
 
     Raises:
-        DataError: a line has another form.
+        DataError: a line or entry has another form.
     """
-    text, name, refusal = member.text(), str(member), Refusal("")
+    content = CaptionText(member.text(), str(member))
     captions: dict[str, list[str]] = {}
     if member.name == "results.csv":
-        for number, line in list(numbered_lines(text))[1:]:
+        for number, line in list(numbered_lines(content.text))[1:]:
             match = KAGGLE_ROW.fullmatch(line)
             if match is None:
-                raise DataError(f"line {number} of {name} is {line[:60]!r}, not NAME| NUMBER| CAPTION.")
+                raise DataError(f"line {number} of {member} is {line[:60]!r}, not NAME| NUMBER| CAPTION.")
             captions.setdefault(match["name"].strip(), []).append(match["caption"])
         return captions
-    read = csv_entries if member.name == "captions.txt" else flickr_entries
-    for entry in read(text, name, refusal):
-        captions.setdefault(entry.file, []).extend(entry.captions)
+    reader = Coco if member.name.endswith(".json") else Csv if member.name == "captions.txt" else Flickr
+    for entry in _entries(reader, content):
+        if entry.captions:
+            captions.setdefault(entry.file, []).extend(entry.captions)
     return captions
+
+
+def _entries(reader: type[CheckedReader], content: CaptionText) -> list[Entry]:
+    """The entries of a file. Raises a DataError if one is malformed."""
+    findings = Findings()
+    entries = list(reader.entries(content, findings))
+    findings.refuse()
+    return entries

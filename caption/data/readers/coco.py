@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from caption.data.files import field, object_list, read_json, user_path
-from caption.data.readers.captions import (
-    CaptionedImage,
-    CheckedReader,
-    Entry,
-    Findings,
-    Kind,
-    Splits,
-    check_split_names,
-)
-from caption.data.readers.fractions import divided
-from caption.errors import DataError
+from caption.data.files import field, object_list, read_text, user_path
+from caption.data.findings import Findings
+from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
+from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names, split_by_fraction
+from caption.errors import DataError, first_few
 
-
-def coco_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterator[Entry]:
-    """One entry without captions for each image, then one for each caption. The images, and their file names, may be
-    missing from `data`."""
-    files: dict[int | str, str] = {}
-    for number, image in enumerate(object_list(data, "images", name) if data.get("images") else ()):
-        where = f"entry {number} of 'images' in {name}"
-        with findings.skipping():
-            image_id = field(image, "id", (int, str), where)
-            files.setdefault(image_id, "")  # a caption of a faulty entry is not a second fault
-            file = field(image, "file_name", str, where) if "file_name" in image else ""
-            files[image_id] = files[image_id] or file.strip()
-            yield Entry(where, image_id, file.strip(), ())
-    for number, annotation in enumerate(object_list(data, "annotations", name)):
-        where = f"entry {number} of 'annotations' in {name}"
-        if "caption" not in annotation and "bbox" in annotation:
-            raise DataError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
-        with findings.skipping():
-            image_id = field(annotation, "image_id", (int, str), where)
-            if files and image_id not in files:
-                raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
-            text = field(annotation, "caption", str, where)
-            yield Entry(where, image_id, files.get(image_id, ""), (text,))
+SPLIT_WORDS = {"train": ("train",), "val": ("val", "dev"), "test": ("test",)}
 
 
 @dataclass
@@ -53,9 +25,10 @@ class Coco(CheckedReader):
         captions: the captions JSON of each split: keys among train, val, test; or a single file for all splits.
         images: the image folder of each of these splits, or that of the single file.
         fractions: for a single file, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`, see
-            `caption.data.readers.fractions`; None = all its images are training images.
+            `caption.data.splits`; None = all its images are training images.
     """
 
+    format: ClassVar[str] = "COCO"
     captions: dict[str, str] | str
     images: dict[str, str] | str
     fractions: dict[str, float] | None = None
@@ -65,10 +38,57 @@ class Coco(CheckedReader):
         files = [self.captions] if isinstance(self.captions, str) else self.captions.values()
         return ", ".join(f"'{file}'" for file in files)
 
+    @classmethod
+    def matches(cls, file: CaptionText) -> bool:
+        return "annotations" in file.object
+
+    @classmethod
+    def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """One entry without captions for each image, then one for each caption. The images, and their file names, may
+        be missing."""
+        data, name = file.json, file.name
+        files: dict[int | str, str] = {}
+        has_images = isinstance(data, dict) and data.get("images")
+        for number, image in enumerate(object_list(data, "images", name) if has_images else ()):
+            where = f"entry {number} of 'images' in {name}"
+            with findings:
+                image_id = field(image, "id", (int, str), where)
+                files.setdefault(image_id, "")  # a caption of a faulty entry is not a second fault
+                image_file = field(image, "file_name", str, where) if "file_name" in image else ""
+                files[image_id] = files[image_id] or image_file.strip()
+                yield Entry(where, image_id, image_file.strip(), ())
+        for number, annotation in enumerate(object_list(data, "annotations", name)):
+            where = f"entry {number} of 'annotations' in {name}"
+            if "caption" not in annotation and "bbox" in annotation:
+                raise DataError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
+            with findings:
+                image_id = field(annotation, "image_id", (int, str), where)
+                if files and image_id not in files:
+                    raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
+                text = field(annotation, "caption", str, where)
+                yield Entry(where, image_id, files.get(image_id, ""), (text,))
+
+    @classmethod
+    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
+        if layout.fractions and (len(files) > 1 or len(layout.images) > 1):
+            names = first_few(f"'{file.path}'" for file in files)
+            raise DataError(
+                f"--splits by fraction divides one file and one folder, and here are {names}: name one."
+            )
+        if layout.fractions:
+            folder = layout.images.get(ALL) or files[0].image_folder()
+            return {"captions": str(files[0].path), "images": folder, "fractions": dict(layout.fractions)}
+        captions, folders = {}, {}
+        for split, file in files_by_split(files, layout.splits).items():
+            given = layout.images.get(split) or layout.images.get(ALL)
+            captions[split] = str(file.path)
+            folders[split] = given or file.image_folder(*_folders(file.path, split))
+        return {"captions": captions, "images": folders}
+
     def collect(self, findings: Findings) -> Splits:
         if isinstance(self.captions, str) and isinstance(self.images, str):
-            images = _read_split(self.captions, user_path(self.images), findings)
-            return divided(images, self.fractions)
+            images = self._read(self.captions, self.images, findings)
+            return split_by_fraction(images, self.fractions)
         if isinstance(self.captions, str) or isinstance(self.images, str) or self.fractions is not None:
             raise DataError(
                 "fractions divide one file of captions: give one file and one folder, without the names of splits."
@@ -81,32 +101,46 @@ class Coco(CheckedReader):
             )
         splits: Splits = {}
         for split, file in self.captions.items():
-            with findings.skipping():
-                images = _read_split(file, user_path(self.images[split]), findings)
-                splits[split] = [image for _, image in images]
+            with findings:
+                splits[split] = [image for _, image in self._read(file, self.images[split], findings)]
         return splits
 
+    def _read(self, file: str, folder: str, findings: Findings) -> list[tuple[str, CaptionedImage]]:
+        """The images of a file, each with its name as the file spells it."""
+        text = CaptionText(read_text(file), f"'{file}'")
+        object_list(text.json, "images", text.name)
+        # Captions of images without a file are no second fault.
+        entries = (entry for entry in self.entries(text, findings) if entry.file or not entry.captions)
+        gathered = gather(entries, user_path(folder), findings, attrgetter("image"))
+        return [(entry.file, image) for entry, image in gathered]
 
-def _read_split(file: str, folder: Path, findings: Findings) -> list[tuple[str, CaptionedImage]]:
-    """The images of a file, each with its name as the file spells it."""
-    data = read_json(file)
-    object_list(data, "images", f"'{file}'")
-    paths: dict[int | str, Path] = {}
-    names: dict[int | str, str] = {}
-    captions: dict[int | str, list[str]] = {}
-    for entry in coco_entries(data, f"'{file}'", findings):
-        if entry.captions:
-            captions.setdefault(entry.image, []).extend(findings.stripped(entry))
-            continue
-        path = folder / entry.file
-        if not entry.file:
-            findings.add(Kind.MALFORMED, f"{entry.where} names no file. Write its 'file_name'.")
-        elif entry.image in paths:
-            text = f"image {entry.image} is both '{paths[entry.image]}' and, by {entry.where}, '{path}'"
-            findings.add(Kind.SAME_ID, text, paths[entry.image], path)
-        else:
-            paths[entry.image], names[entry.image] = path, entry.file
-    return [
-        (names[image], CaptionedImage(image, path, tuple(captions.get(image, ()))))
-        for image, path in paths.items()
-    ]
+
+def files_by_split(files: Sequence[DetectedFile], splits: Mapping[str, str]) -> dict[str, DetectedFile]:
+    """The captions JSON of each split: those that --splits names, the others by the split in their name."""
+    from caption.data.readers.detect import caption_file
+
+    by_split = {split: caption_file(user_path(file)) for split, file in splits.items()}
+    assigned = {file.path for file in by_split.values()}
+    for file in files:
+        if file.path not in assigned and (not splits or len(files) == 1):
+            split = split_in_name(file.path) or ("train" if len(files) == 1 else None)
+            if split is None or split in by_split:
+                names = first_few(f"'{file.path}'" for file in (*by_split.values(), *files))
+                raise DataError(
+                    f"the names of {names} do not tell which split is which: give --splits, as in train={file.path}."
+                )
+            by_split[split] = file
+    return {split: by_split[split] for split in SPLIT_NAMES if split in by_split}
+
+
+def split_in_name(file: Path) -> str | None:
+    """The split that a file is named after; None if there is none, or two."""
+    stem = file.stem.lower()
+    splits = [split for split, words in SPLIT_WORDS.items() if any(word in stem for word in words)]
+    return splits[0] if len(splits) == 1 else None
+
+
+def _folders(file: Path, split: str) -> list[Path]:
+    """Where the images may be in COCO's layout: annotations/captions_train2014.json, train2014/."""
+    beside, name = file.parent, file.stem.removeprefix("captions_")
+    return [beside / name, beside.parent / name, beside / split, beside.parent / "images"]

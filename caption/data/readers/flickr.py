@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any, ClassVar
 
 from caption.data.files import numbered_lines, read_text, user_path
-from caption.data.readers.captions import (
+from caption.data.findings import Findings
+from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
+from caption.data.readers.coco import split_in_name
+from caption.data.splits import (
+    SPLIT_NAMES,
     CaptionedImage,
-    CheckedReader,
-    Entry,
-    Findings,
     Splits,
+    check_fractions,
     check_split_names,
+    split_by_fraction,
 )
-from caption.data.readers.fractions import check_fractions, divided
 from caption.errors import DataError
 
-
-def flickr_entries(text: str, name: str, findings: Findings) -> Iterator[Entry]:
-    """One entry for each line `NAME.jpg#0<TAB>caption` of a token file."""
-    for number, line in numbered_lines(text):
-        key, tab, caption = line.partition("\t")
-        image, mark, index = key.strip().rpartition("#")
-        where = f"line {number} of {name}"
-        with findings.skipping():
-            if not (tab and mark and image and index.strip().isdigit()):
-                raise DataError(
-                    f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
-                )
-            yield Entry(where, image, image, (caption,))
+TOKEN = re.compile(r"[^\t]+#\d+\t")
 
 
 @dataclass
@@ -44,9 +38,10 @@ class Flickr(CheckedReader):
         splits: for each split (keys among train, val, test) the file that lists its images, one name a line; None if
             `fractions` divide the images.
         images: the folder of the images.
-        fractions: the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`, see `caption.data.readers.fractions`.
+        fractions: the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`, see `caption.data.splits`.
     """
 
+    format: ClassVar[str] = "Flickr"
     captions: str
     splits: dict[str, str] | None
     images: str
@@ -56,6 +51,32 @@ class Flickr(CheckedReader):
     def source(self) -> str:
         return f"'{self.captions}'"
 
+    @classmethod
+    def matches(cls, file: CaptionText) -> bool:
+        return any(map(TOKEN.match, file.head))
+
+    @classmethod
+    def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """One entry for each line of a token file."""
+        for number, line in numbered_lines(file.text):
+            key, tab, caption = line.partition("\t")
+            image, mark, index = key.strip().rpartition("#")
+            where = f"line {number} of {file.name}"
+            with findings:
+                if not (tab and mark and image and index.strip().isdigit()):
+                    raise DataError(
+                        f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                    )
+                yield Entry(where, image, image, (caption,))
+
+    @classmethod
+    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
+        (file,) = files
+        arguments: dict[str, Any] = {"captions": str(file.path)}
+        arguments["splits"] = None if layout.fractions else dict(layout.splits) or _lists_beside(file.path)
+        arguments["images"] = layout.images.get(ALL) or file.image_folder()
+        return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
+
     def collect(self, findings: Findings) -> Splits:
         if (self.splits is None) == (self.fractions is None):
             raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
@@ -63,22 +84,36 @@ class Flickr(CheckedReader):
             check_fractions(self.fractions or {})
         check_split_names(self.splits or ())
         folder = user_path(self.images)
-        captions: dict[str, list[str]] = {}
-        for entry in flickr_entries(read_text(self.captions), self.source, findings):
-            captions.setdefault(entry.file, []).extend(findings.stripped(entry))
+        entries = self.entries(CaptionText(read_text(self.captions), self.source), findings)
+        images = {image.id: image for _, image in gather(entries, folder, findings, attrgetter("file"))}
         if self.splits is None:
-            named = (
-                (name, CaptionedImage(name, folder / name, tuple(own))) for name, own in captions.items()
-            )
-            return divided(named, self.fractions)
+            return split_by_fraction(((str(name), image) for name, image in images.items()), self.fractions)
         splits: Splits = {}
         for split, file in self.splits.items():
-            with findings.skipping():
+            with findings:
                 splits[split] = [
-                    CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
-                    for name in read_names(file)
+                    images.get(name) or CaptionedImage(name, folder / name, ()) for name in read_names(file)
                 ]
         return splits
+
+
+def _lists_beside(tokens: Path) -> dict[str, str]:
+    """The lists of images beside the token file that are named after their splits."""
+    text = CaptionText(read_text(tokens), f"'{tokens}'")
+    names = {entry.file for entry in Flickr.entries(text, Findings())}
+    lists: dict[str, list[str]] = {}
+    for file in sorted(tokens.parent.glob("*.txt")):
+        split = split_in_name(file)
+        if split is not None:
+            with suppress(DataError):
+                if names.intersection(read_names(file)):
+                    lists.setdefault(split, []).append(str(file))
+    if not lists or any(len(files) > 1 for files in lists.values()):
+        raise DataError(
+            f"there is not one list of images for each split beside '{tokens}': name them with --splits, as in "
+            "train=trainImages.txt test=testImages.txt."
+        )
+    return {split: lists[split][0] for split in SPLIT_NAMES if split in lists}
 
 
 def read_names(file: str | Path) -> list[str]:

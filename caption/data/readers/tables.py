@@ -5,22 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, ClassVar, NamedTuple
 
-from caption.data.files import JsonError, load_json, numbered_lines, parsed, read_text, shortened, user_path
-from caption.data.readers.captions import (
-    SPLIT_NAMES,
-    CaptionedImage,
-    CheckedReader,
-    Entry,
-    Findings,
-    Kind,
-    Splits,
-)
-from caption.data.readers.fractions import check_fractions, hashed_split
+from caption.data.files import JsonError, load_json, numbered_lines, read_text, shortened, user_path
+from caption.data.findings import Findings, Kind
+from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
+from caption.data.splits import SPLIT_NAMES, Splits, check_fractions, split_by_fraction
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -39,7 +32,7 @@ class Keys(NamedTuple):
     split: str = "split"
 
     @classmethod
-    def of(cls, image: str | None, caption: str | None, split: str) -> Keys:
+    def named(cls, image: str | None, caption: str | None, split: str) -> Keys:
         """The keys that a user named; None = the usual ones."""
         usual = cls(split=split)
         usual = usual._replace(caption=(caption,)) if caption else usual
@@ -47,6 +40,8 @@ class Keys(NamedTuple):
 
 
 USUAL_KEYS = Keys()
+ENTRY_KEYS = (*USUAL_KEYS.file, "image_id", "caption", "text")
+"""Keys that tell an entry from another JSON object."""
 
 
 def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
@@ -73,48 +68,6 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
     return Entry(
         where, image, "" if file is None else str(file).strip(), texts, (split or "").strip() or None
     )
-
-
-def csv_entries(
-    text: str, name: str, findings: Findings, keys: Keys = USUAL_KEYS, delimiter: str | None = None
-) -> Iterator[Entry]:
-    """One entry for each row below the header of a CSV text. Rows of blank cells, which spreadsheets write, are left
-    out. For `keys` and `delimiter` see `csv_delimiter`.
-
-    Raises:
-        DataError: the header lacks a column or has one twice.
-    """
-    delimiter = csv_delimiter(text, keys, delimiter)
-    if delimiter is None:
-        head = next((line for line in text[:HEADER].splitlines() if line.strip()), "")
-        raise DataError(
-            f"{name} begins with {head[:60]!r}, but its header must have the columns '{keys.file[0]}' and "
-            f"'{keys.caption[0]}'. Add the header, or name the columns that the file has."
-        )
-    columns = _columns(text, delimiter)
-    for column in (*keys.image, *keys.caption):
-        if columns.count(column) > 1:
-            raise DataError(f"{name} has two columns '{column}': rename one.")
-    table = _table(text, delimiter)
-    is_header = True
-    while True:
-        where = f"line {table.line_num + 1} of {name}"
-        with findings.skipping():
-            try:
-                cells = [cell.strip() for cell in next(table)]
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise DataError(f"{where} is not a row of CSV: {error}. Quote its cells properly.") from None
-            if is_header or not any(cells):
-                is_header = is_header and not any(cells)
-                continue
-            if len(cells) != len(columns):
-                raise DataError(
-                    f"{where} has {len(cells)} cells, but the header {len(columns)}. Quote cells that hold the "
-                    "delimiter."
-                )
-            yield keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
 
 
 def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = None) -> str | None:
@@ -151,32 +104,15 @@ def _table(text: str, delimiter: str) -> Any:
         raise DataError(f"the delimiter {delimiter!r} is not a single character. Give one.") from None
 
 
-def json_entries(content: Any, name: str, findings: Findings, keys: Keys = USUAL_KEYS) -> Iterator[Entry]:
-    """One entry for each object: of JSON lines as text, or of a parsed JSON list."""
-    is_text = isinstance(content, str)
-    for number, item in numbered_lines(content) if is_text else enumerate(content):
-        where = f"{'line' if is_text else 'entry'} {number} of {name}"
-        with findings.skipping():
-            try:
-                values = load_json(item) if is_text else item
-            except JsonError as error:
-                raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
-            if not isinstance(values, dict):
-                raise DataError(
-                    f"{where} is not a JSON object with '{keys.file[0]}' and '{keys.caption[0]}'. Correct or delete it."
-                )
-            yield keyed_entry(where, values, keys)
+def _is_entry(data: Any) -> bool:
+    return isinstance(data, dict) and any(key in data for key in ENTRY_KEYS)
 
 
-@dataclass
-class _JoinedEntries:
-    """The captions of one image, from all its entries."""
-
-    first: Entry
-    split: str
-    captions: list[str] = field(default_factory=list)
-    other_splits: set[str] = field(default_factory=set)
-    """Those of later entries, each reported once."""
+def _json_or_none(line: str) -> Any:
+    try:
+        return load_json(line)
+    except JsonError:
+        return None
 
 
 @dataclass
@@ -203,56 +139,59 @@ class Table(CheckedReader):
     split_key: str = "split"
     fractions: dict[str, float] | None = None
 
+    @classmethod
+    def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries of a file with the usual keys."""
+        return cls(file.name).keyed_entries(file, findings)
+
     @abstractmethod
-    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
-        """The entries in the text of the file. Malformed ones are reported to `findings` and left out.
+    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries of a file, by the keys of this reader.
 
         Raises:
             DataError: the file has another format.
         """
 
+    @classmethod
+    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
+        (file,) = files
+        arguments: dict[str, Any] = {"file": str(file.path)}
+        folder = layout.images.get(ALL) or file.image_folder()
+        if Path(folder) != file.path.parent:  # the reader's default
+            arguments["images"] = folder
+        return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
+
     def collect(self, findings: Findings) -> Splits:
-        file = user_path(self.file)
-        folder = file.parent if self.images is None else user_path(self.images)
-        entries = list(self.entries(read_text(file), findings))
+        path = user_path(self.file)
+        folder = path.parent if self.images is None else user_path(self.images)
+        entries = list(self.keyed_entries(CaptionText(read_text(path), self.source), findings))
         has_splits = any(entry.split is not None for entry in entries)
         if self.fractions is not None:
             check_fractions(self.fractions)
             if has_splits:
-                raise DataError(f"'{file}' already has splits: leave out the fractions, or its splits.")
-        by_path: dict[Path, _JoinedEntries] = {}
-        for entry in entries:
-            path = folder / entry.file
-            with findings.skipping():
-                if not entry.file:
-                    raise DataError(f"{entry.where} names no file of an image. Write its name as 'image'.")
-                split = self._split(entry, has_splits)
-                image = by_path.setdefault(path, _JoinedEntries(entry, split))
-                if split == image.split:
-                    image.captions += findings.stripped(entry, path)
-                elif split not in image.other_splits:
-                    image.other_splits.add(split)
-                    text = f"{entry.where} ({entry.file}) is in '{split}', but {image.first.where} in '{image.split}'"
-                    findings.add(Kind.OVERLAP, text, path)
-        splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
-        for path, image in by_path.items():
-            captioned = CaptionedImage(image.first.image, path, tuple(image.captions))
-            splits.setdefault(image.split, []).append(captioned)
-        return {split: splits[split] for split in SPLIT_NAMES if split in splits}
-
-    def _split(self, entry: Entry, has_splits: bool) -> str:
+                raise DataError(f"'{path}' already has splits: leave out the fractions, or its splits.")
+        if has_splits:
+            entries = list(_with_split(entries, findings))
+        images = gather(entries, folder, findings, lambda entry: str(PurePath(entry.file)))
         if not has_splits:
-            return hashed_split(entry.file, self.fractions) if self.fractions else "train"
-        names = ", ".join(SPLIT_NAMES)
-        if entry.split is None:
-            raise DataError(
-                f"{entry.where} has no split, though other entries have one. Give it one of {names}."
-            )
-        if entry.split not in SPLIT_NAMES:
-            raise DataError(
-                f"{entry.where} has the split '{entry.split}', which is none of {names}. Correct it."
-            )
-        return entry.split
+            named = [(entry.file, image) for entry, image in images]
+            return split_by_fraction(named, self.fractions) if named or self.fractions else {}
+        splits = {split: [image for entry, image in images if entry.split == split] for split in SPLIT_NAMES}
+        return {split: some for split, some in splits.items() if some}
+
+
+def _with_split(entries: Iterable[Entry], findings: Findings) -> Iterator[Entry]:
+    """The entries that have a split; others are reported."""
+    names = ", ".join(SPLIT_NAMES)
+    for entry in entries:
+        if entry.split in SPLIT_NAMES:
+            yield entry
+        elif entry.split is None:
+            text = f"{entry.where} has no split, though other entries have one. Give it one of {names}."
+            findings.add(Kind.MALFORMED, text)
+        else:
+            text = f"{entry.where} has the split '{entry.split}', which is none of {names}. Correct it."
+            findings.add(Kind.MALFORMED, text)
 
 
 @dataclass
@@ -268,12 +207,50 @@ class Csv(Table):
             into these columns.
     """
 
+    format: ClassVar[str] = "CSV"
     delimiter: str | None = None
 
-    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
+    @classmethod
+    def matches(cls, file: CaptionText) -> bool:
+        return csv_delimiter(file.text) is not None
+
+    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """One entry for each row below the header. Rows of blank cells, which spreadsheets write, are left out."""
         image, caption = (key and key.casefold() for key in (self.image_key, self.caption_key))
-        keys = Keys.of(image, caption, self.split_key.casefold())
-        return csv_entries(text, self.source, findings, keys, self.delimiter)
+        keys = Keys.named(image, caption, self.split_key.casefold())
+        delimiter = csv_delimiter(file.text, keys, self.delimiter)
+        if delimiter is None:
+            raise DataError(
+                f"{file.name} begins with {(file.head or [''])[0][:60]!r}, but its header must have the columns "
+                f"'{keys.file[0]}' and '{keys.caption[0]}'. Add the header, or name the columns that the file has."
+            )
+        columns = _columns(file.text, delimiter)
+        for column in (*keys.image, *keys.caption):
+            if columns.count(column) > 1:
+                raise DataError(f"{file.name} has two columns '{column}': rename one.")
+        # Not a DictReader: it skips blank lines without counting them, and messages name lines.
+        table = _table(file.text, delimiter)
+        is_header = True
+        while True:
+            where = f"line {table.line_num + 1} of {file.name}"
+            with findings:
+                try:
+                    cells = [cell.strip() for cell in next(table)]
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    raise DataError(
+                        f"{where} is not a row of CSV: {error}. Quote its cells properly."
+                    ) from None
+                if is_header or not any(cells):
+                    is_header = is_header and not any(cells)
+                    continue
+                if len(cells) != len(columns):
+                    raise DataError(
+                        f"{where} has {len(cells)} cells, but the header {len(columns)}. Quote cells that hold the "
+                        "delimiter."
+                    )
+                yield keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
 
 
 class JsonLines(Table):
@@ -282,7 +259,29 @@ class JsonLines(Table):
     A caption may be a string or a list of strings. Other keys are ignored. For the arguments see `Table`.
     """
 
-    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
-        content = parsed(text, self.source) if text.lstrip()[:1] == "[" else text
-        keys = Keys.of(self.image_key, self.caption_key, self.split_key)
-        return json_entries(content, self.source, findings, keys)
+    format: ClassVar[str] = "JSON lines"
+
+    @classmethod
+    def matches(cls, file: CaptionText) -> bool:
+        if file.is_json:
+            return isinstance(file.json, list) or _is_entry(file.object)
+        return any(_is_entry(_json_or_none(line)) for line in file.head)
+
+    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """One entry for each object."""
+        keys = Keys.named(self.image_key, self.caption_key, self.split_key)
+        begins_list = file.text.lstrip()[:1] == "["
+        whole = file.json if begins_list else file.object  # pretty-printed, one object has several lines
+        is_whole = begins_list or bool(whole)
+        items = enumerate(whole if begins_list else [whole]) if is_whole else numbered_lines(file.text)
+        for number, item in items:
+            where = f"{'entry' if is_whole else 'line'} {number} of {file.name}"
+            with findings:
+                try:
+                    values = item if is_whole else load_json(item)
+                except JsonError as error:
+                    raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
+                if not isinstance(values, dict):
+                    names = f"'{keys.file[0]}' and '{keys.caption[0]}'"
+                    raise DataError(f"{where} is not a JSON object with {names}. Correct or delete it.")
+                yield keyed_entry(where, values, keys)

@@ -19,12 +19,14 @@ from typing import Any
 
 from caption.data.boxes import Boxes, read_boxes
 from caption.data.files import read_json
-from caption.data.readers.captions import SPLIT_NAMES, CaptionReader, Findings, Splits
+from caption.data.findings import Findings
+from caption.data.readers.base import CaptionReader
 from caption.data.readers.coco import Coco
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
+from caption.data.splits import SPLIT_NAMES, Splits
 from caption.errors import DataError, UserError
 from caption.runtime.files import make_folder
 from caption.runtime.lock import locked

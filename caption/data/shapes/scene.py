@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caption.data.readers.captions import SPLIT_NAMES
 from caption.data.shapes.silhouettes import SHAPES, SMALLEST, silhouette
+from caption.data.splits import SPLIT_NAMES
 from caption.errors import DataError
 
 COLOURS = {

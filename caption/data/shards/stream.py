@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caption.data.readers.captions import CaptionedImage
 from caption.data.shards.index import Shard, ShardIndex, open_url
+from caption.data.splits import CaptionedImage
 from caption.errors import DataError
 from caption.runtime.inputs import MEMBER, read_stream
 

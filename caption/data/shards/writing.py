@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
+from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
 from caption.runtime.files import make_folder
 from caption.runtime.inputs import PHOTO, read_input

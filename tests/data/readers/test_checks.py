@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers import captions as module
-from caption.data.readers.captions import (
-    CaptionedImage,
-    CheckedReader,
-    Finding,
-    Findings,
-    Kind,
-    Refusal,
-    Splits,
-    check_splits,
-    real_files,
-)
+from caption.data.findings import Finding, Findings, Kind
+from caption.data.readers import Flickr
+from caption.data.readers import base as module
+from caption.data.readers.base import check_splits, real_files
+from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
 
 
@@ -35,15 +28,20 @@ def image(path: Path, *captions: str) -> CaptionedImage:
 
 
 def refused(splits: Splits) -> str:
+    def check() -> None:
+        findings = Findings()
+        check_splits(splits, findings)
+        findings.refuse("'captions.json'")
+
     with pytest.raises(DataError) as caught:
-        check_splits(splits, Refusal("'captions.json'"))
+        check()
     return str(caught.value)
 
 
 def collected(splits: Splits) -> list[tuple[str, str]]:
     findings = Findings()
     check_splits(splits, findings)
-    return [(finding.kind.label, finding.text) for finding in findings.collected]
+    return [(finding.kind.label, finding.text) for finding in findings]
 
 
 def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
@@ -94,7 +92,7 @@ def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     for name in ("stat", "exists", "is_file"):
         monkeypatch.setattr(Path, name, None)
     train = [image(folder / "a.jpg"), image(folder / "b.jpg")]
-    check_splits({"train": train, "val": [image(folder / "c.jpg")]}, Refusal("x"))
+    check_splits({"train": train, "val": [image(folder / "c.jpg")]}, Findings())
     assert listed == [str(folder)]
 
 
@@ -130,18 +128,17 @@ def test_images_without_captions_and_with_blank_ones_are_named(folder: Path) -> 
     ]
 
 
-class Given(CheckedReader):
+class Given(Flickr):
     """A reader of given entries, of which the second is malformed."""
 
-    source = "'given'"
-
     def __init__(self, splits: Splits) -> None:
-        self.splits = splits
+        super().__init__("given", None, "")
+        self.given = splits
 
     def collect(self, findings: Findings) -> Splits:
-        with findings.skipping():
+        with findings:
             raise DataError("entry 2 is malformed")
-        return self.splits
+        return self.given
 
 
 def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
@@ -149,46 +146,54 @@ def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
     with pytest.raises(DataError, match=r"^entry 2 is malformed$"):
         reader.read()
     findings = Findings()
-    assert reader.survey(findings) is reader.splits
-    assert [finding.kind for finding in findings.collected] == [Kind.MALFORMED, Kind.MISSING]
+    assert reader.survey(findings) is reader.given
+    assert [finding.kind for finding in findings] == [Kind.MALFORMED, Kind.MISSING]
     findings = Findings()
     assert Given({}).survey(findings) == {}  # that there is no split is not a second fault
-    assert [finding.kind for finding in findings.collected] == [Kind.MALFORMED]
+    assert [finding.kind for finding in findings] == [Kind.MALFORMED]
 
 
 # -- findings --------------------------------------------------------------------------------------------------
 
 
-def missing(count: int) -> list[Finding]:
-    return [Finding(Kind.MISSING, f"{number}.jpg") for number in range(count)]
-
-
 def test_everything_is_collected_in_order() -> None:
     findings = Findings()
-    findings.report([*missing(2), Finding(Kind.LONG, "long")])
-    with findings.skipping():
+    findings.add(Kind.MISSING, "0.jpg", "0.jpg")
+    with findings:
         raise DataError("line 3 is wrong")
-    findings.report([Finding(Kind.UNCAPTIONED, "bare")])
-    texts = ["0.jpg", "1.jpg", "long", "line 3 is wrong", "bare"]
-    assert [finding.text for finding in findings.collected] == texts
+    findings.add(Kind.LONG, "long")
+    assert [finding.text for finding in findings] == ["0.jpg", "line 3 is wrong", "long"]
     assert findings.of(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
-    with pytest.raises(ZeroDivisionError), findings.skipping():
+    with pytest.raises(ZeroDivisionError), findings:
         _ = 1 / 0
-    assert len(findings.collected) == 5
+    assert len(findings) == 3
 
 
 def test_a_refusal_names_the_first_few_and_the_remedy_and_passes_notes_over() -> None:
-    with pytest.raises(DataError) as caught:
-        Refusal("'x.csv'").report(missing(5))
-    message = str(caught.value)
-    assert message.startswith("5 missing images in 'x.csv': 0.jpg, 1.jpg, 2.jpg and 2 more. Get the files")
-    assert "caption check" in message
-    refusal = Refusal("")
-    with pytest.raises(DataError, match=r"^1 missing image: 0\.jpg\. "):
-        refusal.report(missing(1))
-    refusal.report([Finding(Kind.LONG, "long")])
-    refusal.report([])
-    assert refusal.collected == []
+    findings = Findings()
+    findings.refuse()
+    findings.add(Kind.LONG, "long")
+    findings.refuse()
+    for number in range(5):
+        findings.add(Kind.MISSING, f"{number}.jpg")
+    findings.add(Kind.EMPTY, "another kind")
+    message = (
+        "5 missing images in 'x.csv': 0.jpg, 1.jpg, 2.jpg and 2 more. Get the files, or take the images out"
+    )
+    with pytest.raises(DataError, match=f"^{message} of the captions.*`caption check` names all faults"):
+        findings.refuse("'x.csv'")
+    with pytest.raises(DataError, match=r"^1 empty caption: another kind\. Write"):
+        Findings(findings[-1:]).refuse()
+
+
+def test_malformed_entries_say_themselves_what_to_do() -> None:
+    findings = Findings([Finding(Kind.MALFORMED, "line 3 is wrong. Correct it.")])
+    with pytest.raises(DataError, match=r"^line 3 is wrong\. Correct it\.$"):
+        findings.refuse("'x.csv'")
+    with pytest.raises(
+        DataError, match=r"^line 3 is wrong\. Correct it\. \(2 malformed entries: `caption check`"
+    ):
+        Findings(findings * 2).refuse("'x.csv'")
 
 
 def test_faults_come_before_notes() -> None:

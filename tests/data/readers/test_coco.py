@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption.data.readers.captions import Findings
+from caption.data.findings import Findings
 from caption.data.readers.coco import Coco
 from caption.errors import DataError
 
@@ -109,7 +109,7 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         (42, "a.jpg", 2),
         (7, "b.jpg", 1),
     ]
-    assert [(finding.kind.label, finding.text.partition(" in ")[0]) for finding in findings.collected] == [
+    assert [(finding.kind.label, finding.text.partition(" in ")[0]) for finding in findings] == [
         ("malformed entry", "entry 2 of 'images'"),
         ("id of two images", f"image 42 is both '{images / 'a.jpg'}' and, by entry 3 of 'images'"),
         ("malformed entry", "entry 4 of 'images'"),
@@ -117,12 +117,12 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         ("empty caption", "entry 5 of 'annotations'"),
         ("malformed entry", "entry 6 of 'annotations'"),
     ]
-    assert "belongs to image 9, which is not in 'images'" in findings.collected[3].text
-    assert "(a.jpg)" in findings.collected[4].text
+    assert "belongs to image 9, which is not in 'images'" in findings[3].text
+    assert "(a.jpg)" in findings[4].text
 
 
 def test_a_split_that_cannot_be_read_does_not_hide_the_others(images: Path) -> None:
     files = {"train": written(images.parent, content()), "val": str(images.parent / "gone.json")}
     findings = Findings()
     assert list(Coco(files, dict.fromkeys(files, str(images))).survey(findings)) == ["train"]
-    assert ["gone.json' does not exist" in finding.text for finding in findings.collected] == [True]
+    assert ["gone.json' does not exist" in finding.text for finding in findings] == [True]

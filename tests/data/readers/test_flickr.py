@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.captions import Findings, Kind
+from caption.data.findings import Findings, Kind
 from caption.data.readers.flickr import Flickr
 from caption.errors import DataError
 
@@ -82,10 +82,10 @@ def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
         split: {image.id: len(image.captions) for image in images} for split, images in splits.items()
     } == {"train": {"a.jpg": 2, "c.jpg": 1}}
     kinds = [Kind.MALFORMED, Kind.EMPTY, Kind.MALFORMED, Kind.MALFORMED]
-    assert [finding.kind for finding in findings.collected] == kinds
-    places = [finding.text.partition(" of ")[0] for finding in findings.collected]
+    assert [finding.kind for finding in findings] == kinds
+    places = [finding.text.partition(" of ")[0] for finding in findings]
     assert places[:3] == ["line 7", "line 8", "line 9"]
-    assert "val.txt' does not exist" in findings.collected[3].text
+    assert "val.txt' does not exist" in findings[3].text
 
 
 def test_lists_that_do_not_fit(folder: Path) -> None:

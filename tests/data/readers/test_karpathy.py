@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption.data.readers.captions import Findings
+from caption.data.findings import Findings
 from caption.data.readers.karpathy import Karpathy
 from caption.errors import DataError
 
@@ -98,5 +98,5 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
     }
     places = ["caption 2 of entry 0", "entry 1", "entry 2", "sentence 1 of entry 3"]
     kinds = ["empty caption", *["malformed entry"] * 3]
-    assert [finding.kind.label for finding in findings.collected] == kinds
-    assert [finding.text.partition(" of 'images'")[0] for finding in findings.collected] == places
+    assert [finding.kind.label for finding in findings] == kinds
+    assert [finding.text.partition(" of 'images'")[0] for finding in findings] == places

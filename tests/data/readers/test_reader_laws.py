@@ -19,8 +19,10 @@ from helpers.planted_faults import (
     write,
 )
 
-from caption.data.readers.captions import CaptionReader, Kind, Splits
-from caption.data.readers.recognise import reader_for
+from caption.data.findings import Kind
+from caption.data.readers.base import CaptionReader
+from caption.data.readers.detect import reader_for
+from caption.data.splits import Splits
 from caption.errors import DataError
 from caption.metrics.caption_files import read_captions
 from caption.parts import make

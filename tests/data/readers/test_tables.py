@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.captions import Findings, Splits
-from caption.data.readers.tables import Csv, JsonLines, check_fractions, hashed_split
+from caption.data.findings import Findings
+from caption.data.readers.tables import Csv, JsonLines
+from caption.data.splits import Splits
 from caption.errors import DataError
 
 TABLE = """\
@@ -129,7 +130,7 @@ def test_a_faulty_row_is_named_and_the_rest_is_read(folder: Path, row: str, mess
     assert f"line 7 of '{folder / 'own.csv'}' {message}" in refused(reader)
     findings = Findings()
     assert reader.survey(findings)["train"][0].captions[-1] == "A bird."
-    assert any(finding.text.startswith("line 7 of") for finding in findings.collected)
+    assert any(finding.text.startswith("line 7 of") for finding in findings)
 
 
 def test_a_quote_that_is_never_closed(folder: Path) -> None:
@@ -206,7 +207,7 @@ def test_a_faulty_line_is_named_and_the_rest_is_read(folder: Path, line: object,
     assert message in fault
     findings = Findings()
     assert len(reader.survey(findings)["train"][0].captions) == 3
-    assert ["line 5 of" in finding.text for finding in findings.collected] == [True]
+    assert ["line 5 of" in finding.text for finding in findings] == [True]
 
 
 # -- splits ----------------------------------------------------------------------------------------------------
@@ -216,8 +217,8 @@ def test_splits_of_one_image_are_reported_once_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(csv(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}
-    assert [finding.kind.label for finding in findings.collected] == ["image in two splits"] * 2
-    assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.collected)
+    assert [finding.kind.label for finding in findings] == ["image in two splits"] * 2
+    assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings)
 
 
 def test_without_splits_all_is_training_or_divided_by_fractions(folder: Path) -> None:
@@ -246,30 +247,3 @@ def test_fractions_that_do_not_fit_the_data(folder: Path) -> None:
     assert "'val'" in message
     assert "already has splits" in refused(csv(folder, TABLE, fractions={"train": 1.0}))
     assert "add up to 1" in refused(csv(folder, "image,caption\na.jpg,A\n", fractions={"train": 0.5}))
-
-
-def test_these_images_have_always_been_in_these_splits() -> None:
-    """Computed independently of the code: sha256sum's first 16 digits over 16**16. A change would move users'
-    images."""
-    places = {"a.jpg": 0.31487, "b.jpg": 0.47683, "c.jpg": 0.57305, "Füße.jpg": 0.69809}
-    for name, place in places.items():
-        assert hashed_split(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"
-        assert hashed_split(name, {"train": place + 1e-4, "test": 0.9999 - place}) == "train"
-        assert hashed_split(name, {"train": place - 1e-4, "test": 1.0001 - place}) == "test"
-    assert {hashed_split(name, {"test": 1.0}) for name in places} == {"test"}
-
-
-@pytest.mark.parametrize(
-    ("fractions", "message"),
-    [
-        ({"train": 0.8, "val": 0.1}, "add up to 1"),
-        ({"train": 1.2, "val": -0.2}, "above 0"),
-        ({"train": 1.0, "val": 0.0}, "above 0"),
-        ({}, "add up to 1"),
-        ({"train": 0.5, "dev": 0.5}, "'dev' is not a split"),
-    ],
-)
-def test_fractions_that_are_none(fractions: dict[str, float], message: str) -> None:
-    check_fractions({"train": 0.3333333, "val": 0.3333333, "test": 0.3333334})
-    with pytest.raises(DataError, match=message):
-        check_fractions(fractions)

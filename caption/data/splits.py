@@ -1,17 +1,49 @@
-"""The splits of data that has none: a fraction of the images for each."""
+"""Splits: training, validation and test images. Data that has none is divided by fractions."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, Splits, check_split_names
 from caption.errors import DataError
 
+SPLIT_NAMES = ("train", "val", "test")
 
-def divided(images: Iterable[tuple[str, CaptionedImage]], fractions: Mapping[str, float] | None) -> Splits:
-    """Images in splits; all are training images without fractions.
+
+@dataclass(frozen=True)
+class CaptionedImage:
+    """One image and its captions."""
+
+    id: int | str
+    """The key of its results and features, unique within its split."""
+    path: Path
+    """The image file; it existed when the captions were read."""
+    captions: tuple[str, ...]
+    """At least one, with case and punctuation, without spaces at the ends."""
+
+    def within(self, split: str) -> str:
+        """The image in a message: its id and split."""
+        return f"image {self.id!r} ({split})"
+
+
+Splits = dict[str, list[CaptionedImage]]
+"""Images by split: keys among "train", "val" and "test", no empty list."""
+
+
+def check_split_names(names: Iterable[str]) -> None:
+    """Raise a DataError for a split other than train, val and test."""
+    for name in names:
+        if name not in SPLIT_NAMES:
+            raise DataError(f"'{name}' is not a split: the splits are called {', '.join(SPLIT_NAMES)}.")
+
+
+def split_by_fraction(
+    images: Iterable[tuple[str, CaptionedImage]], fractions: Mapping[str, float] | None
+) -> Splits:
+    """Divide images by a hash of their names, see `hashed_split`; without fractions, all are training images.
 
     Args:
         images: each with its name as the caption file spells it.
@@ -20,10 +52,11 @@ def divided(images: Iterable[tuple[str, CaptionedImage]], fractions: Mapping[str
     Raises:
         DataError: see `check_fractions`.
     """
-    check_fractions(fractions or {"train": 1.0})
-    splits: Splits = {split: [] for split in SPLIT_NAMES if split in (fractions or {"train": 1.0})}
+    fractions = fractions or {"train": 1.0}
+    check_fractions(fractions)
+    splits: Splits = {split: [] for split in SPLIT_NAMES if split in fractions}
     for name, image in images:
-        splits[hashed_split(name, fractions) if fractions else "train"].append(image)
+        splits[hashed_split(name, fractions)].append(image)
     return splits
 
 

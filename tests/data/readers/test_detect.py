@@ -1,4 +1,4 @@
-"""Recognition of caption files: the reader of a file, and the folder of its images."""
+"""The reader of a caption file by its content, and the folder of its images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caption.data.readers.recognise import ALL, reader_for
+from caption.data.readers.detect import ALL, reader_for
 from caption.errors import DataError
 
 COCO = {
@@ -93,7 +93,7 @@ def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: P
         (BOXES, "holds boxes, not captions"),
     ],
 )
-def test_other_files_are_not_recognised(content: Any, message: str, tmp_path: Path) -> None:
+def test_other_files_have_no_reader(content: Any, message: str, tmp_path: Path) -> None:
     written(tmp_path, {"own.json": content})
     assert message in refused(tmp_path / "own.json")
 
@@ -234,7 +234,7 @@ def test_several_files_of_coco_are_not_divided(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entry", [{"file_name": "a.jpg", "captions": ["A dog."]}, {"file_name": "a.jpg", "text": "A"}]
 )
-def test_metadata_of_image_folders_is_recognised(entry: dict[str, Any], tmp_path: Path) -> None:
+def test_metadata_of_image_folders_is_read(entry: dict[str, Any], tmp_path: Path) -> None:
     lines = "\n".join(json.dumps(entry | {"file_name": name}) for name in ("a.jpg", "b.jpg"))
     written(tmp_path, {"metadata.jsonl": lines, "a.jpg": IMAGE})
     assert arguments(tmp_path) == {"file": str(tmp_path / "metadata.jsonl")}

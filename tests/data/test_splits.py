@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from caption.data.readers import Coco, Csv, Flickr, JsonLines
-from caption.data.readers.captions import CaptionReader
+from caption.data.readers.base import CaptionReader
+from caption.data.splits import check_fractions, hashed_split
 from caption.errors import DataError
 
 NAMES = [f"{number}.jpg" for number in range(40)]
@@ -80,3 +81,30 @@ def test_what_does_not_fit_together(tmp_path: Path):
             reader.read()
     with pytest.raises(DataError, match="add up to 1"):
         Flickr(file, None, folder, {"train": 0.5}).read()
+
+
+def test_these_images_have_always_been_in_these_splits() -> None:
+    """Computed independently of the code: sha256sum's first 16 digits over 16**16. A change would move users'
+    images."""
+    places = {"a.jpg": 0.31487, "b.jpg": 0.47683, "c.jpg": 0.57305, "Füße.jpg": 0.69809}
+    for name, place in places.items():
+        assert hashed_split(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"
+        assert hashed_split(name, {"train": place + 1e-4, "test": 0.9999 - place}) == "train"
+        assert hashed_split(name, {"train": place - 1e-4, "test": 1.0001 - place}) == "test"
+    assert {hashed_split(name, {"test": 1.0}) for name in places} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("fractions", "message"),
+    [
+        ({"train": 0.8, "val": 0.1}, "add up to 1"),
+        ({"train": 1.2, "val": -0.2}, "above 0"),
+        ({"train": 1.0, "val": 0.0}, "above 0"),
+        ({}, "add up to 1"),
+        ({"train": 0.5, "dev": 0.5}, "'dev' is not a split"),
+    ],
+)
+def test_fractions_that_are_none(fractions: dict[str, float], message: str) -> None:
+    check_fractions({"train": 0.3333333, "val": 0.3333333, "test": 0.3333334})
+    with pytest.raises(DataError, match=message):
+        check_fractions(fractions)

@@ -1,0 +1,108 @@
+"""The faults and oddities of data: `caption check` lists all of them, training refuses the first kind of fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+
+from caption.errors import DataError, first_few
+
+NOTE = False
+
+
+class Kind(Enum):
+    """A kind of fault or note: its name, its plural, a remedy, and whether training on such data would be wrong."""
+
+    # fmt: off
+    MALFORMED = "malformed entry", "malformed entries", "Correct or delete what is malformed."
+    MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
+    UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
+    EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
+    UNCAPTIONED = "image without captions", "images without captions", "Add captions, or take the images out."
+    OVERLAP = "image in two splits", "images in two splits", "Keep it in one: otherwise the scores mean nothing."
+    REPEATED = "image listed twice", "images listed twice", "Keep one entry."
+    SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
+    LEAKAGE = ("duplicate across splits", "duplicates across splits",
+               "Keep one: otherwise the scores measure memory.")
+    EMPTY_SPLIT = "empty split", "empty splits", "Give it images, or leave it out."
+    NO_TRAINING = "missing training split", "missing training splits", "Name the training images."
+    NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
+
+    LONG = ("over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them.",
+            NOTE)
+    DUPLICATE = ("duplicate within a split", "duplicates within a split",
+                 "Such a picture has more weight than others.", NOTE)
+    NO_EVALUATION = ("missing evaluation split", "missing evaluation splits",
+                     "Without val no epoch can be chosen; without test there is no final score.", NOTE)
+    UNKNOWN = ("split with many unknown words", "splits with many unknown words",
+               "A model cannot say them: lower the minimum count (--min-count), or give more captions.", NOTE)
+    NEW_WORDS = ("model that knows few of the words", "models that know few of the words", "It starts from English "
+                 "captions of everyday scenes: expect little from a few photos, or train without it.", NOTE)
+    # fmt: on
+
+    def __init__(self, label: str, plural: str, remedy: str, is_fault: bool = True) -> None:
+        self.label = label
+        self.plural = plural
+        self.remedy = remedy
+        self.is_fault = is_fault
+
+    def counted(self, number: int) -> str:
+        """ "1 missing image", "12 missing images"."""
+        return f"{number:,} {self.label if number == 1 else self.plural}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault or oddity that was found."""
+
+    kind: Kind
+    text: str
+    """Names the culprit by file, line or id, and says what is wrong with it."""
+    images: tuple[str, ...] = ()
+    """The paths of the images concerned, if any."""
+
+
+class Findings(list[Finding]):
+    """Everything that was found, in that order.
+
+    As a context, it turns a DataError into a finding, so that a reader goes on with the next entry.
+    """
+
+    def add(self, kind: Kind, text: str, *images: str | Path) -> None:
+        """Append a finding; for the arguments see `Finding`."""
+        self.append(Finding(kind, text, tuple(map(str, images))))
+
+    def of(self, kind: Kind) -> list[Finding]:
+        """The findings of one kind, in order."""
+        return [finding for finding in self if finding.kind == kind]
+
+    def __enter__(self) -> None:
+        pass
+
+    # A class, because a generator is slower: the context is entered for each of half a million captions.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, DataError):
+            self.add(Kind.MALFORMED, str(error))
+        return isinstance(error, DataError)
+
+    def refuse(self, source: str = "") -> None:
+        """Raise a DataError if there is a fault: it names the first few of the first kind. Notes are ignored.
+
+        Args:
+            source: the caption file or files, for the message.
+        """
+        kind = next((finding.kind for finding in self if finding.kind.is_fault), None)
+        if kind is None:
+            return
+        texts = [finding.text for finding in self.of(kind)]
+        if kind is Kind.MALFORMED:  # the text says what to do
+            more = f" ({kind.counted(len(texts))}: `caption check` names all.)" if len(texts) > 1 else ""
+            raise DataError(texts[0] + more)
+        where = f" in {source}" if source else ""
+        raise DataError(
+            f"{kind.counted(len(texts))}{where}: {first_few(texts)}. {kind.remedy} (`caption check` names all faults.)"
+        )

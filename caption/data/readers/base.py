@@ -1,0 +1,334 @@
+"""What all readers of caption files share: entries, the images that these make, and the checks of splits.
+
+Each reader says whether a file is of its format (`matches`), and reads the file's entries for every command
+(`entries`): malformed ones go to `findings` and are left out; a file of another format is a DataError. Training and
+scoring then refuse faulty data; `caption check` lists all faults.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from caption.data.boxes import Boxes
+from caption.data.files import JsonError, load_json, numbered_lines
+from caption.data.findings import Finding, Findings, Kind
+from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names
+from caption.errors import DataError
+
+MAX_CHARACTERS = 20_000
+"""Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""
+EXAMINED = 20
+"""The lines or images of a file that decide its format and the folder of its images."""
+IMAGE_FOLDERS = ("images", "Images", "Flicker8k_Dataset", "flickr30k-images")
+ALL = ""
+"""The key of a folder that holds the images of all splits."""
+
+
+class Entry(NamedTuple):
+    """One entry of a caption file."""
+
+    where: str
+    """Its place, for messages: "line 7 of 'own.csv'"."""
+    image: int | str
+    """The id of the image; its file name if the file has no ids."""
+    file: str
+    """The file of the image, relative to the folder of the images; "" if the entry does not name it."""
+    captions: Sequence[str]
+    """As written: there may be blank ones, or none."""
+    split: str | None = None
+    """As written; None if the entry has none."""
+
+
+class CaptionText:
+    """The content of a caption file.
+
+    Args:
+        text: all of it.
+        name: of the file, in quotes, for messages.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+
+    @cached_property
+    def head(self) -> list[str]:
+        """Its first lines that are not blank."""
+        return [line for _, line in islice(numbered_lines(self.text), EXAMINED)]
+
+    @property
+    def json(self) -> Any:
+        """The content as JSON. Raises a DataError for other text, with the line."""
+        content, error = self._content
+        if error is not None:
+            raise DataError(f"{self.name} is not JSON: {error}. Download or write it again.")
+        return content
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the whole is JSON, which JSON lines are not."""
+        return self._content[1] is None
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The content if it is a JSON object; {} for everything else."""
+        content, _ = self._content
+        return content if isinstance(content, dict) else {}
+
+    @cached_property
+    def _content(self) -> tuple[Any, JsonError | None]:
+        try:
+            return load_json(self.text), None
+        except JsonError as error:
+            return None, error
+
+
+class Layout(NamedTuple):
+    """What a user says about the folders and splits of caption files, for `caption.data.readers.detect.reader_for`."""
+
+    images: Mapping[str, str]
+    """Folders of images by split; under `ALL` the one for all splits."""
+    splits: Mapping[str, str]
+    """The captions JSON (COCO) or the list of images (Flickr) of each split."""
+    fractions: Mapping[str, float]
+    """Of each split, for data without splits; {} if `splits` has files, or nothing was said."""
+
+
+class DetectedFile(NamedTuple):
+    """A caption file of some format."""
+
+    path: Path
+    reader: type[CheckedReader]
+    examples: list[str]
+    """Names of some of its images."""
+
+    def image_folder(self, *others: Path) -> str:
+        """The likely folder that has most of the example images; the file's own if no folder has any."""
+        beside = self.path.parent
+        folders = [beside, *(beside / name for name in IMAGE_FOLDERS), *others]
+        return str(
+            max(folders, key=lambda folder: sum(os.path.isfile(folder / name) for name in self.examples))
+        )
+
+
+class CaptionReader(ABC):
+    """Reads one kind of caption file. A subclass's arguments are what a configuration file can set."""
+
+    @abstractmethod
+    def read(self) -> Splits:
+        """Read and check everything before training starts.
+
+        Raises:
+            DataError: a file is missing or malformed, images are missing, splits overlap or are empty.
+        """
+
+    def survey(self, findings: Findings) -> Splits:
+        """Read what can be read and add faults to `findings`, for `caption check`.
+
+        A reader that cannot go on after a fault raises it, as `read` does. A `CheckedReader` goes on.
+
+        Raises:
+            DataError: nothing can be read.
+        """
+        return self.read()
+
+    def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
+        """The object boxes of each image of a split, by image id; None if the data has none."""
+        return None
+
+
+class CheckedReader(CaptionReader):
+    """A reader whose subclasses only read the files; the checks are here."""
+
+    format: ClassVar[str]
+    """For messages."""
+    file: str
+
+    @property
+    def source(self) -> str:
+        """The caption file or files, for messages."""
+        return f"'{self.file}'"
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, file: CaptionText) -> bool:
+        """Whether a file is of this format, by its content. Damage to single lines or entries does not matter."""
+
+    @classmethod
+    @abstractmethod
+    def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries of a file of this format.
+
+        Raises:
+            DataError: it has another format.
+        """
+
+    @classmethod
+    @abstractmethod
+    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
+        """The arguments that read `files`. Raises a DataError if the layout does not fit the format."""
+
+    @abstractmethod
+    def collect(self, findings: Findings) -> Splits:
+        """Read the files. Malformed entries are added to `findings` and left out.
+
+        Raises:
+            DataError: nothing can be read.
+        """
+
+    def read(self) -> Splits:
+        findings = Findings()
+        splits = self.survey(findings)
+        findings.refuse(self.source)
+        return splits
+
+    def survey(self, findings: Findings) -> Splits:
+        splits = self.collect(findings)
+        check_splits(splits, findings, self.source)
+        return splits
+
+
+def gather(
+    entries: Iterable[Entry], folder: Path, findings: Findings, key: Callable[[Entry], int | str]
+) -> list[tuple[Entry, CaptionedImage]]:
+    """The images of entries in a folder, each with its first entry and the captions of all its entries.
+
+    Entries with the same `key` are of one image. An entry that names no file, or another file or split than the
+    image's first one, is reported and left out.
+    """
+    firsts: dict[int | str, Entry] = {}
+    captions: dict[int | str, list[str]] = {}
+    overlaps = set()
+    for entry in entries:
+        if not entry.file:
+            text = f"{entry.where} names no file of an image. Write its name as 'file_name'."
+            findings.add(Kind.MALFORMED, text)
+            continue
+        first = firsts.setdefault(key(entry), entry)
+        path = folder / first.file
+        if entry.file != first.file and folder / entry.file != path:
+            other = folder / entry.file
+            text = f"image {entry.image} is both '{path}' and, by {entry.where}, '{other}'"
+            findings.add(Kind.SAME_ID, text, path, other)
+        elif entry.split != first.split:
+            if (key(entry), entry.split) not in overlaps:
+                text = f"{entry.where} ({entry.file}) is in '{entry.split}', but {first.where} in '{first.split}'"
+                findings.add(Kind.OVERLAP, text, path)
+            overlaps.add((key(entry), entry.split))
+        else:
+            captions.setdefault(key(entry), []).extend(stripped(entry, findings, path))
+    return [
+        (firsts[name], CaptionedImage(firsts[name].image, folder / firsts[name].file, tuple(texts)))
+        for name, texts in captions.items()
+    ]
+
+
+def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
+    """The captions of an entry without spaces at their ends. Blank ones are left out and reported as empty, those
+    of more than `MAX_CHARACTERS` are left out and reported as malformed.
+    """
+    kept = []
+    for number, caption in enumerate(map(str.strip, entry.captions), start=1):
+        if 0 < len(caption) <= MAX_CHARACTERS:
+            kept.append(caption)
+            continue
+        place = entry.where if len(entry.captions) == 1 else f"caption {number} of {entry.where}"
+        if not caption:
+            findings.add(Kind.EMPTY, f"{place} ({entry.file})", path)
+        else:
+            findings.add(Kind.MALFORMED, f"{place} ({entry.file}): {too_long(caption)}", path)
+    return kept
+
+
+def too_long(caption: str) -> str:
+    """The fault of a caption of more than `MAX_CHARACTERS`."""
+    return (
+        f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line end "
+        "missing?"
+    )
+
+
+def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
+    """Report empty splits, images without captions or with a blank one, images in two splits or twice in one, two
+    images with one id, and image files that do not exist.
+
+    Raises:
+        DataError: there is no split at all, although nothing was found wrong; a split has an unknown name.
+    """
+    if not splits and not findings:
+        where = f" in {source}" if source else ""
+        raise DataError(f"there is no split to read{where}: give at least one of {', '.join(SPLIT_NAMES)}.")
+    check_split_names(splits)
+    for split, images in splits.items():
+        if not images:
+            findings.add(Kind.EMPTY_SPLIT, f"'{split}'")
+        by_id: dict[int | str, CaptionedImage] = {}
+        for image in images:
+            if not all(image.captions) or not image.captions:
+                kind = Kind.EMPTY if image.captions else Kind.UNCAPTIONED
+                findings.add(kind, image.within(split), image.path)
+            other = by_id.setdefault(image.id, image)
+            if other.path != image.path:  # one file listed twice is another finding
+                text = f"{image.within(split)} is both '{other.path}' and '{image.path}'"
+                findings.add(Kind.SAME_ID, text, other.path, image.path)
+    _check_overlap(splits, findings)
+    findings.extend(_missing(image.path for images in splits.values() for image in images))
+
+
+def _check_overlap(splits: Splits, findings: Findings) -> None:
+    """Images are compared by file, because ids may start from 0 in every split."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    for split, images in splits.items():
+        for image, file in zip(images, real_files(image.path for image in images), strict=True):
+            seen = owners.setdefault(file, [])
+            if split in seen:
+                findings.add(Kind.REPEATED, f"'{image.path}' stands twice in split '{split}'", image.path)
+            elif seen:
+                text = f"'{image.path}' is in the splits '{seen[0]}' and '{split}'"
+                findings.add(Kind.OVERLAP, text, image.path)
+            seen.append(split)
+
+
+def real_files(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """For each path its folder, with links resolved, and its file name. Two paths to one file give equal pairs."""
+    real: dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in real:
+            try:
+                real[folder] = os.path.realpath(folder)
+            except ValueError:  # a null character in the name
+                real[folder] = folder
+        yield real[folder], name
+
+
+def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
+    """Images that do not exist. Folders are listed, because one `stat` per file takes minutes on a network disk."""
+    by_folder: dict[str, dict[str, None]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        by_folder.setdefault(folder, {})[name] = None
+    for folder, names in by_folder.items():
+        reason = ""
+        try:
+            with os.scandir(folder or ".") as listing:
+                present = {entry.name for entry in listing if _is_file(entry)}
+        except (OSError, ValueError) as error:  # ValueError: a null character in the name
+            present, reason = set(), f" (folder '{folder or '.'}': {getattr(error, 'strerror', error)})"
+        for name in names:
+            if name not in present:
+                path_text = os.path.join(folder, name)
+                yield Finding(Kind.MISSING, f"'{path_text}'{reason}", (path_text,))
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, or to a name that is too long
+        return False
