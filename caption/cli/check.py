@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from caption.errors import DataError, UserError, did_you_mean, printable
 from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
-    from caption.data.check import Check
+    from caption.data.check import Check, Limits
     from caption.parts import Spec
     from caption.text.vocabulary import Vocabulary
 
@@ -72,7 +73,7 @@ def main(args: list[str]) -> int:
     # These import torch, which takes seconds that --help should not take.
     from caption.cli.configuration.files import read_config
     from caption.cli.configuration.own_data import check_extra
-    from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
+    from caption.data.check import Limits, check_data
     from caption.data.files import field
     from caption.data.readers.base import CaptionReader
     from caption.data.readers.detect import reader_for
@@ -92,17 +93,15 @@ def main(args: list[str]) -> int:
     else:
         spec = reader_for(options.data, images, splits)
     section = config.get("data") or {}
-    for key, kind in {"tokenizer": str, "min_count": int, "vocabulary_size": int, "max_words": int}.items():
+    defaults = asdict(Limits())
+    given = {key: getattr(options, key, None) or section.get(key) or value for key, value in defaults.items()}
+    for key in defaults:
         if section.get(key) is not None:
+            kind = str if key == "tokenizer" else int
             field(section, key, kind, f"the section data of '{options.data}'")
-    limits: dict[str, Any] = {
-        "tokenizer": options.tokenizer or section.get("tokenizer") or "ptb",
-        "min_count": options.min_count or section.get("min_count") or MIN_COUNT,
-        "vocabulary_size": section.get("vocabulary_size"),
-        "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
-    }
+    limits = Limits(**given)
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, **limits, workers=options.workers, known=_known_words(config))
+    check = check_data(reader, limits, options.workers, _known_words(config))
     report = make_report(options.data, spec, limits, check)
     as_json = options.format == "json"
     print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not is_config))
@@ -145,9 +144,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(
-    path: Path, options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check
-) -> None:
+def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, check: Check) -> None:
     """Write the configuration that --write asks for, and say how to go on."""
     from caption.cli.configuration.own_data import (
         next_commands,
@@ -155,7 +152,7 @@ def _write(
         write_configuration,
     )
 
-    used = {key: limits[key] for key in ("tokenizer", "min_count")}
+    used: dict[str, Any] = {"tokenizer": limits.tokenizer, "min_count": limits.min_count}
     if options.max_words:  # otherwise training does not cut
         used["max_words"] = options.max_words
     config = own_data_configuration(options.base, path.stem, spec, used, check)
@@ -213,13 +210,13 @@ def _by_split(entries: list[str]) -> dict[str, str]:
     return by_split
 
 
-def make_report(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> dict[str, Any]:
+def make_report(data: str, reader: Spec, limits: Limits, check: Check) -> dict[str, Any]:
     """The report in plain types, with all findings: faults first, by kind."""
     findings = [finding for kind in Kind for finding in check.findings.of(kind)]
     return {
         "data": data,
         "reader": reader,
-        "limits": dict(limits),
+        "limits": asdict(limits),
         "complete": check.stop is None,
         "faults": len(check.faults),
         "notes": len(check.notes),

@@ -20,14 +20,23 @@ from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-MIN_COUNT = 5
-MAX_WORDS = 50
 MANY = 0.1
 """Share of unknown words from which a split is reported."""
 QUOTED = 60
 """Characters of a caption that a message quotes."""
 AHEAD = 64
 """Images that are being decoded, or wait to be reported."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How training counts words: see `caption.data.module.CaptionData`."""
+
+    tokenizer: str = "ptb"
+    min_count: int = 5
+    vocabulary_size: int | None = None
+    max_words: int = 50
+    """A caption with more words is over-long."""
 
 
 @dataclass
@@ -96,10 +105,7 @@ class Check:
 
 def check_data(
     reader: CaptionReader,
-    tokenizer: str = "ptb",
-    min_count: int = MIN_COUNT,
-    vocabulary_size: int | None = None,
-    max_words: int = MAX_WORDS,
+    limits: Limits | None = None,
     workers: int | None = None,
     known: Vocabulary | None = None,
 ) -> Check:
@@ -112,10 +118,7 @@ def check_data(
 
     Args:
         reader: of the data.
-        tokenizer: name of the tokenizer that splits captions into words.
-        min_count: how often a word must occur in the training captions to be in the vocabulary.
-        vocabulary_size: only so many of the most frequent words are in it; None = all.
-        max_words: a caption with more words is over-long.
+        limits: how words are counted; None = the defaults.
         workers: threads that decode; None = one per processor, at most 16.
         known: words of the model that training starts from, which are kept; None = it starts from no model.
 
@@ -132,21 +135,13 @@ def check_data(
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
-    summaries, vocabulary = check_captions(
-        splits, findings, tokenizer, min_count, max_words, vocabulary_size, known
-    )
+    summaries, vocabulary = check_captions(splits, findings, limits or Limits(), known)
     examined = check_images(splits, findings, workers)
     return Check(findings, summaries, vocabulary, *examined, known)
 
 
 def check_captions(
-    splits: Splits,
-    findings: Findings,
-    tokenizer: str,
-    min_count: int,
-    max_words: int,
-    vocabulary_size: int | None = None,
-    known: Vocabulary | None = None,
+    splits: Splits, findings: Findings, limits: Limits, known: Vocabulary | None = None
 ) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
     """Report captions without a word and over-long ones, and words that a model will not know; and count. For the
     arguments see `check_data`.
@@ -155,7 +150,7 @@ def check_captions(
         each split in numbers, and the vocabulary of training: the words of the training split, and those that are
         `known`; None if there is no such split.
     """
-    tokenize = get_tokenizer(tokenizer)
+    tokenize = get_tokenizer(limits.tokenizer)
     summaries = {}
     words_of: dict[str, Counter[str]] = {}
     with progress_bar("counting words", sum(map(len, splits.values()))) as advance:
@@ -170,7 +165,7 @@ def check_captions(
                     where = image.within(split)
                     if not words and caption:  # blank ones are reported in reading
                         findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
-                    if len(words) > max_words:
+                    if len(words) > limits.max_words:
                         text = f"{where}: {len(words)} words, {_quoted(caption)}"
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
@@ -178,7 +173,9 @@ def check_captions(
     if not splits.get("train"):
         return summaries, None
     try:
-        vocabulary = Vocabulary.from_counts(words_of["train"], min_count, tokenizer, vocabulary_size)
+        vocabulary = Vocabulary.from_counts(
+            words_of["train"], limits.min_count, limits.tokenizer, limits.vocabulary_size
+        )
     except DataError as error:
         findings.add(Kind.NO_WORDS, str(error))
         return summaries, None

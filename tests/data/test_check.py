@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from caption.data import check as check_module
-from caption.data.check import check_captions, check_data, check_images, fingerprint
+from caption.data.check import Limits, check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import CaptionReader, check_splits
@@ -54,7 +54,7 @@ def splits(tmp_path: Path) -> Splits:
 def test_faults_and_notes(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
     splits["train"][0].path.unlink()
     del splits["val"]
-    check = check_data(Given(splits), min_count=1, max_words=2)
+    check = check_data(Given(splits), Limits(min_count=1, max_words=2))
     assert [finding.kind.label for finding in check.faults] == ["missing image"]
     notes = [(finding.kind.label, finding.text) for finding in check.notes]
     assert notes[0] == ("missing evaluation split", "'val'")
@@ -73,7 +73,7 @@ def test_an_unreadable_file_is_the_only_finding() -> None:
 
 def test_an_unknown_tokenizer_is_the_callers_fault(splits: Splits) -> None:
     with pytest.raises(UserError, match="scissors"):
-        check_data(Given(splits), tokenizer="scissors")
+        check_data(Given(splits), Limits("scissors"))
 
 
 # -- captions --------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ CAPTIONED = {
 def test_each_split_in_numbers() -> None:
     """Worked out by hand. Known words, twice or more in training: a (4), dog (3)."""
     findings = Findings()
-    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50)
+    summaries, vocabulary = check_captions(CAPTIONED, findings, Limits("ptb", 2))
     assert [(finding.kind, finding.text) for finding in findings] == [
         (Kind.UNKNOWN, "'train': 22 % of the words will be unknown, such as 'runs', 'cat'"),
         (Kind.UNKNOWN, "'val': 43 % of the words will be unknown, such as 'zebra', 'runs', 'the'"),
@@ -112,15 +112,15 @@ def test_each_split_in_numbers() -> None:
     assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
     known = Vocabulary(["zebra", "the"])
     findings = Findings()
-    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50, known=known)
+    summaries, vocabulary = check_captions(CAPTIONED, findings, Limits("ptb", 2), known)
     assert vocabulary is not None
     assert vocabulary.words[4:] == ("zebra", "the", "a", "dog")
     assert summaries["val"].unknown_rate == pytest.approx(1 / 7)
     assert [(finding.kind, finding.text) for finding in findings.of(Kind.NEW_WORDS)] == [
         (Kind.NEW_WORDS, "100 % of the training words are new to it, such as 'a', 'dog', 'runs' and 1 more")
     ]
-    _, vocabulary = check_captions(CAPTIONED, findings, "none", min_count=1, max_words=50)
-    _, small = check_captions(CAPTIONED, Findings(), "none", 1, 50, vocabulary_size=2)
+    _, vocabulary = check_captions(CAPTIONED, findings, Limits("none", 1))
+    _, small = check_captions(CAPTIONED, Findings(), Limits("none", 1, 2))
     assert vocabulary is not None
     assert small is not None
     assert small.words == vocabulary.words[:6]
@@ -132,7 +132,7 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
     splits = {
         "train": [image("a", "one two three", "one two three four", "..."), image("b", "", "word\n" * 60)]
     }
-    check_captions(splits, findings, "ptb", min_count=1, max_words=3)
+    check_captions(splits, findings, Limits("ptb", 1, max_words=3))
     assert [(finding.kind.label, finding.text, finding.images) for finding in findings] == [
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
         ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
@@ -142,12 +142,12 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
 
 def test_no_training_captions_and_too_rare_words() -> None:
     findings = Findings()
-    summaries, vocabulary = check_captions({"val": CAPTIONED["val"]}, findings, "ptb", 1, 50)
+    summaries, vocabulary = check_captions({"val": CAPTIONED["val"]}, findings, Limits("ptb", 1))
     assert (vocabulary, summaries["val"].unknown_rate, findings) == (None, None, Findings())
-    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", 10, 50)
+    summaries, vocabulary = check_captions(CAPTIONED, findings, Limits("ptb", 10))
     assert (vocabulary, summaries["train"].unknown_rate) == (None, None)
     assert [finding.kind.label for finding in findings] == ["empty vocabulary"]
-    summaries, vocabulary = check_captions({"train": []}, Findings(), "ptb", 1, 50)
+    summaries, vocabulary = check_captions({"train": []}, Findings(), Limits("ptb", 1))
     assert vocabulary is None
     assert summaries["train"].to_dict()["captions_per_image"] == {"fewest": 0, "mean": 0, "most": 0}
 

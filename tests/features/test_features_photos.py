@@ -75,15 +75,6 @@ def one_batch(
 # -- sizes --------------------------------------------------------------------------------------------------
 
 
-def test_the_store_has_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
-    store = FeatureStore(folder)
-    for image in images:
-        assert store.photo(image.id) == PhotoFile(24, 20, photo_digest(image.path))
-    assert len({store.photo(image.id) for image in images}) == len(images)
-    with pytest.raises(DataError, match=r"'gone\.jpg'"):
-        store.photo("gone.jpg")
-
-
 def test_the_size_is_that_of_the_upright_photo(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # rotated by 90 degrees
@@ -113,19 +104,6 @@ def test_boxes_are_those_of_the_photos_and_none_is_opened(
 
 
 # -- photos that changed ------------------------------------------------------------------------------------
-
-
-def test_a_digest_follows_the_bytes_and_nothing_else(images: list[CaptionedImage], tmp_path: Path) -> None:
-    path = tmp_path / "copy.png"
-    shutil.copyfile(images[0].path, path)
-    os.utime(path, (1, 1))
-    assert photo_digest(path) == photo_digest(images[0].path)
-    data = bytearray(path.read_bytes())
-    data[-20] ^= 1  # same size
-    path.write_bytes(data)
-    assert photo_digest(path) != photo_digest(images[0].path)
-    assert photo_digest(tmp_path / "missing.png") is None
-    assert photo_digest(tmp_path) is None
 
 
 @pytest.mark.timeout(60)

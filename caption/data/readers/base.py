@@ -95,9 +95,11 @@ class Layout(NamedTuple):
     images: Mapping[str, str]
     """Folders of images by split; under `ALL` the one for all splits."""
     splits: Mapping[str, str]
-    """The captions JSON (COCO) or the list of images (Flickr) of each split."""
+    """As `reader_for` takes them."""
     fractions: Mapping[str, float]
     """Of each split, for data without splits; {} if `splits` has files, or nothing was said."""
+    captions: Mapping[str, DetectedFile]
+    """The files of `splits`, for COCO."""
 
 
 class DetectedFile(NamedTuple):

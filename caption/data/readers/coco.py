@@ -79,7 +79,7 @@ class Coco(CheckedReader):
             folder = layout.images.get(ALL) or files[0].image_folder()
             return {"captions": str(files[0].path), "images": folder, "fractions": dict(layout.fractions)}
         captions, folders = {}, {}
-        for split, file in files_by_split(files, layout.splits).items():
+        for split, file in files_by_split(files, layout.captions).items():
             given = layout.images.get(split) or layout.images.get(ALL)
             captions[split] = str(file.path)
             folders[split] = given or file.image_folder(*_folders(file.path, split))
@@ -115,14 +115,14 @@ class Coco(CheckedReader):
         return [(entry.file, image) for entry, image in gathered]
 
 
-def files_by_split(files: Sequence[DetectedFile], splits: Mapping[str, str]) -> dict[str, DetectedFile]:
+def files_by_split(
+    files: Sequence[DetectedFile], named: Mapping[str, DetectedFile]
+) -> dict[str, DetectedFile]:
     """The captions JSON of each split: those that --splits names, the others by the split in their name."""
-    from caption.data.readers.detect import caption_file
-
-    by_split = {split: caption_file(user_path(file)) for split, file in splits.items()}
+    by_split = dict(named)
     assigned = {file.path for file in by_split.values()}
     for file in files:
-        if file.path not in assigned and (not splits or len(files) == 1):
+        if file.path not in assigned and (not named or len(files) == 1):
             split = split_in_name(file.path) or ("train" if len(files) == 1 else None)
             if split is None or split in by_split:
                 names = first_few(f"'{file.path}'" for file in (*by_split.values(), *files))

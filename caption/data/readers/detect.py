@@ -87,7 +87,9 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
     if reader is not Coco and set(images) - {ALL}:
         raise DataError(f"--images takes one folder for data in {reader.format} format.")
     fractions = _fractions(splits, reader) if reader is not Karpathy else {}
-    arguments = reader.arguments(files, Layout(images, splits, fractions))
+    has_files = reader is Coco and not fractions
+    captions = {split: caption_file(user_path(file)) for split, file in splits.items()} if has_files else {}
+    arguments = reader.arguments(files, Layout(images, splits, fractions, captions))
     return {"class_path": f"caption.data.readers.{reader.__name__}", "init_args": arguments}
 
 

@@ -69,7 +69,7 @@ def test_splits_must_match(tmp_path: Path) -> None:
 
 def test_files_of_another_kind(images: Path) -> None:
     assert "'images'" in refused(images, {"annotations": []})
-    assert "JSON list" in refused(images, [{"image_id": 1, "caption": "a dog"}])
+    assert "no list of objects called" in refused(images, [{"image_id": 1, "caption": "a dog"}])
     instances = content() | {"annotations": [{"id": 1, "image_id": 42, "bbox": [0, 0, 1, 1]}]}
     assert "boxes, not captions" in refused(images, instances)
     assert "1 empty split in" in refused(images, {"images": [], "annotations": []})
