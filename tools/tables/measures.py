@@ -16,7 +16,7 @@ from caption.analysis.faithfulness.curves import faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.cli.main import main as caption
 from caption.data.decoding import open_image
-from caption.data.readers.captions import CaptionReader
+from caption.data.readers import CaptionReader
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
 from caption.parts import make

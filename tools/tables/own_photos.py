@@ -13,8 +13,9 @@ from pathlib import Path
 
 from caption.cli.main import main as caption
 from caption.data.files import read_text
-from caption.data.readers.captions import Findings
-from caption.data.readers.flickr import flickr_entries
+from caption.data.findings import Findings
+from caption.data.readers import Flickr
+from caption.data.readers.base import CaptionText
 from caption.errors import UserError
 from caption.runtime.files import make_parents, replacing
 
@@ -48,7 +49,7 @@ def captions_of_children(data: Path) -> dict[str, list[str]]:
     tokens = data / "Flickr8k.token.txt"
     learned = set((data / "Flickr_8k.trainImages.txt").read_text(encoding="utf-8").split())
     captions: dict[str, list[str]] = defaultdict(list)
-    for entry in flickr_entries(read_text(tokens), f"'{tokens}'", Findings()):
+    for entry in Flickr.entries(CaptionText(read_text(tokens), f"'{tokens}'"), Findings()):
         if entry.file not in learned and (data / "images" / entry.file).is_file():
             captions[entry.file] += entry.captions
     shown = [name for name, own in captions.items() if sum(bool(CHILDREN.search(each)) for each in own) >= 2]
