@@ -7,15 +7,14 @@ text between these two lines and nothing else.
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from caption.analysis.study_tables import markdown_table as table
 from caption.errors import UserError
-from caption.runtime.files import replacing, replacing_own
+from caption.runtime.files import replacing
 
-__all__ = ["mean_and_deviation", "print_report", "read_sections", "table", "write_sections"]
+__all__ = ["read_sections", "table", "write_sections"]
 
 MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
 
@@ -43,19 +42,3 @@ def write_sections(document: Path, sections: Mapping[str, str]) -> None:
         text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
     with replacing(document) as file:
         file.write(text.encode())
-
-
-def print_report(text: str, out: Path | None) -> None:
-    """Print a report; it goes into a file, too, if one is given."""
-    print(text)
-    if out is not None:
-        with replacing_own(out) as file:
-            file.write(f"{text}\n".encode())
-
-
-def mean_and_deviation(values: Sequence[float], digits: int, signed: bool = False) -> str:
-    """Mean ± standard deviation; a dash without values."""
-    if not values:
-        return "–"
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{'+' if signed else ''}.{digits}f}{deviation}"

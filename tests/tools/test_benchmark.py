@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import growth, harness, startup
+from tools.benchmark import harness, startup
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
@@ -137,15 +136,3 @@ def test_each_model_has_its_times():
     assert photos.endswith("| 500 ms (500 ms to 1.00 s) |")
     assert "2.00 s (2.00 s to 4.00 s)" in text
     assert "100 ms (100 ms to 200 ms)" in text
-
-
-# -- growth ----------------------------------------------------------------------------------------------------
-
-
-def test_growth_has_time_and_memory_of_each_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(growth, "FEW", 5)
-    monkeypatch.setattr(growth, "COUNTS", (5, 50))
-    monkeypatch.setattr(growth, "new_process", lambda: ThreadPoolExecutor(1))
-    rows = growth.growth(harness.Setting(CPU, quick=True, rounds=1)).split("\n")
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows[2:]] == [*growth.WORK]
-    assert all(len(row.split(" | ")) == 5 for row in rows[2:])

@@ -20,6 +20,7 @@ from caption.cli.main import main as caption
 from caption.errors import UserError
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
+from tools.lines_of_code import lines_of_code
 from tools.tables import measures, own_photos, render, runs
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, ROOT, laid_over, read_table
@@ -31,12 +32,14 @@ YAML = """\
 document: {folder}/tiny.md
 numbers: {folder}/tiny.json
 seeds: [0]
-under: [{folder}/tiny.yaml]
 rows:
-  soft: {{configs: [], title: Soft}}
-  dot: {{configs: [{folder}/dot.yaml], arguments: [--data.batch_size=20]}}
-  trained_on: {{configs: [], warm_start: soft}}
-  wrong: {{configs: [{folder}/wrong.yaml]}}
+  soft: {{configs: [{folder}/tiny.yaml], title: Soft}}
+  dot: # reads the stored regions of a frozen encoder
+    configs: [shapes_soft, training/frozen_encoder, {folder}/dot.yaml]
+    arguments: ["--data.reader.init_args={{train: 40, val: 8, test: 8}}"]
+  trained_on: {{configs: [{folder}/tiny.yaml], warm_start: soft}}
+  wrong: {{configs: [{folder}/tiny.yaml, {folder}/wrong.yaml]}}
+data: ["--data.reader.init_args.folder={{out}}/scenes"]
 tests: {{test: []}}
 measures: [model, deletion]
 sections:
@@ -54,9 +57,8 @@ sections:
 def folder(tmp_path: Path, shapes: Path) -> Path:
     """With a table, its document, and a folder `runs`."""
     (tmp_path / "tiny.yaml").write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
-    score = "{class_path: caption.attention.DotScore}"
-    decoder = f"{{decoder: {{init_args: {{attention: {{init_args: {{score: {score}}}}}}}}}}}"
-    (tmp_path / "dot.yaml").write_text(f"model: {decoder}\n", encoding="utf-8")
+    score = "{init_args: {attention: {init_args: {score: {class_path: caption.attention.DotScore}}}}}"
+    (tmp_path / "dot.yaml").write_text(f"model: {{decoder: {score}}}\n", encoding="utf-8")
     (tmp_path / "wrong.yaml").write_text("model: {decoder: {class_path: caption.decoders.None}}\n")
     (tmp_path / "table.yaml").write_text(YAML.format(folder=tmp_path), encoding="utf-8")
     (tmp_path / "tiny.md").write_text(f"# Mine\n\n{SECTION}\nmore\n", encoding="utf-8")
@@ -93,10 +95,10 @@ def test_a_table_from_configurations_to_the_document(
     folder: Path, make: Callable[..., int], commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ):
     assert make("--rows", "dot", "--write") == 0
-    assert [command[0] for command in commands] == ["fit", "test"]
+    assert [command[0] for command in commands] == ["features", "fit", "test"]
     run = published(folder)["dot"]["0"]
     assert run["epochs"] == 1
-    assert run["regions"] == "12×12×8"
+    assert run["regions"] == "8×8×128"
     assert {"NLL", "CIDEr", "pointing_accuracy", "faithfulness"} <= run["scores"]["test"].keys()
     text = (folder / "tiny.md").read_text(encoding="utf-8")
     assert text.startswith("# Mine\n")
@@ -105,7 +107,9 @@ def test_a_table_from_configurations_to_the_document(
     assert "old" not in text
     assert "Written by `python -m tools.tables table --trainer.max_epochs=1 " in text
     # The same as typed by hand, to the bit.
-    hand = ["-c", str(folder / "tiny.yaml"), "-c", str(folder / "dot.yaml"), "--data.batch_size=20", *EPOCH]
+    hand = ["-c", "shapes_soft", "-c", "training/frozen_encoder", "-c", str(folder / "dot.yaml"), *EPOCH]
+    reader = {"folder": str(folder / "runs" / "scenes"), "train": 40, "val": 8, "test": 8}
+    hand += [f"--data.reader.init_args={json.dumps(reader)}", f"--data.features={commands[0][-1][6:]}"]
     assert caption(["fit", *hand, f"--trainer.default_root_dir={folder / 'hand'}"]) == 0
     theirs = checkpoint.read(folder / "hand" / "best.ckpt")["state_dict"]
     ours = weights(folder, "dot")
@@ -117,7 +121,7 @@ def test_a_table_from_configurations_to_the_document(
     assert commands == []
     capsys.readouterr()
     assert make("--rows", "dot", "--data.batch_size=10") == 0
-    assert [command[0] for command in commands] == ["fit", "test"]
+    assert [command[0] for command in commands] == ["features", "fit", "test"]
     assert (
         f"| `dot` | {run['scores']['test']['NLL']:.3f} | " not in capsys.readouterr().out
     )  # the new numbers
@@ -220,8 +224,9 @@ def test_the_digest_is_of_what_is_learned(folder: Path):
     digest = table.digest(dot)
     same = ["--trainer.precision", "bf16-mixed", "--trainer.accelerator=gpu", "--trainer.devices=2"]
     assert table.digest(dot, same) == digest
-    assert table.digest(dot, ["--data.batch_size=20"]) == digest  # as the row says
-    assert table.digest(dot, ["--data.features=a"]) == table.digest(dot, ["--data.features=b"]) != digest
+    assert table.digest(dot, ["--trainer.max_epochs=4"]) == digest  # as its configuration says
+    assert table.digest(dot, ["--data.features=a"]) == table.digest(dot, ["--data.features=b"]) == digest
+    assert table.digest(dot, ["--data.features=null"]) != digest
     assert table.digest(dot, ["-c", "training/ema"]) != digest
     assert table.digest(on) != table.digest(soft)
     assert table.digest(on, ["--data.min_count=2"]) != table.digest(on)
@@ -360,6 +365,12 @@ def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
     assert render._deletion(render.Column("", interval="gain"), [{}]) == ""
 
 
+def test_lines_of_code_are_neither_text_nor_comments_nor_imports():
+    text = '"""Doc."""\nimport a\n\nx = 1  # one\n"""Of x."""\n\n\ndef f():\n    """Doc."""\n    return (\n'
+    text += "        x\n    )\n"
+    assert lines_of_code(text) == 5
+
+
 # -- photos of one's own ---------------------------------------------------------------------------------------
 
 
@@ -390,3 +401,17 @@ def test_photos_of_one_kind_are_drawn_and_others_held_out(tmp_path: Path, monkey
     monkeypatch.setattr(own_photos, "caption", lambda arguments: 1)
     with pytest.raises(UserError, match="no photos"):
         own_photos.own_photos("own_photos", 4, 1, tmp_path, tmp_path / "another")
+
+
+def test_the_installed_model_is_tested_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = read_table("own_photos")
+    bench = runs.Bench(table, tmp_path, [], {"data": tmp_path}, {})
+    monkeypatch.setattr(
+        runs, "own_photos", lambda base, size, draw, data, folder: ([base, size], ["held out"])
+    )
+    row = table.row("installed")
+    assert bench.trained(row, 0) == {}
+    assert bench.best(row, 0).name == "photos.safetensors"
+    assert bench._arguments(row, 0) == (["own_photos", 60, "--seed_everything=0"], ["held out"])
+    scratch = table.row("scratch 200")
+    assert bench._arguments(scratch, 1)[0] == ["flickr8k_soft", 200, "--seed_everything=1"]

@@ -149,17 +149,14 @@ class Bench:
 
     def _regions(self, row: Row, arguments: Sequence[str]) -> list[str]:
         """The arguments that name stored regions, which are computed if they are not there."""
+        if row.own_photos:
+            return []
         settings = self.table.settings(row, self.more)
-        data = settings.get("data") or {}
-        names = {
-            "--data.features": data.get("features"),
-            "--data.flip.features": (data.get("flip") or {}).get("features"),
-        }
-        parts = [settings["model"].get("encoder"), data.get("transform"), data["reader"]["class_path"]]
+        data = settings["data"]
+        wanted = {"--data.features": data, "--data.flip.features": data.get("flip") or {}}
+        parts = [settings["model"]["encoder"], data.get("transform"), data["reader"]["class_path"]]
         found = []
-        for option, wanted in names.items():
-            if not wanted or row.own_photos:
-                continue
+        for option in (option for option, named in wanted.items() if named.get("features")):
             mirrored = option == "--data.flip.features"
             store = self.out / "regions" / (digest_of(parts) + "_mirrored" * mirrored)
             if store not in self._stored:  # it takes seconds to find that they are all there
