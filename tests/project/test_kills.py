@@ -20,9 +20,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from helpers import output_matrix as matrix
@@ -43,23 +43,14 @@ LATER = ("logs/mine.csv", "heatmaps/test_mine.png", "shapes/images/test_999999.p
 """His files in folders that the command has made, if it has, after the first kill."""
 
 
-class Case(NamedTuple):
-    args: str
-    folder: str | None
-    """The output, if it is a folder."""
-
-
-CASES = [
-    Case("demo --out out", "out"),
-    Case("prepare flickr8k download --out out", "out"),
-    Case("prepare shards -c fit.yaml --samples 3 --out out", "out"),
-    Case(f"{matrix.FEATURES} --batch-size 1 --out out", "out"),
-    Case(
-        "describe photos --model model.ckpt --html page.html --heatmap out --attention out --format json",
-        "out",
-    ),
-    Case(f"{matrix.FIT} {matrix.ROOT_DIR} out --ckpt_path auto", "out"),
-    Case("export model.ckpt --format onnx --out out", "out"),
+COMMANDS = [
+    "demo --out out",
+    "prepare flickr8k download --out out",
+    "prepare shards -c fit.yaml --samples 3 --out out",
+    f"{matrix.FEATURES} --batch-size 1 --out out",
+    "describe photos --model model.ckpt --html page.html --heatmap out --attention out --format json",
+    f"{matrix.FIT} {matrix.ROOT_DIR} out --ckpt_path auto",
+    "export model.ckpt --format onnx --out out",
 ]
 
 
@@ -107,87 +98,73 @@ def stable(folder: Path) -> set[str]:
     return {name for name in names if not re.search(r"version_\d+/|events\.out|\.caption", name)}
 
 
+def with_foreign_files(source: Path, top: Path, command: str) -> Path:
+    """A new copy of the user's files, some of them where the output will be."""
+    shutil.rmtree(top, ignore_errors=True)
+    shutil.copytree(source, top, symlinks=True)
+    for name in FOREIGN if not command.startswith("export") else ():
+        path = top / "here" / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the user's own")
+    return top / "here"
+
+
 @pytest.mark.timeout(0 if TRIALS > 1 else 600)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.args.partition(" ")[0])
-def test_killed_and_given_again(case: Case, template: Path, tmp_path: Path):  # noqa: F811
-    args = case.args.split()
-
-    def sandbox() -> Path:
-        top = tmp_path / "user"
-        shutil.rmtree(top, ignore_errors=True)
-        shutil.copytree(template, top, symlinks=True)
-        for name in FOREIGN if args[0] not in ("export",) else ():
-            path = top / "here" / "out" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("the user's own")
-        return top
-
-    top = sandbox()
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(" ")[0])
+def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):  # noqa: F811
+    args, top = command.split(), tmp_path / "user"
+    here = with_foreign_files(template, top, command)
     begun = time.monotonic()
-    assert finish(start(args, top / "here", tmp_path / "whole.txt")) == 0, (
-        tmp_path / "whole.err"
-    ).read_text()
-    seconds = time.monotonic() - begun
-    whole = stable(top / "here" / "out")
-    chance = random.Random(f"{case.args}")
-    found, strays, kills = [], 0, 0
+    assert finish(start(args, here, tmp_path / "whole.txt")) == 0, (tmp_path / "whole.err").read_text()
+    seconds, whole = time.monotonic() - begun, stable(here / "out")
+    chance = random.Random(command)
+    found: list[str] = []
     for trial in range(TRIALS):
-        top = sandbox()
+        with_foreign_files(template, top, command)
         before, own = matrix.snapshot(top), matrix.own_files(top)
-        sent = []
+        sent: list[tuple[str, int]] = []
+
+        def note(faults: Iterable[str], sent: list[tuple[str, int]] = sent, trial: int = trial) -> None:
+            found.extend(f"trial {trial} {sent}: {fault}" for fault in faults)
+
         for _ in range(chance.randint(1, 3) if TRIALS > 1 else 1):
-            child = start(args, top / "here", tmp_path / "killed.txt")
+            child = start(args, here, tmp_path / "killed.txt")
             time.sleep(chance.uniform(0, 1.05) * seconds)
             number = chance.choice(SENT)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
-            code = finish(child)
-            sent.append((number.name, code))
-            kills += code != 0
+            sent.append((number.name, finish(child)))
             for name in LATER:
-                path = top / "here" / "out" / name
+                path = here / "out" / name
                 if path.parent.is_dir() and not path.exists():
                     path.write_text("the user's own")
                     key = str(path.relative_to(top))
                     before[key] = matrix.snapshot(top)[key]
-            error = (tmp_path / "killed.err").read_text()
-            if code not in (0, -9, 130, 143, -15, -2) or "Traceback" in error or "internal error" in error:
-                found.append(f"trial {trial} {sent}: {error[-300:]}")
-            if (
-                args[0] == "describe"
-                and number != signal.SIGKILL
-                and (said := (tmp_path / "killed.txt").read_text())
-            ):
-                try:
-                    json.loads(said)
-                except ValueError:
-                    found.append(f"trial {trial} {sent}: cut JSON {said[-80:]!r}")
-        code = finish(start(args, top / "here", tmp_path / "last.txt"))
-        label = f"trial {trial} {sent}"
-        if code != 0:
-            found.append(f"{label}: ends with {code}: {(tmp_path / 'last.err').read_text()[-300:]}")
+            said, error = (tmp_path / "killed.txt").read_text(), (tmp_path / "killed.err").read_text()
+            if sent[-1][1] not in (0, -9, 130, 143, -15, -2) or re.search("Traceback|internal error", error):
+                note([error[-300:]])
+            if args[0] == "describe" and number != signal.SIGKILL and said and not is_json(said):
+                note([f"cut JSON {said[-80:]!r}"])
+        if (code := finish(start(args, here, tmp_path / "last.txt"))) != 0:
+            note([f"ends with {code}: {(tmp_path / 'last.err').read_text()[-300:]}"])
+        allowed = [here / "out", here / "page.html"]
+        note(matrix.harm(top, before, own, matrix.Run(0, "", "", 0, False), allowed, []))
         # A run whose last epoch was saved as the best one before it was killed has nothing left to train.
-        if lacking := whole - stable(top / "here" / "out") - {"last.ckpt"}:
-            found.append(f"{label}: lacks {sorted(lacking)[:4]}")
-        ran = matrix.Run(0, "", "", 0, False)
-        allowed = [top / "here" / "out", top / "here" / "page.html"]
-        found += [f"{label}: {each}" for each in matrix.harm(top, before, own, ran, allowed, [])]
-        left = [name for name in matrix.snapshot(top) if TEMPORARY.search(name)]
-        strays += len(left)
-        killed = any(name == "SIGKILL" for name, _ in sent)
-        if left and not killed:
-            found.append(f"{label}: leaves {left}")
-        extra = {
-            name for name in stable(top / "here" / "out") - whole - {*LATER} if not TEMPORARY.search(name)
-        }
-        if extra:
-            found.append(f"{label}: also has {sorted(extra)[:4]}")
-    said = (
-        f"{case.args}: {TRIALS} trials, {kills} kills in {seconds:.1f} s each, {strays} temporary files left"
-    )
-    print("\n" + said, *found, sep="\n")
+        note(f"lacks {name}" for name in whole - stable(here / "out") - {"last.ckpt"})
+        new = stable(here / "out") - whole - {*LATER}
+        note(f"also has {name}" for name in new if not TEMPORARY.search(name))
+        if not any(name == "SIGKILL" for name, _ in sent):
+            note(f"leaves {name}" for name in matrix.snapshot(top) if TEMPORARY.search(name))
     if found:
-        pytest.fail("\n".join([said, *found]), pytrace=False)
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 STOPPED = {
