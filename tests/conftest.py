@@ -31,14 +31,16 @@ hypothesis.settings.load_profile("suite")
 
 SLOW = {"browser", "tiny", "trained"}
 """Fixtures of tests that train or open pages."""
+SLOW_ROOMS = {"training", "visualize"}
+"""Rooms whose tests train or draw."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Nightly tests are slow tests, too, and so are those of trainings and pages: `-m "not slow"` leaves them out."""
+    """Nightly tests are slow, too, and so are those that train, draw or open pages: `-m "not slow"` leaves them out."""
     for item in items:
-        trains = SLOW.intersection(item.fixturenames) or item.path.parent.name == "training"
-        if trains or item.get_closest_marker("nightly"):
+        is_slow = SLOW.intersection(item.fixturenames) or item.path.parent.name in SLOW_ROOMS
+        if is_slow or item.get_closest_marker("nightly"):
             item.add_marker("slow")
 
 

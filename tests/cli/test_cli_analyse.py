@@ -11,6 +11,8 @@ from caption.cli.analyse import command as verb
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_whole_run_writes_page_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "page.md"

@@ -20,6 +20,7 @@ from caption.training.run_results import read_run
 from caption.visualize import plot_learning_curves
 
 Cli = Callable[..., Ran]
+pytestmark = pytest.mark.slow
 REFERENCES = {
     "images": [{"id": image} for image in "abcd"],
     "annotations": [

@@ -16,6 +16,7 @@ from caption.cli.configuration.files import config_names, find_config, with_laye
 from caption.errors import UserError
 
 Cli = Callable[..., Ran]
+pytestmark = pytest.mark.slow
 FLICKR = "configs/flickr8k_soft.yaml"
 CSV = {"data": {"reader": {"class_path": "caption.data.readers.Csv", "init_args": {"file": "own.csv"}}}}
 

@@ -24,6 +24,8 @@ from caption.objectives import (
 from caption.objectives.exact import every_path, fixed_paths
 from caption.tensor_tree import select_images
 
+pytestmark = pytest.mark.slow
+
 
 def moving_average() -> MovingAverage:
     baseline = MovingAverage()

@@ -34,7 +34,7 @@ import torch
 import yaml
 from helpers import arctic_reference, sgrvinod_reference
 from helpers.confined import confined
-from helpers.downloads import contents, karpathy, make_tar, make_zip, photo
+from helpers.downloads import contents, karpathy, make_tar, make_zip, photo, small
 from helpers.tiny_captioner import captioner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
-from caption.data.prepare.datasets import DATASETS, Flickr8k
+from caption.data.prepare.datasets import DATASETS
 from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardIndex, stream
@@ -414,10 +414,9 @@ def downloads() -> list[tuple[str, bytes]]:
 
 def use_download(path: Path, number: int) -> None:
     """It is laid out; nothing of it gets a name outside."""
-    small = Flickr8k(photos=4, captions=8, splits={"train": 2, "dev": 1, "test": 1})
     out = path.parent / "out"
     with confined(out), pytest.MonkeyPatch.context() as patch:
-        patch.setitem(DATASETS, "flickr8k", small)
+        patch.setitem(DATASETS, "flickr8k", small("flickr8k", [4], [8], [2, 1, 1]))
         command("prepare", "flickr8k", path, "--out", out)
     assert {file.name for file in path.parent.iterdir()} == {path.name, "out"}
     assert all(content for name, content in contents(out).items() if name.endswith(".jpg"))

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from helpers import output_matrix as matrix
 from helpers.command_line import TINY
+from helpers.downloads import small
 from helpers.output_obstacles import obstacles
 
 WHOLE = os.environ.get("CAPTION_WHOLE_MATRIX", "")
@@ -38,7 +39,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, lightning: None) -> Path:
 def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`demo` trains a tiny model, Flickr8k has 6 photos, and Ray's actors run in this process."""
     from caption.cli import demo
-    from caption.data.prepare.datasets import DATASETS, Flickr8k
+    from caption.data.prepare.datasets import DATASETS
     from caption.runtime import on_ray
 
     config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
@@ -49,8 +50,7 @@ def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (configs / "shapes_soft.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setattr(demo, "config_folder", lambda: configs)
     monkeypatch.setattr(demo, "PICTURES", 2)
-    small = Flickr8k(photos=6, captions=12, splits={"train": 3, "dev": 1, "test": 1})
-    monkeypatch.setitem(DATASETS, "flickr8k", small)
+    monkeypatch.setitem(DATASETS, "flickr8k", small("flickr8k", [6], [12], [3, 1, 1]))
 
     def run_here(pending: list[dict[str, Any]], job: on_ray.Job, actors: int | None) -> Iterator[on_ray.Done]:
         for piece in pending:

@@ -105,6 +105,7 @@ def settings_of(beam_size: int, candidates: int, max_length: int, normalization:
     return BeamSearch(beam_size, max_length, normalization, min(candidates, beam_size))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

@@ -70,6 +70,7 @@ def test_the_tree_of_a_transition_matrix_by_hand():
     assert tree.width == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

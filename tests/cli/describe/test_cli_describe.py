@@ -33,6 +33,9 @@ from caption.visualize.styles import STYLE_NAMES
 Cli = Callable[..., Ran]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.ckpt"

@@ -18,6 +18,9 @@ from caption.cli.describe.pictures import path_of_word
 Cli = Callable[..., Ran]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.ckpt"

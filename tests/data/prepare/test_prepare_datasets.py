@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers.downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, prepare
+from helpers.downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, prepare, small
 from helpers.shared_data import FLICKR8K, needs_flickr8k
 
-from caption.data.prepare.datasets import DATASETS, Dataset
+from caption.data.prepare.datasets import Dataset
 from caption.data.readers import Flickr, Karpathy
 from caption.data.splits import Splits
 
@@ -103,19 +102,6 @@ def read_flickr8k(folder: Path) -> Splits:
     lists = {"train": "train", "val": "dev", "test": "test"}
     splits = {split: str(folder / f"Flickr_8k.{name}Images.txt") for split, name in lists.items()}
     return Flickr(str(folder / "Flickr8k.token.txt"), splits, str(folder / "images")).read()
-
-
-def small(name: str, photos: list[int], captions: list[int], splits: list[int]) -> Dataset:
-    """A published data set with other numbers, in the order of its table."""
-    dataset = copy(DATASETS[name])
-    prefixes = ((folder, prefix) for folder, (prefix, _) in dataset.photos.items())
-    dataset.photos = {
-        folder: (prefix, count) for (folder, prefix), count in zip(prefixes, photos, strict=True)
-    }
-    sources = zip(dataset.captions, captions, strict=True)
-    dataset.captions = [replace(source, number=count) for source, count in sources]
-    dataset.splits = dict(zip(dataset.splits, splits, strict=True))
-    return dataset
 
 
 SETS = {
