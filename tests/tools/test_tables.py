@@ -49,7 +49,7 @@ sections:
     columns:
       - {{title: NLL, score: NLL}}
       - {{title: deletion, interval: gain}}
-      - {{title: regions, field: regions, show: first, form: ""}}
+      - {{title: regions, field: regions, show: last, form: ""}}
 """
 
 
@@ -327,7 +327,6 @@ def test_the_beam_is_chosen_on_the_dev_split(
         ("range", "0.60 (0.50 to 0.70)"),
         ("sorted", "0.50, 0.70"),
         ("list", "0.70, 0.50"),
-        ("first", "0.70"),
         ("last", "0.50"),
         ("count", "2"),
         ("learned", "2 of 2"),

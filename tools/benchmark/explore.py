@@ -20,36 +20,7 @@ GOALS = {"shapes": 0.150, "photos": 0.500}
 """Seconds."""
 CLICKS = 4
 """For each round."""
-WATCH = """(() => {
-  const sent = window.fetch;
-  window.clicks = [];
-  let click = null;
-  window.fetch = async (...request) => {
-    const asked = performance.now();
-    const response = await sent(...request);
-    const body = await response.arrayBuffer();
-    if (click) Object.assign(click, { asked, answered: performance.now() });
-    return new Response(body, response);
-  };
-  window.addEventListener("pointerup", (event) => (click = { started: event.timeStamp }), true);
-  window.watchSentences = () => new MutationObserver(() => {
-    if (!click || !document.querySelector(".satt-sentence")) return;
-    const done = click;
-    click = null;
-    requestAnimationFrame(() => {
-      const painted = new MessageChannel();
-      painted.port1.onmessage = () => window.clicks.push(Object.assign(done, { painted: performance.now() }));
-      painted.port2.postMessage(0);
-    });
-  }).observe(document.querySelector(".satt-sentences"), { childList: true });
-})()"""
-"""Keeps when the pointer was released, when the server was asked and had answered, and when the sentence was there."""
-DROP = """(() => {
-  const bytes = Uint8Array.from(atob("%s"), (letter) => letter.charCodeAt(0));
-  const files = new DataTransfer();
-  files.items.add(new File([bytes], "photo.png"));
-  window.dispatchEvent(new DragEvent("drop", { dataTransfer: files, cancelable: true }));
-})()"""
+WATCH = Path(__file__).with_suffix(".js")
 
 
 def explore(setting: Setting) -> str:
@@ -81,11 +52,11 @@ def _clicks(model: str, photo: Path | None, setting: Setting) -> list[dict[str, 
         browser = Browser()
         try:
             page = browser.open(server.stdout.readline().strip(), 1400, 900)
-            page.run(WATCH)
+            page.run(WATCH.read_text(encoding="utf-8"))
             if photo is None:
                 page.click(".satt-scene")
             else:
-                page.run(DROP % base64.b64encode(photo.read_bytes()).decode())
+                page.run(f"drop('{base64.b64encode(photo.read_bytes()).decode()}')")
             page.wait_for("!!document.querySelector('.satt-said')")
             page.run("watchSentences()")
             count = CLICKS * setting.rounds

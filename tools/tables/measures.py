@@ -67,8 +67,8 @@ def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> No
     run["parameters"] = sum(each.numel() for name, each in named if not name.startswith("encoder."))
     if not captioner.decoder.attentions:
         for test, scores in run["scores"].items():
-            kept = {name for name in scores if not name.startswith(("attention_", "pointing_"))}
-            run["scores"][test] = {name: scores[name] for name in scores if name in kept}
+            of_maps = ("attention_", "pointing_")
+            run["scores"][test] = {name: scores[name] for name in scores if not name.startswith(of_maps)}
 
 
 def captions(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:

@@ -3,7 +3,7 @@
 A section is a mapping in the table's YAML file:
 
     section    its name in the document; several of the same name follow each other
-    text       above the table, with {command}, {arguments}, {rows}, {signature}, {chance}, {even} and {most}, the
+    text       above the table, with {command}, {rows}, {signature}, {chance}, {even} and {most}, the
                bounds of the entropy of even maps
     head       of the first column
     rows       names, if not all
@@ -62,7 +62,7 @@ class Column:
     other: str = ""
     of: str = ""
     """A score that stands behind it: "of 4.39"."""
-    lines: tuple[str, ...] = ()
+    lines: Sequence[str] = ()
     """The tests for whose lines it is shown; () = all."""
 
 
@@ -81,7 +81,6 @@ SHOWN: dict[str, Callable[[list[Any], str], str]] = {
     ),
     "sorted": lambda values, form: ", ".join(format(value, form) for value in sorted(values)),
     "list": lambda values, form: ", ".join(format(value, form) for value in values),
-    "first": lambda values, form: format(values[0], form),
     "last": lambda values, form: format(values[-1], form),
     "count": lambda values, form: str(len(values)),
     "learned": lambda values, form: f"{sum(value >= LEARNED for value in values)} of {len(values)}",
@@ -96,10 +95,10 @@ class Gap(NamedTuple):
     low: float
     high: float
 
-    def text(self, form: str) -> str:
+    def text(self, form: str, bold: bool = True) -> str:
         """The difference with its interval in brackets; bold if the interval leaves out 0."""
         text = f"{self.difference:{form}} [{self.low:{form}}, {self.high:{form}}]".replace("-", "−")
-        return f"**{text}**" if self.low > 0 or self.high < 0 else text
+        return f"**{text}**" if bold and (self.low > 0 or self.high < 0) else text
 
 
 def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
@@ -129,7 +128,7 @@ def sections(described: Table, runs: Runs) -> dict[str, str]:
 
 
 def _table(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
-    columns = [Column(**{**each, "lines": tuple(each.get("lines", ()))}) for each in section["columns"]]
+    columns = [Column(**each) for each in section["columns"]]
     lines = section.get("lines")
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
     rows: list[list[str]] = []
@@ -177,7 +176,9 @@ def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs:
         if column.welch == row.name:
             return "(reference)"
         other = Column("", score=column.other or column.score)
-        found = gap([*values.values()], [*_values(other, test, runs[column.welch or row.name]).values()])
+        found = gap(
+            [*values.values()], [*_values(other, test, runs.get(column.welch or row.name, {})).values()]
+        )
         return empty if found is None else found.text(column.form)
     if column.less:
         base = _values(column, test, runs.get(column.less, {}))
@@ -223,14 +224,11 @@ def _deletion(column: Column, runs: Any) -> str:
         np.concatenate([np.repeat(area[name], area["words"]) for area in areas])
         for name in ("images", "attention", "random")
     )
-    if column.interval != "gain":
-        return format(
-            estimate({"attention": attention, "random": random}[column.interval], images).mean, column.form
-        )
-    gain = difference(attention, random, images)
-    return f"{gain.difference:{column.form}} [{gain.low:{column.form}}, {gain.high:{column.form}}]".replace(
-        "-", "−"
-    )
+    if column.interval == "gain":
+        gain = difference(attention, random, images)
+        return Gap(gain.difference, gain.low, gain.high).text(column.form, bold=False)
+    area = {"attention": attention, "random": random}[column.interval]
+    return format(estimate(area, images).mean, column.form)
 
 
 def _facts(described: Table, runs: Runs) -> dict[str, Any]:
@@ -246,7 +244,6 @@ def _facts(described: Table, runs: Runs) -> dict[str, Any]:
     bounds = sorted({f"{value:.2f}" for value in (min(even), max(even))}) if even else []
     return {
         "command": " ".join(["python -m tools.tables", described.name, *folders, *arguments]),
-        "arguments": ", ".join(f"`{each}`" for each in arguments),
         "rows": sum(1 for name in described.rows if runs.get(name)),
         "signature": next((run["signature"] for run in every if "signature" in run), ""),
         "chance": f"{statistics.mean(chance):.3f}" if chance else "",
