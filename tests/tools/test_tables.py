@@ -18,6 +18,8 @@ from helpers.command_line import TINY
 from caption import checkpoint
 from caption.cli.main import main as caption
 from caption.errors import UserError
+from caption.metrics.java import java_fault
+from caption.models.model_zoo import model_file
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
 from tools.lines_of_code import lines_of_code
@@ -414,3 +416,47 @@ def test_the_installed_model_is_tested_as_it_is(tmp_path: Path, monkeypatch: pyt
     assert bench._arguments(row, 0) == (["own_photos", 60, "--seed_everything=0"], ["held out"])
     scratch = table.row("scratch 200")
     assert bench._arguments(scratch, 1)[0] == ["flickr8k_soft", 200, "--seed_everything=1"]
+
+
+@pytest.mark.slow
+def test_pointing_on_photos_is_that_of_caption_analyse(
+    reader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Four scenes in the place of photos, with boxes of the shapes that their captions name."""
+    scenes, boxes = reader.read()["test"][:4], reader.boxes("test")
+    token = "\n".join(f"{scene.path.name}#0\t{scene.captions[0]}" for scene in scenes)
+    (tmp_path / "Flickr8k.token.txt").write_text(f"{token}\n", encoding="utf-8")
+    (tmp_path / "photos").mkdir()
+    known = {}
+    for scene in scenes:
+        (tmp_path / "photos" / scene.path.name).write_bytes(scene.path.read_bytes())
+        objects = [
+            {"kind": "thing", "names": [name.split()[-1]], "box": [*map(float, box)]}
+            for name, places in boxes[scene.id].items()
+            for box in places
+        ]
+        known[scene.path.name] = {"size": [48, 48], "objects": objects}
+    file = tmp_path / "boxes.json"
+    file.write_text(json.dumps(known), encoding="utf-8")
+    monkeypatch.setattr(measures, "BOXES", [file])
+    run: dict[str, Any] = {"scores": {}}
+    folders = {"data": tmp_path, "photos": tmp_path / "photos"}
+    measures.pointing(run, Path(model_file("shapes")), tmp_path, folders)
+    assert run["scores"]["photos"].keys() == {"own maps", "mass"}
+    assert 0.5 < run["scores"]["photos"]["own maps"] <= 1
+
+
+def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):
+    sentence = "a dog runs over the green grass"
+    (tmp_path / "Flickr8k.token.txt").write_text(f"1.jpg#0\t{sentence} today\n", encoding="utf-8")
+    captions = [{"image_id": "1.jpg", "caption": sentence}]
+    (tmp_path / "test_captions.json").write_text(json.dumps(captions), encoding="utf-8")
+    run: dict[str, Any] = {"scores": {"test": {"CIDEr": 1.0}}}
+    measures.captions(run, tmp_path / "best.ckpt", tmp_path, {"data": tmp_path})
+    scores = run["scores"]["test"]
+    assert scores["BLEU-4 without brevity penalty"] == pytest.approx(1)
+    assert scores["CIDEr"] == 1.0
+    assert (measures.METEOR in scores) == (java_fault() is None)
+    step: dict[str, Any] = {"scores": {"dev 3": {}}}
+    measures.captions(step, tmp_path / "best.ckpt", tmp_path, {"data": tmp_path})
+    assert step == {"scores": {"dev 3": {}}}
