@@ -169,7 +169,7 @@ STOPS = {
 }
 
 
-FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("twice", 3)}
+FEW = {("soft", 3), ("soft", 12), ("hard", 4)}
 """The others run at night."""
 
 
@@ -245,13 +245,15 @@ def copied(run: Run, folder: Path) -> Run:
     return Run(run.reader, folder, **run.options)
 
 
-def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path):
-    for case in ("soft", "twice"):
-        run = copied(whole(case), tmp_path / case)
-        before = (run.folder / "last.ckpt").read_bytes()
-        run.fit(resume=True)
-        assert run.events == 0
-        assert (run.folder / "last.ckpt").read_bytes() == before
+@pytest.mark.parametrize(
+    "case", ["soft", *(pytest.param(case, marks=pytest.mark.nightly) for case in ("early", "steps"))]
+)
+def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path, case: str):
+    run = copied(whole(case), tmp_path / "run")
+    before = (run.folder / "last.ckpt").read_bytes()
+    run.fit(resume=True)
+    assert run.events == 0
+    assert (run.folder / "last.ckpt").read_bytes() == before
 
 
 @pytest.mark.nightly
