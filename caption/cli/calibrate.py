@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.calibration import Calibration
@@ -28,7 +27,7 @@ def main(args: list[str]) -> int:
 
     from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
-    from caption.cli.configuration.parts import make_reader, read_parts
+    from caption.cli.configuration.parts import read_splits
     from caption.models.model_zoo import load
     from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
@@ -36,14 +35,12 @@ def main(args: list[str]) -> int:
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     captioner = load(options.model, trust=options.trust)
-    images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])
-    if not images:
-        raise UserError("data.reader has no images in the split val, on which the temperature is found")
+    images = read_splits(options.config, overrides, ("val",))["val"]
     with progress_bar("calibrating", len(images)) as advance:
         photos = counted((str(image.path) for image in images), advance)
-        found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
+        found = calibrate(captioner, photos, [image.captions for image in images])
     divide_logits(captioner, found.temperature)
-    checkpoint.save(captioner, out, options.precision, opener=creating)
+    checkpoint.save(captioner, out, opener=creating)
     print(_summary(found, len(images)))
     return DONE
 
@@ -52,11 +49,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = verb_parser("calibrate", DESCRIPTION)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
-    help_ = "configuration whose data.reader names the captions; may be repeated"
-    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add_config(add, "whose data.reader names the captions")
     add("--out", metavar="FILE", required=True, help="a new file, .ckpt or .safetensors")
-    add("--batch-size", metavar="N", type=count, default=32, help="images at once (default 32)")
-    add_precision(parser)
     add_trust(parser)
     return parser
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ DESCRIPTION = """\
 List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption fit
 -c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
 attention/dot. With the name of one, print it: caption configs shapes_soft > mine.yaml. With other words, list those
-that have them all in name or header, or those of one group: caption configs training, caption configs flickr8k hard.
+that have them all in name or header: caption configs training/, caption configs flickr8k hard.
 """
 GROUPS = {
     "": "models and data",
@@ -26,53 +25,28 @@ GROUPS = {
     "presets": "settings of published models and code",
     "training": "ways to train, laid over another configuration: -c shapes_soft -c training/ema",
 }
-FAMILIES = {
-    "scoring": "how a region is compared with the query",
-    "alignment": "how scores become weights",
-    "hard attention": "one place is drawn, and no others are read",
-    "dimensionality": "weights for single features, or for channels",
-    "queries": "none, several at once, or one after the other",
-    "co-attention": "regions and the words so far attend to each other",
-    "levels": "regions of several sizes",
-    "representations": "several encodings of the same image or word",
-    "self-attention": "regions and channels refine each other before a query comes",
-    "decoders": "what asks the questions, and what becomes of the context",
-    "pooling": "no attention, every word reads the same vector",
-}
-"""Of attention mechanisms, with what their members have in common. Each configuration names its own in its header."""
 
 
 def main(args: list[str]) -> int:
     """Run `caption configs`."""
     words = make_parser().parse_args(args).words
     names = config_names()
-    if len(words) == 1 and (Path(words[0]).suffix or _stem(words[0]) in names):
-        print(_content(Path(find_config(words[0]))), end="")
+    if len(words) == 1 and (Path(words[0]).suffix or words[0].removeprefix("configs/") in names):
+        print(Path(find_config(words[0])).read_text(encoding="utf-8"), end="")
         return DONE
-    contents = {name: _content(config_folder() / f"{name}.yaml") for name in names}
-    headers = {name: _header(content) for name, content in contents.items()}
-    families = {name: family(content) for name, content in contents.items()}
-    places = {name: place for place, name in enumerate((*GROUPS, *FAMILIES))}
-
-    def place(name: str) -> tuple[int, int]:
-        return places.get(_group(name), len(places)), places.get(families[name], len(places))
-
-    in_order = sorted(names, key=place)
-    found = [name for name in in_order if all(_mentions(name, headers[name], word) for word in words)]
-    if len(words) == 1 and words[0].strip("/") in GROUPS:
-        found = [name for name in in_order if name.startswith(f"{words[0].strip('/')}/")]
+    headers = {
+        name: _header((config_folder() / f"{name}.yaml").read_text(encoding="utf-8")) for name in names
+    }
+    found = [name for name in names if all(_mentions(name, headers[name], word) for word in words)]
+    found.sort(key=_group)
     if not found:
-        choices = {*names, *(name.rpartition("/")[2] for name in names)}
-        hint = did_you_mean(words[0], choices) if len(words) == 1 else ""
+        hint = did_you_mean(words[0], {*names, *(name.rpartition("/")[2] for name in names)})
         raise UserError(f"no configuration mentions {' and '.join(words)}{hint}; `caption configs` lists all")
     width = max(map(len, found))
-    for number, (group, members) in enumerate(groupby(found, _group)):
-        print("\n" * (number > 0) + f"{GROUPS.get(group, group)}:")
-        for kin, relatives in groupby(members, families.__getitem__):
-            if kin:
-                print(f" {kin}, {FAMILIES.get(kin, kin)}:")
-            for name in relatives:
-                print(f"  {name:{width}}  {_title(headers[name])}")
+    for group, members in groupby(found, _group):
+        print(f"{GROUPS.get(group, group)}:")
+        for name in members:
+            print(f"  {name:{width}}  {_title(headers[name])}")
     return DONE
 
 
@@ -83,20 +57,6 @@ def make_parser() -> argparse.ArgumentParser:
         "words", nargs="*", metavar="NAME|WORD", help="print this one, or search for the words"
     )
     return parser
-
-
-def family(content: str) -> str:
-    """The family of an attention mechanism that the header of its configuration names; "" if it names none."""
-    named = re.search(r"^# Family: (.+)\.$", content, re.MULTILINE)
-    return named[1] if named else ""
-
-
-def _content(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def _stem(name: str) -> str:
-    return name.removeprefix("configs/")
 
 
 def _group(name: str) -> str:

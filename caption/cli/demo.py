@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.errors import Stopped, printable
-from caption.runtime.files import is_own, make_folder
+from caption.runtime.files import make_folder
 from caption.runtime.inputs import TEXT, read_input
 from caption.runtime.own_folder import OwnFolder
 
@@ -27,12 +26,10 @@ looked for every word. Needs nothing but this package, and a few minutes on two 
 command continues it.
 """
 EPILOG = """\
-DIR then holds metrics.json, captions.json, heatmaps/, page.html, the model best.ckpt, its logs, and the dataset.
-Hard attention first trains soft attention in DIR/soft, and starts from it. If DIR holds a soft demo, that one is moved
-there and used.
+DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
+the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
+not there. What is trained is not trained again; scores and pictures of an earlier demo are replaced.
 """
-STATE = "demo.json"
-MODELS = ("best.ckpt", "last.ckpt")
 PICTURES = 12
 """Number of test images that are drawn."""
 REPORTED = (
@@ -70,19 +67,15 @@ def _products() -> list[str]:
 
 
 def _run(folder: Path, attention: str) -> None:
-    """Do what is not done yet, and print the scores."""
-    own, soft = OwnFolder(folder, "--out"), OwnFolder(folder / "soft", "--out")
-    for each in (own, soft) if attention == "hard" else (own,):
-        if _state(each).get("trained") is False:  # a killed training has not listed its checkpoints
-            each.add(name for name in MODELS if is_own(each.path / name))
-        each.check([STATE, *MODELS, *_products()])
-    _make_room(own, soft, attention)
-    seconds = _train("soft", own if attention == "soft" else soft, folder / "shapes", [])
+    """Train what is not trained yet, score and draw it, and print the scores."""
+    own = OwnFolder(folder, "--out")
+    own.check(_products())
+    own.delete(reversed(_products()))
+    seconds = _train("soft", folder)
     if attention == "hard":
-        warm_start = ["--model.warm_start", str(soft.path / "best.ckpt")]
-        seconds += _train("hard", own, folder / "shapes", warm_start)
+        seconds += _train("hard", folder, "--model.warm_start", str(folder / "soft" / "best.ckpt"))
     evaluation = _test(attention, own)
-    _draw(own)
+    _draw(own, attention)
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
@@ -95,80 +88,33 @@ def _run(folder: Path, attention: str) -> None:
     print(printable(done), file=sys.stderr)
 
 
-def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]:
+def _arguments(verb: str, attention: str, folder: Path) -> list[str]:
     config = config_folder() / f"shapes_{attention}.yaml"
-    arguments = [verb, "-c", str(config), "--trainer.default_root_dir", str(folder)]
-    return [*arguments, "--data.reader.init_args.folder", str(data)]
+    arguments = [verb, "-c", str(config), "--trainer.default_root_dir", str(folder / attention)]
+    return [*arguments, "--data.reader.init_args.folder", str(folder / "shapes")]
 
 
-def _train(attention: str, own: OwnFolder, data: Path, more: list[str]) -> float:
+def _train(attention: str, folder: Path, *more: str) -> float:
     """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
     from caption.cli.train import run
     from caption.training.resuming import LastCheckpoint
 
-    state = _state(own)
-    if state.get("attention", attention) != attention:
-        _clear(own)
-        state = {}
-    if state.get("trained"):
-        print(
-            printable(f"caption demo: {attention} attention is already trained, in {own.path}"),
-            file=sys.stderr,
-        )
-        return state["train_seconds"]
-    # Before anything else, so that a killed demo knows its files.
-    own.write_json(STATE, {"attention": attention, "trained": False})
-    try:
-        command = run([*_arguments("fit", attention, own.path, data), *more, "--ckpt_path", "auto"])
-    finally:
-        own.add(name for name in MODELS if (own.path / name).exists())
+    command = run([*_arguments("fit", attention, folder), *more, "--ckpt_path", "auto"])
     (last,) = (each for each in command.trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint))
-    seconds = last.trained_seconds
-    own.write_json(STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
-    return seconds
-
-
-def _make_room(own: OwnFolder, soft: OwnFolder, attention: str) -> None:
-    """Remove a finished demo, so that it runs again; but hard attention keeps the soft model and moves it aside."""
-    if "metrics.json" not in own:
-        return
-    moved = "best.ckpt" not in own  # by a demo that was killed while it moved files
-    if not moved:
-        _clear(soft)
-    if attention == "hard" and _state(own).get("attention") == "soft":
-        soft.write_json(STATE, _state(own))
-        own.move([*MODELS, *_products()], soft)
-        own.delete([STATE])
-    else:
-        _clear(own)
-
-
-def _clear(own: OwnFolder) -> None:
-    """Delete what a demo has written, its state last. Logs stay: each training makes new ones."""
-    own.delete([*reversed(_products()), *reversed(MODELS), STATE])
-
-
-def _state(own: OwnFolder) -> dict[str, Any]:
-    """The attention trained in a folder, the training time so far, and whether training has ended."""
-    try:
-        state = json.loads(read_input(own.path / STATE, TEXT)) if STATE in own else {}
-    except ValueError:  # it is empty
-        return {}
-    return state if isinstance(state, dict) else {}
+    return last.trained_seconds
 
 
 def _test(attention: str, own: OwnFolder) -> Evaluation:
     from caption.cli.train import run
 
-    arguments = _arguments("test", attention, own.path, own.path / "shapes")
-    command = run([*arguments, "--ckpt_path", str(own.path / "best.ckpt"), "--verbose", "false"])
+    command = run([*_arguments("test", attention, own.path), "--ckpt_path", "best", "--verbose", "false"])
     captions = Path(command.trainer.log_dir or own.path) / "test_captions.json"
     with own.write("captions.json") as file:
         file.write(read_input(captions, TEXT))
     return command.model.evaluation
 
 
-def _draw(own: OwnFolder) -> None:
+def _draw(own: OwnFolder, attention: str) -> None:
     """Draw heatmaps and a page of the first test images. They are not selected, so they show the model as it is."""
     from caption import checkpoint
     from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
@@ -176,7 +122,7 @@ def _draw(own: OwnFolder) -> None:
     def opener(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
         return own.write(Path(path).relative_to(own.path).as_posix())
 
-    captioner = checkpoint.load(own.path / "best.ckpt")
+    captioner = checkpoint.load(own.path / attention / "best.ckpt")
     photos = sorted((own.path / "shapes" / "images").glob("test_*.png"))[:PICTURES]
     captions = captioner.describe([str(photo) for photo in photos])
     for photo, caption in zip(photos, captions, strict=True):

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import printable
 
@@ -65,8 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The options of `caption features`."""
     parser = verb_parser("features", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    help_ = "configuration of the training; may be repeated"
-    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add_config(add, "of the training")
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
     add("--model", metavar="CKPT|NAME", help="take encoder and transform from this model")
     add_trust(parser)
@@ -83,12 +82,8 @@ def _device(name: str | None) -> str:
     """A device that works; by default a GPU if there is one."""
     import torch
 
-    from caption.errors import UserError
+    from caption.models.model_zoo import check_device
 
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device '{name}' cannot be used ({reason}): choose cpu, or leave it out") from None
+    check_device(name)
     return name

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
 from caption.runtime.figure_formats import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -36,7 +35,7 @@ def main(args: list[str]) -> int:
     from caption.analysis.lens import Lens, make_lens
     from caption.analysis.lens.calibration import common_nouns, fit, of_regions, read_photos, reliability
     from caption.analysis.lens.file import SUFFIX, save_lens
-    from caption.cli.configuration.parts import make_reader, read_parts
+    from caption.cli.configuration.parts import read_splits
     from caption.models.model_zoo import load
     from caption.runtime.outputs import new_file
     from caption.runtime.progress import counted, progress_bar
@@ -47,18 +46,13 @@ def main(args: list[str]) -> int:
     figure = None if options.figure is None else new_file(options.figure, FIGURES, "--figure")
     captioner = load(options.model, trust=options.trust)
     lens = make_lens(captioner)
-    splits = make_reader(read_parts(options.config, overrides, ("data.reader",))).read()
-
-    for split in (FITTED, options.report):
-        if not splits.get(split):
-            raise UserError(f"data.reader has no images in the split {split}, which the lens needs")
+    splits = read_splits(options.config, overrides, (FITTED, options.report))
 
     def read(split: str) -> list[PhotoReading]:
         images = splits[split]
         with progress_bar(f"reading {split}", len(images)) as advance:
             photos = counted((str(image.path) for image in images), advance)
-            references = [image.captions for image in images]
-            return read_photos(lens, captioner, photos, references, options.batch_size)
+            return read_photos(lens, captioner, photos, [image.captions for image in images])
 
     readings = read(FITTED)
     calibration = fit(lens, readings)
@@ -80,8 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = verb_parser("lens", DESCRIPTION)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
-    help_ = "configuration whose data.reader names the captions; may be repeated"
-    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add_config(add, "whose data.reader names the captions")
     add(
         "--out",
         metavar="FILE.lens",
@@ -91,7 +84,6 @@ def make_parser() -> argparse.ArgumentParser:
     help_ = "split on which probabilities are compared with what people name; default val, that of the fit"
     add("--report", metavar="SPLIT", default=FITTED, help=help_)
     add("--figure", metavar="FILE", help="a picture of this comparison, before and after calibration")
-    add("--batch-size", metavar="N", type=count, default=16, help="images at once (default 16)")
     add_trust(parser)
     return parser
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caption.cli.configuration.arguments import add_noun, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_noun, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import printable
 
@@ -88,22 +88,20 @@ def _add_shards(nouns: Any) -> None:
         "command goes on from there"
     )
     add = add_noun(nouns, "shards", SHARDS, epilog).add_argument
-    help_ = "configuration whose data.reader reads the data; may be repeated"
-    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add_config(add, "whose data.reader reads the data")
     add("--out", metavar="DIR", required=True, help="folder of the shards; made, or continued")
-    add("--samples", metavar="N", type=count, default=1000, help="images in a shard (default 1000)")
     add("--tokenizer", metavar="NAME", default="ptb", help="as data.tokenizer (default ptb)")
+    add("--samples", metavar="N", type=count, default=1000, help="images in a shard (default 1000)")
 
 
 def _write_shards(options: argparse.Namespace) -> int:
-    from caption.cli.configuration.parts import make_reader, read_parts
+    from caption.cli.configuration.parts import read_splits
     from caption.data.shards.writing import write_shards
     from caption.runtime.files import make_folder
 
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
-    splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
-    index = write_shards(splits, folder, options.samples, options.tokenizer)
+    index = write_shards(read_splits(options.config), folder, options.samples, options.tokenizer)
     shown = printable(str(folder))
     print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{shown}'", file=sys.stderr)
     print(SECTION.format(folder=shown))

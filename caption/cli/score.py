@@ -97,7 +97,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--format", choices=("text", "json"), default="text", help="format of stdout; default text")
     add("--split", metavar="S", help="score this split, if the references have splits")
     add("--partial", action="store_true", help="score the images that have a candidate, leave out the others")
-    add("--no-brevity-penalty", action="store_true", help="BLEU without it; short captions then score higher")
     add("--confidence", action="store_true", help="95 %% intervals, by bootstrap over images")
     add("--conventions", action="store_true", help="BLEU by the conventions of other papers, side by side")
     help_ = "entries of the signature, such as beam=5 epoch=8"
@@ -128,8 +127,7 @@ def _score(
     candidates = match_images(read_captions(path), file)
     if options.partial:
         references = references.only(candidates)
-    bleu = {"brevity_penalty": not options.no_brevity_penalty}
-    scores = evaluate(candidates, references, options.tokenizer, metrics, **bleu, protocol=protocol)
+    scores = evaluate(candidates, references, options.tokenizer, metrics, protocol=protocol)
     result = Result(path, scores)
     if options.confidence:
         result.intervals = {name: confidence_interval(scores.score(name)) for name in scores}

@@ -48,9 +48,7 @@ def main(args: list[str]) -> int:
     try:
         models = _models(options.model or [PHOTO_MODEL], options.device, options.trust)
         local = options.host in ("127.0.0.1", "localhost", "::1")
-        app = application(
-            Service(models), LOOPBACK if local else ["*"], largest_photo=options.max_megabytes * 1_000_000
-        )
+        app = application(Service(models), LOOPBACK if local else ["*"])
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_keep_alive=30, timeout_graceful_shutdown=3,
             limit_concurrency=200, h11_max_incomplete_event_size=64_000,
@@ -73,13 +71,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=help_)
     add("--port", metavar="N", type=_port, default=8000, help="port (default 8000); 0 = any free one")
     add("--device", metavar="D", default="cpu", help="cpu, cuda, ... (default cpu)")
-    add(
-        "--max-megabytes",
-        metavar="N",
-        type=_megabytes,
-        default=20,
-        help="largest file of a photo (default 20)",
-    )
     add_trust(parser)
     return parser
 
@@ -118,9 +109,3 @@ def _port(text: str) -> int:
     if text.isdecimal() and int(text) < 65536:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to 65535")
-
-
-def _megabytes(text: str) -> int:
-    if text.isdecimal() and 0 < int(text) <= 200:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to 200")

@@ -26,7 +26,7 @@ from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
-from caption.cli.configuration.option_groups import help_text, help_topic
+from caption.cli.configuration.help import help_text, help_word
 from caption.cli.exit_codes import DONE
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
@@ -36,7 +36,7 @@ from caption.runtime.ddp import leave_process_group
 from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
 from caption.text.vocabulary import Vocabulary
-from caption.training import defaults, early_stopping
+from caption.training import defaults
 from caption.training.attention_temperature import AttentionTemperature
 from caption.training.callbacks import AttentionFigures, EpochReport
 from caption.training.module import CaptionTraining
@@ -98,7 +98,7 @@ class CaptionCLI(LightningCLI):
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
         parser.add_lightning_class_args(AttentionTemperature, "attention_temperature")
-        parser.set_defaults(defaults.OPTIONS | early_stopping.OPTIONS)
+        parser.set_defaults(defaults.OPTIONS)
         parser.link_arguments("trainer.default_root_dir", "checkpoint.dirpath")
         parser.link_arguments("trainer.default_root_dir", "last_checkpoint.folder")
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")
@@ -235,8 +235,8 @@ class CaptionCLI(LightningCLI):
 
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
-    if (topic := help_topic(args)) is not None:
-        print(help_text(args[0], verb_parsers()[args[0]], topic), end="")
+    if (word := help_word(args)) is not None:
+        print(help_text(args[0], verb_parsers()[args[0]], word), end="")
         return DONE
     try:
         run(args)

@@ -85,16 +85,20 @@ def lens_path(model: str | os.PathLike[str]) -> Path:
 
 
 def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captioner:
-    import torch
-
     from caption import checkpoint
 
+    return checkpoint.load(find(name), check_device(device), trust)
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """The device of a name; a UserError if it cannot be used here."""
+    import torch
+
     try:
-        where = torch.empty(0, device=device).device
+        return torch.empty(1, device=device).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"device {device} cannot be used: {reason}") from error
-    return checkpoint.load(find(name), where, trust)
+        raise UserError(f"device {device} cannot be used: {reason}; choose cpu, or leave it out") from error
 
 
 def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:

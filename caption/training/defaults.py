@@ -1,4 +1,4 @@
-"""Defaults of training that several places need: what is watched, and where checkpoints are."""
+"""Defaults of training: what is watched, where checkpoints are, and the options of `caption fit` that follow."""
 
 from __future__ import annotations
 
@@ -14,5 +14,11 @@ OPTIONS: dict[str, Any] = {
     "checkpoint.filename": BEST.removesuffix(".ckpt"),
     "checkpoint.enable_version_counter": False,
     "trainer.default_root_dir": "runs/default",
+    "early_stopping.monitor": MONITOR,
+    "early_stopping.mode": "max",
+    "early_stopping.patience": 5,
+    # A trial run of a few steps never validates, and must not fail for that. The checkpoint callback reports a metric
+    # that does not exist.
+    "early_stopping.strict": False,
 }
 """Options of the command line whose defaults differ from Lightning's."""

@@ -138,9 +138,9 @@ def test_unavailable_scores_are_null_with_a_reason(score, monkeypatch):
 
 
 def test_options_reach_the_protocol(score):
-    options = ["--no-brevity-penalty", "--tokenizer", "none", "--protocol", "beam=5", "--metrics", "BLEU"]
+    options = ["--tokenizer", "none", "--protocol", "beam=5", "--metrics", "BLEU"]
     _, plain, _ = score("bad", options=options)
-    assert plain["signature"].startswith("tok:none-1|case:kept|punct:kept|refs:3|bp:off|n:8|beam:5|v:")
+    assert plain["signature"].startswith("tok:none-1|case:kept|punct:kept|refs:3|bp:on|n:8|beam:5|v:")
     assert plain["scores"]["BLEU-1"] == pytest.approx(
         0
     )  # "a" and "cat" are not in "A red dog runs on two mats."

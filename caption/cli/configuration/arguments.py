@@ -7,9 +7,8 @@ argparse's SystemExit with code 2; --help raises SystemExit with code 0.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from caption.errors import UserError, did_you_mean
@@ -23,13 +22,8 @@ FORMAT: dict[str, Any] = {
 TRUST = "import classes of this package that a checkpoint names; its code runs; may be repeated"
 
 
-INVALID_CHOICE = re.compile(r"argument (.+?): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
-INVALID_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
-NUMBERS = {"int": "a whole number", "float": "a number"}
-
-
 class VerbParser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, with what a misspelt option or value was meant to be."""
+    """A parser that raises a UserError, with what a misspelt option was meant to be."""
 
     given: Sequence[str] = ()
     """The arguments that are being parsed."""
@@ -39,31 +33,13 @@ class VerbParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{self._plain(message)} ({self.prog} --help lists the options)")
-
-    def _plain(self, message: str) -> str:
-        """argparse's message in other words, where it can be clearer."""
-        if choice := INVALID_CHOICE.fullmatch(message):
-            option, value, listed = choice.groups()
-            choices = [name.strip(" '") for name in listed.split(",")]
-            what = f"there is no {value!r}" if option[0] != "-" else f"{option} cannot be {value!r}"
-            return f"{what}{did_you_mean(value, choices)}: choose from {', '.join(choices)}"
-        if number := INVALID_NUMBER.fullmatch(message):
-            return f"{number[1]} takes {NUMBERS[number[2]]}, not {number[3]}"
         known = set(_option_strings(self))
-        if "are required: " in message:  # perhaps because one is misspelt
-            options = [word.partition("=")[0] for word in self.given if word.startswith("--")]
-            hints = [(word, did_you_mean(word, known)) for word in options if word not in known]
-            misspelt = next((f"there is no option {word}{hint}" for word, hint in hints if hint), None)
-            return misspelt or message
-        before, _, extra = message.partition("unrecognized arguments: ")
-        if before or not extra:
-            return message.removeprefix("argument ")
-        words = extra.split()
-        unknown = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-        if unknown is None:
-            return f"one argument too many: {words[0]}"
-        return f"there is no option {unknown}{did_you_mean(unknown, known)}"
+        options = [word.partition("=")[0] for word in self.given if word.startswith("-")]
+        hints = {option: did_you_mean(option, known) for option in options if option not in known}
+        unknown = next((option for option, hint in hints.items() if hint or option in message), None)
+        if unknown and ("required" in message or "unrecognized" in message):
+            message = f"there is no option {unknown}{hints[unknown]}"
+        raise UserError(f"{message.removeprefix('argument ')} ({self.prog} --help lists the options)")
 
 
 def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -91,6 +67,12 @@ def count(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+
+
+def add_config(add: Callable[..., Any], use: str) -> None:
+    """The option that names configurations, given the parser's `add_argument`."""
+    help_ = f"configuration {use}; may be repeated"
+    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

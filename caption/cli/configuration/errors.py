@@ -26,7 +26,8 @@ SCAFFOLDING = (
 )
 LINK = re.compile(r"Call to compute_fn of link .*? with args \(.*?\) failed: ")
 """What jsonargparse puts before an error met in computing one entry from others."""
-LITERAL = re.compile(r"typing\.Literal\[(.*?)\]")
+CULPRIT = re.compile(r"(?:unrecognized arguments: --|import path string: | value: )(\S+)")
+"""The misspelt word, where a message does not quote it."""
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 """How the file names of code begin that is not the user's: generated, of this package, of Python."""
 
@@ -48,22 +49,15 @@ def hint(message: str, parser: ArgumentParser) -> str:
     """What a misspelt key, argument, class, module or value was meant to be; empty if nothing is like it.
 
     Args:
-        message: quotes the misspelt name last, and before it the class or module in which it was looked for.
+        message: of jsonargparse; it quotes the classes and modules in which the misspelt name was looked for.
         parser: the parser that met the error; its options are the keys.
     """
-    option = message.partition("unrecognized arguments: --")[2].split(maxsplit=1)[:1]
-    part = message.partition("Expected a dot import path string: ")[2].split(maxsplit=1)[:1]
-    if option:
-        return did_you_mean(f"--{option[0]}", (f"--{key}" for key in keys(parser)))
-    if values := re.findall(r"'(.*?)'", " ".join(LITERAL.findall(message))):
-        return did_you_mean(message.rpartition(" value: ")[2], values)
-    *owners, name = part or message.split("'")[1::2] or [""]
-    if part:
-        return did_you_mean(name, _classes_of_parts())
+    quoted = re.findall(r"'(.*?)'", message)
+    word = (CULPRIT.findall(message) or quoted or [""])[-1]
     if "No module named" in message:
-        return f" (put {name}.py into the working directory, or install the package)"
-    choices = {*keys(parser), *(choice for owner in owners for choice in _names(owner))}
-    return "" if name in choices else did_you_mean(name, choices)
+        return f" (put {word}.py into the working directory, or install the package)"
+    known = {*keys(parser), *_classes_of_parts(), *(name for owner in quoted for name in _names(owner))}
+    return "" if word in known else did_you_mean(word, (known | {*quoted}) - {word})
 
 
 def keys(parser: ArgumentParser) -> Iterator[str]:

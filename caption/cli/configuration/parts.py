@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import read_layers
-from caption.data.readers.base import CaptionReader
+from caption.data.readers.base import CaptionReader, Splits
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
@@ -71,6 +71,19 @@ def make_reader(parts: Namespace) -> CaptionReader:
     """The reader of the data set."""
     spec = parts["data.reader"].as_dict()
     return make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
+
+
+def read_splits(paths: Sequence[str], overrides: Sequence[str] = (), needed: Sequence[str] = ()) -> Splits:
+    """The images of each split of configurations; see `read_parts`.
+
+    Raises:
+        UserError: one of the splits that are needed has no images.
+    """
+    splits = make_reader(read_parts(paths, overrides, ("data.reader",))).read()
+    for split in needed:
+        if not splits.get(split):
+            raise UserError(f"data.reader has no images in the split {split}, which is needed here")
+    return splits
 
 
 def make_transform(parts: Namespace) -> ImageTransform:

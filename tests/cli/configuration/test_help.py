@@ -1,0 +1,51 @@
+"""`caption fit --help`: a summary on a screen or two, options with a word, and everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from helpers.command_line import Ran
+
+from caption.cli.configuration.help import SUMMARY
+
+Cli = Callable[..., Ran]
+
+
+def options(text: str) -> set[str]:
+    return set(re.findall(r"^  (?:-\w, )?(--[a-z_][\w.]*)", text, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def everything() -> set[str]:
+    from caption.cli.train import verb_parsers
+
+    return {option for action in verb_parsers()["fit"]._actions for option in action.option_strings}
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate"])
+def test_the_summary_is_short(cli: Cli, verb: str):
+    ran = cli(verb, "-c", "shapes_soft", "--help", "--trainer.max_epochs")  # an option is not a word
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"usage: caption {verb} -c CONFIG")
+    assert len(ran.out.splitlines()) < 50
+
+
+def test_what_the_summary_names_exists(everything: set[str]):
+    assert options(SUMMARY) <= everything
+    groups = re.findall(r"^  ([a-z_]+) ", SUMMARY.partition("groups of options")[2], re.MULTILINE)
+    assert set(groups) == {
+        name.strip("-").partition(".")[0] for name in everything if "." in name and " " not in name
+    }
+
+
+def test_a_group_a_word_and_all(cli: Cli, everything: set[str]):
+    data = options(cli("fit", "--help", "data.").out)
+    assert "--data.batch_size" in data
+    assert all(name.startswith("--data.") for name in data)
+    assert options(cli("fit", "--help", "patience").out) == {"--early_stopping.patience"}
+    assert {*data, "--optimizer.help", "--lr_scheduler.help"} <= options(cli("fit", "--help", "all").out)
+    ran = cli("fit", "--help", "tranier")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no option has 'tranier' in its name (did you mean trainer?)" in ran.err
