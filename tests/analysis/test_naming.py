@@ -16,7 +16,7 @@ from caption.analysis.lens import Calibration, Lens
 from caption.analysis.lens.naming import Namer, ThingWords, lens_postprocessors
 from caption.box import Box
 from caption.captioner import Captioner
-from caption.cli.describe.command import remarks
+from caption.cli.describe.printer import remarks
 from caption.encoders.classifier import Classifier
 from caption.regions import Regions
 from caption.result import Caption

@@ -37,7 +37,6 @@ SECONDS = 60
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command, by its words: "prepare shards", "fit"."""
-    from caption.cli.describe import ray
     from caption.cli.main import VERBS
     from caption.cli.train import verb_parsers
 
@@ -45,7 +44,6 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     for verb, (module, _) in VERBS.items():
         if verb not in found:
             found |= _nouns(verb, importlib.import_module(f"caption.cli.{module}").make_parser())
-    found["describe --engine ray"] = ray.make_parser()
     return found
 
 
@@ -127,7 +125,7 @@ ATTACKS = [
     Attack("describe", "--html", f"{DESCRIBE} --format json", "out.html", MODEL),
     Attack("describe", "--attention", DESCRIBE, "out.npz", MODEL),
     Attack("describe", "--attention", DESCRIBE_FOLDER, "out", PHOTOS),
-    Attack("describe --engine ray", "--out", "describe --engine ray photo.png --model model.ckpt", "out", MODEL),
+    Attack("describe", "--out", "describe --engine ray photo.png --model model.ckpt", "out", MODEL),
     Attack("demo", "--out", "demo", "out", is_slow=True),
     Attack("features", "--out", FEATURES, "out", ("fit.yaml", "run/best.ckpt")),
     Attack("features", "--out", f"{FEATURES} --verify", "out", ("fit.yaml", "run/best.ckpt")),

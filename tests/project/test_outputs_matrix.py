@@ -76,7 +76,7 @@ def test_every_option_is_known():
 def test_nothing_is_lost(
     attack: matrix.Attack, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    if "ray" in attack.command:
+    if "ray" in attack.args:
         pytest.importorskip("pyarrow")
         pytest.importorskip("ray")
     top = tmp_path / "user"

@@ -114,7 +114,7 @@ def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch)
     def fail(*paths: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("caption.cli.describe.command.input_photos", fail)
+    monkeypatch.setattr("caption.cli.describe.plan.input_photos", fail)
     ran = cli("describe", tmp_path)
     assert ran.code == 1
     assert ran.err == "caption: the memory is too small for this: give smaller or fewer files\n"

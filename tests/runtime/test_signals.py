@@ -18,7 +18,7 @@ from helpers.command_line import SIGNALS, Ran, start_command
 from helpers.tiny_captioner import captioner, photo
 
 from caption import checkpoint
-from caption.cli.describe.command import Printer
+from caption.cli.describe.printer import Printer
 from caption.errors import STOPS, Stopped
 from caption.runtime.signals import stopping_at_once, uninterrupted
 

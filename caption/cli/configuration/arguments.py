@@ -56,6 +56,15 @@ def verb_parser(verb: str, description: str, epilog: str | None = None) -> VerbP
     return VerbParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
 
 
+def given_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, str]:
+    """The arguments that differ from their defaults, as the user writes them: {"title": "--no-title"}."""
+    return {
+        action.dest: (*action.option_strings, action.dest)[0]
+        for action in parser._actions
+        if action.dest in options and getattr(options, action.dest) != action.default
+    }
+
+
 def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """A parser for what follows a verb, such as "flickr8k" after "prepare"; `nouns` comes from `add_subparsers`."""
     summary = description.partition("\n")[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,92 +56,107 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--opacity", type=float, metavar="O", help="of the colours, 0 to 1; default: the style's")
 
 
-class Pictures:
-    """The pictures that the options ask for.
+@dataclass(frozen=True)
+class PicturePlan:
+    """The pictures that the options ask for, and how they look."""
 
-    Args:
-        options: parsed, with those of `add_options`.
-        photos: all photos; each figure is named after its photo.
-        inputs: all else that the command reads.
-
-    Raises:
-        UserError: a path, a colour map, the opacity or a size cannot be used, a sheet would hold too many photos, a
-            picture is described that is not asked for, or two models are to be compared without a page or have one
-            name.
-    """
-
-    def __init__(self, options: argparse.Namespace, photos: list[str], inputs: Sequence[str] = ()) -> None:
-        self.photos, self.inputs = photos, [*photos, *inputs]
-        self.read: dict[Identity, str] = {}
-        self.per_word: bool = options.per_word
-        kinds = FIGURES if self.per_word else (*FIGURES, ".mp4")
-        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, kinds, "--heatmap")
-        self.sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
-        self.page = options.html and output_file(options.html, (".html", ".htm"), "--html")
-        self.look = _given(options, LOOK)
-        self.words = None if options.words is None else _words(options.words)
-        self.size = _given(options, ("dpi", "width"))
-        self.panels: dict[str, Any] = {
-            name: False for name in ("title", "legend") if not getattr(options, name)
-        }
-        self.panels |= _given(options, ("rows",)) | ({} if self.words is None else {"words": self.words})
-        self.captions: list[Caption] = []
-        self.names: list[str] = []
-        self.models = options.model, options.compare
-        self.second: Captioner | None = None
-        """The model of --compare; set it before the first photo."""
-        self.compared: list[Caption] = []
-        self._check(options)
-
-    def _check(self, options: argparse.Namespace) -> None:
-        if options.compare and not self.page:
-            raise UserError("--compare shows a second model on the page: name one with --html FILE")
-        if options.compare == options.model:
-            raise UserError(f"--compare names the model itself, {options.model}: name another one")
-        if self.sheet and len(self.photos) > MOST_ON_A_SHEET:
-            raise UserError(
-                f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(self.photos)}"
-            )
-        defaults = {"title": True, "legend": True, "per_word": False}
-        for name in SHAPE:
-            if (
-                getattr(options, name) == defaults.get(name)
-                or self.heatmaps
-                or (self.sheet and name in OF_SHEETS)
-            ):
-                continue
-            option = f"--{'no-' * (name in ('title', 'legend'))}{name.replace('_', '-')}"
-            raise UserError(f"{option} is for the pictures of --heatmap: name one with --heatmap FILE")
-        if len(self.size) == 2:
-            raise UserError("--dpi and --width both say how many pixels there are: give one")
-        for name, value in self.size.items():
-            if value > LARGEST[name]:
-                raise UserError(f"--{name} goes up to {LARGEST[name]:,}, not {value:,}")
-        for path in self.heatmaps or ():
-            check_encoder(path)
-            if self.per_word and is_device(path):
-                raise UserError(
-                    f"--per-word writes several files: name a folder with --heatmap, not {printable(path)}"
-                )
-        if self.look:
-            from caption.visualize.scale import Scale
-            from caption.visualize.styles import Look
-
-            try:
-                Look(**self.look).colours(Scale(0, 1))
-            except ValueError as error:
-                raise UserError(str(error)) from error
+    heatmaps: list[Path]
+    """A figure for each photo, or a name from which those of its words are made; or none."""
+    sheet: Path | None
+    page: Path | None
+    per_word: bool
+    words: int | list[str] | None
+    look: dict[str, Any]
+    """Arguments of `caption.visualize.styles.Look`."""
+    size: dict[str, Any]
+    panels: dict[str, Any]
+    """Arguments of `caption.visualize.plot_caption`, and some of them of `contact_sheet`."""
 
     @property
     def outputs(self) -> dict[str, list[Path]]:
         """The paths by the option that named them; of pictures of words, one that stands for them."""
-        heatmaps = self.heatmaps
-        if heatmaps and self.per_word:
-            heatmaps = [path_of_word(path, 0, "") for path in heatmaps]
-        named = {"--heatmap": heatmaps, "--contact-sheet": self.sheet, "--html": self.page}
-        return {
-            option: paths if isinstance(paths, list) else [paths] for option, paths in named.items() if paths
-        }
+        heatmaps = [path_of_word(path, 0, "") for path in self.heatmaps] if self.per_word else self.heatmaps
+        named = {"--heatmap": heatmaps, "--contact-sheet": [self.sheet], "--html": [self.page]}
+        return {option: [path for path in paths if path] for option, paths in named.items() if any(paths)}
+
+
+def plan_pictures(
+    options: argparse.Namespace, given: Mapping[str, str], photos: Sequence[str]
+) -> PicturePlan:
+    """Read and check the options of `add_options`.
+
+    Args:
+        options: parsed.
+        given: see `caption.cli.configuration.arguments.given_options`.
+        photos: all photos; each figure is named after its photo.
+
+    Raises:
+        UserError: a path, a colour map, the opacity or a size cannot be used, a sheet would hold too many photos, a
+            picture is described that is not asked for, or two models are to be compared without a page.
+    """
+    kinds = FIGURES if options.per_word else (*FIGURES, ".mp4")
+    heatmaps = output_paths(options.heatmap, photos, kinds, "--heatmap") if options.heatmap else []
+    sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
+    page = options.html and output_file(options.html, (".html", ".htm"), "--html")
+    if options.compare and not page:
+        raise UserError("--compare shows a second model on the page: name one with --html FILE")
+    if sheet and len(photos) > MOST_ON_A_SHEET:
+        raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
+    for name in SHAPE:
+        if name in given and not (heatmaps or (sheet and name in OF_SHEETS)):
+            raise UserError(f"{given[name]} is for the pictures of --heatmap: name one with --heatmap FILE")
+    words = None if options.words is None else _words(options.words)
+    size = {name: getattr(options, name) for name in LARGEST if name in given}
+    if len(size) == 2:
+        raise UserError("--dpi and --width both say how many pixels there are: give one")
+    for name, value in size.items():
+        if value > LARGEST[name]:
+            raise UserError(f"--{name} goes up to {LARGEST[name]:,}, not {value:,}")
+    for path in heatmaps:
+        check_encoder(path)
+        if options.per_word and is_device(path):
+            raise UserError(
+                f"--per-word writes several files: name a folder with --heatmap, not {printable(path)}"
+            )
+    look = {name: getattr(options, name) for name in LOOK if name in given}
+    if look:
+        from caption.visualize.scale import Scale
+        from caption.visualize.styles import Look
+
+        try:
+            Look(**look).colours(Scale(0, 1))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    panels = {name: getattr(options, name) for name in ("rows", "title", "legend") if name in given}
+    panels |= {} if words is None else {"words": words}
+    return PicturePlan(heatmaps, sheet, page, options.per_word, words, look, size, panels)
+
+
+class Pictures:
+    """Writes the pictures of a plan.
+
+    Args:
+        plan: of the pictures.
+        photos: all photos.
+        inputs: all else that is read.
+        models: the names of the first and the second model, for the page.
+        second: the second model.
+    """
+
+    def __init__(
+        self,
+        plan: PicturePlan,
+        photos: Sequence[str],
+        inputs: Sequence[str],
+        models: tuple[str, str | None],
+        second: Captioner | None,
+    ) -> None:
+        self.plan, self.photos, self.inputs = plan, photos, inputs
+        self.models, self.second = models, second
+        self.read: dict[Identity, str] = {}
+        self.captions: list[Caption] = []
+        self.names: list[str] = []
+        self.compared: list[Caption] = []
 
     def add(self, index: int, caption: Caption) -> str | None:
         """Write the pictures of a photo, and keep its caption for the sheet and the page.
@@ -150,46 +166,49 @@ class Pictures:
         """
         photo = caption.image
         assert photo is not None
-        if self.sheet or self.page:
+        if self.plan.sheet or self.plan.page:
             self.captions.append(caption)
             self.names.append(Path(self.photos[index]).name)
         if self.second is not None:
             self.compared.append(self.second.describe(photo, beam_tree=True))
-        if not self.heatmaps:
+        if not self.plan.heatmaps:
             return None
-        panels = dict(self.panels)
-        if isinstance(self.words, list):
+        panels = dict(self.plan.panels)
+        if isinstance(self.plan.words, list):
             spoken = {word.casefold() for word in caption.words}
-            panels["words"] = [word for word in self.words if word.casefold() in spoken]
+            panels["words"] = [word for word in self.plan.words if word.casefold() in spoken]
             if not panels["words"]:
-                none = f"the caption of {printable(self.photos[index])} has no word {first_few(map(repr, self.words))}"
-                return f"{none}: there is no picture of it"
-        self._draw(caption, photo, self.heatmaps[index], panels)
+                missing = first_few(map(repr, self.plan.words))
+                name = printable(self.photos[index])
+                return f"the caption of {name} has no word {missing}: there is no picture of it"
+        self._draw(caption, photo, self.plan.heatmaps[index], panels)
         return None
 
     def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
         from caption.visualize import plot_caption, plot_word, save_animation, save_figure
 
-        if self.per_word:
+        if self.plan.per_word:
             from caption.visualize.words import steps_of
 
             steps = steps_of(caption, panels.get("words"))
             paths = {step: path_of_word(path, step, caption.words[step]) for step in steps}
             # What words there are was not known when the outputs were checked.
-            self.read = self.read or identities(self.inputs)
+            self.read = self.read or identities([*self.photos, *self.inputs])
             check_outputs({"--heatmap": list(paths.values())}, self.read)
             for step, of_word in paths.items():
-                fig = plot_word(caption, photo, step, **self.look)
-                save_figure(fig, of_word, opener=replacing_own, **self.size)
+                fig = plot_word(caption, photo, step, **self.plan.look)
+                save_figure(fig, of_word, opener=replacing_own, **self.plan.size)
         elif path.suffix.lower() in ANIMATIONS:
             from caption.visualize.animation import INCHES
 
-            width = self.size.get("width") or (self.size["dpi"] * INCHES if self.size else None)
-            look = {**self.look, **({"width": round(width)} if width else {})}
+            width = self.plan.size.get("width") or (
+                self.plan.size["dpi"] * INCHES if self.plan.size else None
+            )
+            look = {**self.plan.look, **({"width": round(width)} if width else {})}
             save_animation(caption, photo, path, words=panels.get("words"), opener=replacing_own, **look)
         else:
-            fig = plot_caption(caption, photo, **panels, **self.look)
-            save_figure(fig, path, opener=replacing_own, **self.size)
+            fig = plot_caption(caption, photo, **panels, **self.plan.look)
+            save_figure(fig, path, opener=replacing_own, **self.plan.size)
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
@@ -197,15 +216,15 @@ class Pictures:
             return
         from caption.visualize import contact_sheet, save_figure, save_html, to_html
 
-        if self.sheet:
-            panels = {name: value for name, value in self.panels.items() if name in OF_SHEETS}
-            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.look)
-            save_figure(sheet, self.sheet, opener=replacing_own, **self.size)
-        if self.page:
+        if self.plan.sheet:
+            panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
+            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.look)
+            save_figure(sheet, self.plan.sheet, opener=replacing_own, **self.plan.size)
+        if self.plan.page:
             # Ctrl-C may come between the two models.
             both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
-            page = to_html(both if self.compared else self.captions, **self.look)
-            save_html(page, self.page, opener=replacing_own)
+            page = to_html(both if self.compared else self.captions, **self.plan.look)
+            save_html(page, self.plan.page, opener=replacing_own)
 
 
 def path_of_word(path: Path, step: int, word: str) -> Path:
@@ -215,10 +234,6 @@ def path_of_word(path: Path, step: int, word: str) -> Path:
     """
     plain = re.sub(r"[\W_]+", "-", word).strip("-")[:40]
     return path.with_name(f"{short_name(path.stem)}-{step + 1:02d}{'-' * bool(plain)}{plain}{path.suffix}")
-
-
-def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def _words(text: str) -> int | list[str]:

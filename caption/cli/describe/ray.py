@@ -5,38 +5,55 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 
-from caption.cli.configuration.arguments import add_trust, count, verb_parser
 from caption.cli.describe.photos import image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.data.files import numbered_lines, read_text
 from caption.errors import UserError
 from caption.runtime.progress import progress_bar
 
 DESCRIPTION = """\
-Caption photos on the Ray cluster that RAY_ADDRESS names, or with several processes on this machine. The results are
-files of --per-file photos each in the folder --out. Given again, the command continues where it was stopped.
+The results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may be URLs in a bucket
+(s3://..., gs://...); folders are taken with their subfolders. Given again, the command continues where it was stopped.
 """
-EPILOG = (
-    "exit code: 0 all photos captioned; 1 some photos could not be read, their entries say why; 2 wrong usage, or "
-    "captioning failed"
-)
+FORMATS = ("jsonl", "parquet")
+SEARCH = ("beam_size", "length_normalization")
+TAKEN = {
+    "engine",
+    "images",
+    "list",
+    "model",
+    "trust",
+    "out",
+    "format",
+    "per_file",
+    "actors",
+    "device",
+    *SEARCH,
+}
+"""Options of `caption describe` that have a meaning here."""
 
 
-def main(args: list[str]) -> int:
-    """Run `caption describe --engine ray`; EPILOG tells the exit codes."""
-    options = make_parser().parse_args(args)
+def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> int:
+    """Caption the photos of the options; see `caption.cli.describe.plan.make_plan`."""
     from caption.runtime.on_ray import INSTALL, Job, caption_photos
 
+    for name in given.keys() - TAKEN:
+        raise UserError(f"{given[name]} is not for --engine ray")
+    if not (options.out and options.model and len(options.model) == 1):
+        raise UserError("--engine ray needs a folder for the results, --out, and one model, --model")
+    form = options.format or FORMATS[0]
+    if form not in FORMATS or options.device not in ("cpu", "cuda"):
+        raise UserError("--engine ray writes --format jsonl or parquet, and runs on --device cpu or cuda")
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise UserError(INSTALL) from None
-    search = {name: getattr(options, name) for name in ("beam_size", "length_normalization")}
-    search = {name: value for name, value in search.items() if value is not None}
-    model = os.path.abspath(options.model) if os.path.isfile(options.model) else options.model
-    job = Job(model, options.out, options.format, search or None, options.device, tuple(options.trust))
-    photos = _photos(options)
+    (model,) = options.model
+    model = os.path.abspath(model) if os.path.isfile(model) else model
+    search = {name: getattr(options, name) for name in SEARCH if name in given}
+    job = Job(model, options.out, form, search or None, options.device, tuple(options.trust))
+    photos = _photos(options.images, options.list)
     done = failed = files = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
         for piece in caption_photos(photos, job, options.actors, options.per_file):
@@ -49,13 +66,14 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if failed else DONE
 
 
-def _photos(options: argparse.Namespace) -> list[str]:
+def _photos(images: Sequence[str], list_: str | None) -> list[str]:
     """The photos of the arguments and the list. Paths are made absolute, because actors run in other folders."""
+    from caption.data.files import numbered_lines, read_text
     from caption.runtime.on_ray import list_photos
 
-    listed = [line.strip() for _, line in numbered_lines(read_text(options.list))] if options.list else []
+    listed = [line.strip() for _, line in numbered_lines(read_text(list_))] if list_ else []
     photos: list[str] = []
-    for name in (*options.images, *listed):
+    for name in (*images, *listed):
         place = name if "://" in name else os.path.abspath(os.path.expanduser(name))
         is_image = os.path.splitext(name)[1].lower() in image_suffixes()
         if os.path.isdir(place) or ("://" in place and not is_image):
@@ -67,26 +85,3 @@ def _photos(options: argparse.Namespace) -> list[str]:
             "there are no photos to caption: give photos, folders, URLs of folders in a bucket, or --list"
         )
     return photos
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption describe --engine ray`."""
-    parser = verb_parser("describe --engine ray", DESCRIPTION, EPILOG)
-    add = parser.add_argument
-    help_ = "photos, folders with their subfolders, or URLs of them in a bucket (s3://..., gs://...)"
-    add("images", nargs="*", metavar="IMAGE", help=help_)
-    add("--engine", choices=("ray",), required=True, help=argparse.SUPPRESS)
-    add("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
-    add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
-    add_trust(parser)
-    add("--out", required=True, metavar="DIR|URL", help="folder of the results; made, or continued")
-    add(
-        "--format", choices=("jsonl", "parquet"), default="jsonl", help="format of the results; default jsonl"
-    )
-    add("--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000")
-    add("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="what a captioner runs on; default cpu")
-    add("--beam-size", type=int, metavar="K", help="hypotheses of the beam search; default: the model's")
-    help_ = "exponent of the length by which log p is divided, 0 = none; default: the model's"
-    add("--length-normalization", type=float, metavar="A", help=help_)
-    return parser

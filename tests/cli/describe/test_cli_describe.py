@@ -26,7 +26,7 @@ import caption.visualize
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli.describe import pictures
-from caption.cli.describe.command import Printer, coco_id
+from caption.cli.describe.printer import Printer, coco_id
 from caption.search import BeamSearch, Greedy, Search
 from caption.visualize.styles import STYLE_NAMES
 

@@ -1,0 +1,116 @@
+"""What a `caption describe` is to do: read from its options, and checked before any work."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caption.cli.describe.photos import Inputs, input_photos
+from caption.cli.describe.pictures import PicturePlan, plan_pictures
+from caption.errors import UserError
+from caption.runtime.outputs import check_outputs, output_paths
+
+if TYPE_CHECKING:
+    from caption.attention.stochastic import AtTest
+
+SEARCH = ("beam_size", "length_normalization", "candidates")
+FORMATS = ("text", "json", "jsonl", "csv", "coco")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Photos, models, search and outputs of `caption describe`."""
+
+    inputs: Inputs
+    models: list[str]
+    """Of one captioner: several are an ensemble."""
+    compared: str | None
+    """The second model of the page."""
+    trust: Sequence[str]
+    device: str
+    search: Mapping[str, Any]
+    """Changes of the model's search."""
+    at_test: AtTest | None
+    lens: bool
+    form: str
+    """Of stdout: text, json, jsonl, csv or coco."""
+    attention: list[Path]
+    """A file of arrays for each photo; or none."""
+    pictures: PicturePlan
+
+    @property
+    def model(self) -> str:
+        """The models as the user named them."""
+        return " + ".join(self.models)
+
+
+def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
+    """Read and check the options of `caption describe`.
+
+    Args:
+        options: parsed.
+        given: see `caption.cli.configuration.arguments.given_options`.
+
+    Raises:
+        UserError: options do not fit together, an output cannot be written, or would replace an input or a file of the
+            user.
+    """
+    for name in ("list", "out", "per_file", "actors"):
+        if name in given:
+            raise UserError(f"{given[name]} is for --engine ray")
+    form = options.format or FORMATS[0]
+    if form not in FORMATS:
+        raise UserError(f"--format {form} is for --engine ray")
+    if not options.images:
+        raise UserError("there are no photos: name files, folders or patterns")
+    inputs = input_photos(options.images, options.recursive)
+    models = _chosen_models(options.model)
+    if options.compare and [options.compare] == models:
+        raise UserError(f"--compare names the model itself, {options.compare}: name another one")
+    pictures = plan_pictures(options, given, inputs.photos)
+    attention = (
+        output_paths(options.attention, inputs.photos, (".npz",), "--attention") if options.attention else []
+    )
+    read = [*inputs.photos, *models, *filter(None, [options.compare])]
+    check_outputs(pictures.outputs | ({"--attention": attention} if attention else {}), read)
+    return Plan(
+        inputs=inputs,
+        models=models,
+        compared=options.compare,
+        trust=options.trust,
+        device=options.device,
+        search={name: getattr(options, name) for name in SEARCH},
+        at_test=options.at_test,
+        lens=options.lens,
+        form=form,
+        attention=attention,
+        pictures=pictures,
+    )
+
+
+def _chosen_models(named: Sequence[str] | None) -> list[str]:
+    """The models to use. Without any given, the installed model for photos, which a terminal is told.
+
+    Raises:
+        UserError: no model is given, and none for photos is installed.
+    """
+    if named:
+        return list(named)
+    from caption.models.model_zoo import PHOTO_MODEL, installed_models
+
+    if PHOTO_MODEL not in installed_models():
+        raise UserError(
+            "name a model with --model: a checkpoint, or an installed model "
+            f"({', '.join(installed_models()) or 'none is installed'})"
+        )
+    if sys.stderr.isatty():  # not in scripts and logs
+        print(
+            f"caption describe: uses the installed model {PHOTO_MODEL}, a small model, trained on 6,000 photos: expect "
+            "mistakes; --model takes another",
+            file=sys.stderr,
+        )
+    return [PHOTO_MODEL]

@@ -1,0 +1,89 @@
+"""Captions on stdout, in five formats, and what the lens has to say about them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.errors import printable
+from caption.lens_reading import UNLIKE
+
+if TYPE_CHECKING:
+    from caption.result import Caption
+
+EMPTY = "(no words)"
+"""The text format's line for a model that ends the caption at once; the other formats have an empty string."""
+
+
+class Printer:
+    """Prints captions to stdout one at a time, and keeps none.
+
+    Args:
+        form: text, json, jsonl, csv or coco.
+        model: the model as the user named it.
+        several: whether lines of text begin with the name of the photo.
+    """
+
+    def __init__(self, form: str, model: str, several: bool) -> None:
+        self.form, self.model, self.several = form, model, several
+        self.separator = "[\n"
+        columns = ("image", "text", "log_prob", "finished")
+        self.table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+        if form == "csv":
+            self.table.writeheader()
+
+    def add(self, photo: str, caption: Caption) -> None:
+        """Print one caption; in text and CSV also its alternatives, one line each."""
+        candidates = (caption, *caption.alternatives)
+        entry = {"image": photo, "model": self.model, **caption.to_dict()}
+        if self.form == "text":
+            for candidate in candidates:
+                sentence = (str(candidate) or EMPTY) + _seen(candidate)
+                print(f"{printable(photo)}\t{sentence}" if self.several else sentence)
+        elif self.form == "csv":
+            self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
+        elif self.form == "jsonl":
+            print(json.dumps(entry))
+        else:
+            if self.form == "coco":
+                entry = {"image_id": coco_id(photo), "caption": caption.text}
+            print(self.separator, json.dumps([entry], indent=1)[2:-2], sep="", end="")
+            self.separator = ",\n"
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Print the end of a document. Call it once, also after an error."""
+        if self.form in ("json", "coco"):
+            print("[]" if self.separator == "[\n" else "\n]")
+
+
+def _seen(caption: Caption) -> str:
+    """What the lens sees at the words that name things, behind a tab; "" without a lens."""
+    if caption.lens is None:
+        return ""
+    from caption.visualize.words import seen_at_words
+
+    things = [f"{word}: {seen}" for word, seen in seen_at_words(caption)]
+    return f"\tsees {', '.join(things) or 'nothing that it knows'}"
+
+
+def coco_id(photo: str) -> int | str:
+    """The image id for COCO's tools: 42 for COCO_val2014_000000000042.jpg, otherwise the name without suffix."""
+    stem = Path(photo).stem
+    number = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", stem)
+    return int(number[1]) if number else stem
+
+
+def remarks(caption: Caption) -> list[str]:
+    """What the lens has against a caption and has changed in it, in short sentences."""
+    reading = caption.lens
+    if reading is None:
+        return []
+    named = [f"names {', '.join(caption.named)}, which is seen; was: {caption.replaced}"] * bool(
+        caption.named
+    )
+    return [UNLIKE] * bool(reading.unlike) + named + [str(doubt) for doubt in reading.doubts]
