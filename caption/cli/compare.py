@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,35 +38,30 @@ SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"
 """Numbers of the best epoch that are printed, with their names there."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Runs, the photos of their maps, and the outputs."""
+
+    runs: dict[str, RunResults]
+    """By their short names."""
+    references: str | None
+    inputs: Inputs
+    curves: Path | None
+    maps: list[Path]
+    page: Path | None
+    trust: Sequence[str]
+
+
 def main(args: list[str]) -> int:
     """Run `caption compare`; EPILOG tells the exit codes."""
     options = make_parser().parse_args(args)
-    if bool(options.photos) != bool(options.maps or options.html):
-        raise UserError(
-            "maps are drawn of photos: name them with --photos, and the output with --maps or --html"
-        )
-
-    # These import torch, which takes seconds that --help should not take.
-    from caption.cli.describe.photos import input_photos
-    from caption.cli.score import short_names
-    from caption.training.run_results import read_run
-
-    inputs = input_photos(options.photos)
-    runs = [read_run(name) for name in options.runs]
-    curves, maps, page = _outputs(options, inputs, runs)
-    names = short_names([run.name.rstrip("/\\") for run in runs])
-    if len(set(names)) < len(names):
-        raise UserError("a run is named twice: give different ones")
-    by_name = dict(zip(names, runs, strict=True))
-    if curves:
-        _draw_curves(by_name, curves)
-    results, complete = _scores(by_name, options.references)
-    if options.format == "json":
-        print(_json(by_name, results))
-    else:
-        print(_text(by_name, results))
-    if options.photos:
-        complete &= _draw_maps(by_name, inputs, maps, page, options)
+    plan = _plan(options)
+    if plan.curves:
+        _draw_curves(plan)
+    results, complete = _scores(plan)
+    print(_json(plan.runs, results) if options.format == "json" else _text(plan.runs, results))
+    if plan.inputs.photos:
+        complete &= _draw_maps(plan)
     return DONE if complete else SOME_FAILED
 
 
@@ -92,27 +88,36 @@ def _say(message: str) -> None:
     print(f"caption compare: {printable(message)}", file=sys.stderr)
 
 
-def _outputs(
-    options: argparse.Namespace, inputs: Inputs, runs: Sequence[RunResults]
-) -> tuple[Path | None, list[Path], Path | None]:
-    """The paths of curves, maps and page, checked before any work."""
+def _plan(options: argparse.Namespace) -> Plan:
+    """Read the runs, and check the outputs before any work."""
+    if bool(options.photos) != bool(options.maps or options.html):
+        raise UserError(
+            "maps are drawn of photos: name them with --photos, and the output with --maps or --html"
+        )
+    # These import torch, which takes seconds that --help should not take.
+    from caption.cli.describe.photos import input_photos
+    from caption.cli.score import short_names
+    from caption.training.run_results import read_run
+
+    inputs = input_photos(options.photos)
+    runs = [read_run(name) for name in options.runs]
+    names = short_names([run.name.rstrip("/\\") for run in runs])
+    if len(set(names)) < len(names):
+        raise UserError("a run is named twice: give different ones")
     curves = output_file(options.curves, FIGURES, "--curves") if options.curves else None
     maps = output_paths(options.maps, inputs.photos, FIGURES, "--maps") if options.maps else []
     page = output_file(options.html, (".html", ".htm"), "--html") if options.html else None
-    outputs = {"--curves": curves and [curves], "--maps": maps, "--html": page and [page]}
-    read = [
-        *inputs.photos,
-        *(str(run.best) for run in runs),
-        *([options.references] * bool(options.references)),
-    ]
-    check_outputs({option: paths for option, paths in outputs.items() if paths}, read)
-    return curves, maps, page
+    outputs = {"--curves": [curves], "--maps": maps, "--html": [page]}
+    read = [*inputs.photos, *(str(run.best) for run in runs), *filter(None, [options.references])]
+    check_outputs({option: [path for path in paths if path] for option, paths in outputs.items()}, read)
+    by_name = dict(zip(names, runs, strict=True))
+    return Plan(by_name, options.references, inputs, curves, maps, page, options.trust)
 
 
 # -- scores ----------------------------------------------------------------------------------------------------
 
 
-def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[Result], bool]:
+def _scores(plan: Plan) -> tuple[list[Result], bool]:
     """The scores of the tested runs, and whether all runs could be scored; what could not is said on stderr."""
     from caption.cli.score import Result, compare_with_first
     from caption.metrics.caption_files import match_images, read_captions
@@ -121,11 +126,11 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
     from caption.metrics.significance import confidence_interval
     from caption.text.tokenizer import get_tokenizer
 
-    for name, run in runs.items():
+    for name, run in plan.runs.items():
         if run.captions is None:
             _say(f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores")
-    tested = {name: run for name, run in runs.items() if run.captions is not None}
-    kept = references or next((run.references for run in tested.values() if run.references), None)
+    tested = {name: run for name, run in plan.runs.items() if run.captions is not None}
+    kept = plan.references or next((run.references for run in tested.values() if run.references), None)
     if not tested or kept is None:
         if tested:
             _say("the references of the tests are not in the runs: name them with --references")
@@ -143,7 +148,7 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
             intervals = {metric: confidence_interval(scores.score(metric)) for metric in scores}
             results.append(Result(name, scores, intervals))
     compare_with_first(results)
-    return results, len(results) == len(runs)
+    return results, len(results) == len(plan.runs)
 
 
 def _best(run: RunResults) -> dict[str, float]:
@@ -192,44 +197,37 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
 # -- figures ---------------------------------------------------------------------------------------------------
 
 
-def _draw_curves(runs: dict[str, RunResults], path: Path) -> None:
+def _draw_curves(plan: Plan) -> None:
     from caption.visualize import save_figure
     from caption.visualize.learning_curves import plot_learning_curves
 
     try:
-        fig = plot_learning_curves({name: run.curves for name, run in runs.items()})
+        fig = plot_learning_curves({name: run.curves for name, run in plan.runs.items()})
     except ValueError as error:
         raise UserError(f"--curves: {error}") from error
-    save_figure(fig, path, opener=replacing_own)
+    save_figure(fig, plan.curves, opener=replacing_own)
 
 
-def _draw_maps(
-    runs: dict[str, RunResults],
-    inputs: Inputs,
-    maps: list[Path],
-    page: Path | None,
-    options: argparse.Namespace,
-) -> bool:
+def _draw_maps(plan: Plan) -> bool:
     """Draw the maps of the runs that have a model, of the photos that can be read; whether these are all."""
     from caption.visualize import compare_captions, save_figure, save_html, to_html
 
-    with_model = {name: run for name, run in runs.items() if run.best.is_file()}
-    for name in runs.keys() - with_model.keys():
-        _say(f"{name} has no {runs[name].best.name}, so its maps are not drawn")
+    with_model = {name: run for name, run in plan.runs.items() if run.best.is_file()}
+    for name in plan.runs.keys() - with_model.keys():
+        _say(f"{name} has no {plan.runs[name].best.name}, so its maps are not drawn")
     if not with_model:
         return False
-    captions, failed = _captions(with_model, inputs, options.trust)
-    for index in set(range(len(inputs.photos))) - failed:
-        if maps:
-            of_photo = {name: own[index] for name, own in captions.items()}
-            image = next(iter(of_photo.values())).image
-            assert image is not None
-            save_figure(compare_captions(of_photo, image), maps[index], opener=replacing_own)
-    if page and len(failed) < len(inputs.photos):
-        readable = {name: [own[index] for index in sorted(own)] for name, own in captions.items()}
-        title = "Where the models looked"
-        save_html(to_html(readable, title), page, opener=replacing_own)
-    return not failed and len(with_model) == len(runs)
+    captions, failed = _captions(with_model, plan.inputs, plan.trust)
+    readable = [index for index in range(len(plan.inputs.photos)) if index not in failed]
+    for index in readable if plan.maps else ():
+        of_photo = {name: of_run[index] for name, of_run in captions.items()}
+        image = next(iter(of_photo.values())).image
+        assert image is not None
+        save_figure(compare_captions(of_photo, image), plan.maps[index], opener=replacing_own)
+    if plan.page and readable:
+        shown = {name: [of_run[index] for index in readable] for name, of_run in captions.items()}
+        save_html(to_html(shown, "Where the models looked"), plan.page, opener=replacing_own)
+    return not failed and len(with_model) == len(plan.runs)
 
 
 def _captions(
@@ -242,12 +240,12 @@ def _captions(
     failed: dict[int, str] = {}
     with progress_bar("captioning", len(runs) * len(inputs.photos), unit="photos") as advance:
         for name, run in runs.items():
-            own = captions[name] = {}
+            of_run = captions[name] = {}
             for index, caption in enumerate(load(run.best, trust=trust).describe_each(inputs.sources)):
                 if isinstance(caption, ImageError):
                     failed[index] = str(caption)
                 else:
-                    own[index] = caption
+                    of_run[index] = caption
                 advance(1)
     for message in failed.values():
         _say(message)

@@ -67,7 +67,8 @@ try:
     code = main(sys.argv[1:])
 finally:
     heavy = {"torch", "torchvision", "matplotlib", "pytorch_lightning", "numpy", "PIL"}
-    heavy |= {"torch._dynamo", "torch._inductor", "timm", "pandas", "rich", "onnxruntime", "yaml"}
+    heavy |= {"torch._dynamo", "torch._inductor", "timm", "pandas", "rich", "onnxruntime", "yaml", "nltk", "scipy"}
+    heavy |= {"lightning_fabric", "torchmetrics", "tensorboard", "jsonargparse", "pycocotools"}
     print("LOADED", *sorted(heavy & set(sys.modules)))
 sys.exit(code)
 """
@@ -76,13 +77,9 @@ sys.exit(code)
 @pytest.mark.parametrize(
     "args",
     [
-        ["--help"],
-        ["--version"],
         ["nonsense"],
         ["describe", "--help"],
-        ["demo", "--help"],
         ["check", "--help"],
-        ["features", "--help"],
         ["import", "arctic", "--help"],
         ["describe", "photo.jpg", "--modle", "shapes"],
     ],
@@ -143,47 +140,35 @@ def test_every_verb_explains_itself(verb: str, cli):
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_verb_is_wrong_usage(capsys):
-    assert main(["descrbe", "x.jpg"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "'descrbe' (did you mean describe?)" in err
-
-
-@pytest.mark.parametrize("args", [[], ["photo.jpg", "--model"], ["photo.jpg", "--modle", "m"]])
-def test_wrong_options_are_wrong_usage(args: list[str], capsys):
-    assert main(["describe", *args]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert err.endswith("(caption describe --help lists the options)\n")
-
-
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "said"),
     [
-        ("describe x.jpg --modle m", "there is no option --modle (did you mean --model?)"),
+        ("descrbe x.jpg", "there is no verb 'descrbe' (did you mean describe?)"),
         ("--versoin", "there is no verb '--versoin' (did you mean --version?)"),
-        ("describe x.jpg --modle=m", "there is no option --modle (did you mean --model?)"),
         (
-            "describe x.jpg --format jsn",
-            "--format cannot be 'jsn' (did you mean json?): choose from text, json, jsonl",
+            "describe x.jpg --modle m",
+            "there is no option --modle (did you mean --model?) (caption describe --help",
         ),
-        ("describe x.jpg --beam-size five", "--beam-size takes a whole number, not 'five'"),
-        ("describe --model", "--model: expected one argument"),
-        ("prepare flickr8 x.zip", "there is no 'flickr8' (did you mean flickr8k?): choose from flickr8k, "),
+        ("describe x.jpg --modle=m", "there is no option --modle (did you mean --model?)"),
+        ("describe x.jpg --format jsn", "--format|jsn|json|coco|caption describe --help lists the options"),
+        ("describe x.jpg --beam-size five", "--beam-size|five"),
+        ("describe x.jpg --out d", "--out is for --engine ray"),
+        ("describe --engine ray x.jpg --model m --out d --html p.html", "--html is not for --engine ray"),
+        ("describe --model", "--model"),
+        ("prepare flickr8 x.zip", "flickr8|flickr30k|coco"),
         ("prepare flickr8k x.zip --ouut d", "there is no option --ouut (did you mean --out?)"),
-        ("completion bash zsh", "one argument too many: zsh"),
+        ("completion bash zsh", "zsh"),
         ("export photos --formt onnx", "there is no option --formt (did you mean --format?)"),
-        ("export photos", "the following arguments are required: --format, --out"),
-        ("describe", "the following arguments are required: IMAGE"),
+        ("export photos", "--format|--out"),
+        ("describe", "there are no photos"),
     ],
 )
-def test_a_misspelt_option_or_value_gets_a_suggestion_on_one_line(args: str, message: str, capsys):
+def test_wrong_usage_names_the_culprit_and_the_remedy_on_one_line(args: str, said: str, capsys):
     assert main(args.split()) == 2
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"caption: {message}")
-    assert err.count("\n") == 1
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("caption: ")
+    assert all(words in err for words in said.split("|"))
 
 
 @pytest.mark.parametrize(
@@ -227,14 +212,6 @@ def test_debug_shows_the_traceback_and_is_not_passed_to_the_verb(error: BaseExce
 def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
     stand_in(monkeypatch, raising(SystemExit(left_with)))
     assert main(["describe"]) == code
-
-
-def test_lightnings_verbs_suggest_the_right_one(monkeypatch):
-    seen = []
-    stand_in(monkeypatch, lambda args: seen.append(args) or 0)
-    assert main(["fit", "-c", "x.yaml"]) == 0
-    assert main(["describe", "x.jpg"]) == 0
-    assert seen == [["fit", "-c", "x.yaml"], ["x.jpg"]]
 
 
 TALK = """

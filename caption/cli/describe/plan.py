@@ -66,7 +66,9 @@ def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
     if form not in FORMATS:
         raise UserError(f"--format {form} is for --engine ray")
     if not options.images:
-        raise UserError("there are no photos: name files, folders or patterns")
+        raise UserError(
+            "there are no photos: name files or folders (caption describe --help lists the options)"
+        )
     inputs = input_photos(options.images, options.recursive)
     models = _chosen_models(options.model)
     if options.compare and [options.compare] == models:
