@@ -58,12 +58,6 @@ def test_models_that_do_not_fit_together_are_named(cli: Cli, image: Path, models
     assert "must have one vocabulary" in ran.err
 
 
-def test_an_output_never_replaces_a_second_model(cli: Cli, image: Path, models: list[Path]):
-    ran = cli("describe", image, "--model", models[0], "--model", models[1], "--html", models[1])
-    assert ran.code == 2
-    assert caption.load(models[1])
-
-
 def test_without_a_model_the_installed_one_for_photos_is_used_and_said(
     cli: Cli, image: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
@@ -116,11 +110,3 @@ def test_a_photo_given_to_the_model_of_scenes_gets_a_warning(
     large = tmp_path / "large.png"
     Image.new("RGB", (300, 300)).save(large)
     assert f"{large} is not one" in cli("describe", large, "--model", "shapes-hard").err
-
-
-def test_a_file_of_that_name_is_another_model(
-    cli: Cli, image: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(models[0].parent)
-    models[0].rename("shapes")
-    assert cli("describe", image, "--model", "shapes").err == ""
