@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, verb_parser
+from caption.cli.configuration.arguments import add_trust, verb_parser, whole_number
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -69,7 +69,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)
     help_ = "address to listen on (default 127.0.0.1, this computer alone); there is no password"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=help_)
-    add("--port", metavar="N", type=_port, default=8000, help="port (default 8000); 0 = any free one")
+    add(
+        "--port",
+        metavar="N",
+        type=whole_number(0, 65535),
+        default=8000,
+        help="port (default 8000); 0 = any free one",
+    )
     add("--device", metavar="D", default="cpu", help="cpu, cuda, ... (default cpu)")
     add_trust(parser)
     return parser
@@ -103,9 +109,3 @@ def _bound(host: str, port: int) -> socket.socket:
         reason = error.strerror or error
         raise UserError(f"{host} port {port} cannot be used: {reason}. --port 0 takes a free one.") from error
     return sock
-
-
-def _port(text: str) -> int:
-    if text.isdecimal() and int(text) < 65536:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to 65535")

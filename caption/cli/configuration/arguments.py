@@ -71,11 +71,19 @@ def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None)
     return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)
 
 
-def count(text: str) -> int:
-    """A whole number from 1 up; argparse reports anything else."""
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A type of arguments: whole numbers between two bounds; argparse reports anything else."""
+    bounds = f"from {least} " + ("up" if most is None else f"to {most:,}")
+
+    def parse(text: str) -> int:
+        if text.isdecimal() and least <= int(text) and (most is None or int(text) <= most):
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number {bounds}")
+
+    return parse
+
+
+count = whole_number(1)
 
 
 def add_config(add: Callable[..., Any], use: str) -> None:

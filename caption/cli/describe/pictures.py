@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.configuration.arguments import count
+from caption.cli.configuration.arguments import count, whole_number
 from caption.errors import UserError, first_few, printable
 from caption.runtime.figure_formats import ANIMATIONS, FIGURES, check_encoder
 from caption.runtime.files import is_device, replacing_own, short_name
@@ -21,12 +21,10 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
     from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
-LOOK = ("style", "smooth", "cmap", "opacity")
 SHAPE = ("words", "rows", "title", "legend", "per_word", "dpi", "width")
 """Options of --heatmap; the contact sheet takes some of them."""
 OF_SHEETS = ("words", "legend", "dpi", "width")
 MOST_ON_A_SHEET = 100
-LARGEST = {"dpi": 1200, "width": 20_000}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     help_ = "a figure with a panel for each word, as .png, .pdf, .svg ...; an animation, as .gif, .webp, .mp4"
     add("--heatmap", metavar="FILE|DIR", help=help_)
     help_ = "these words of the caption alone, such as man,camera; a number: so many that name things"
-    add("--words", metavar="WORDS|N", help=help_)
+    add("--words", type=_words, metavar="WORDS|N", help=help_)
     add(
         "--per-word",
         action="store_true",
@@ -44,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
-    add("--dpi", type=count, metavar="N", help="pixels on an inch; default 150")
-    add("--width", type=count, metavar="PIXELS", help="of a picture, in place of --dpi")
+    add("--dpi", type=whole_number(1, 1200), metavar="N", help="pixels on an inch; default 150")
+    add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help="of a picture, in place of --dpi")
     add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
     add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
@@ -65,7 +63,6 @@ class PicturePlan:
     sheet: Path | None
     page: Path | None
     per_word: bool
-    words: int | list[str] | None
     look: dict[str, Any]
     """Arguments of `caption.visualize.styles.Look`."""
     size: dict[str, Any]
@@ -105,20 +102,19 @@ def plan_pictures(
     for name in SHAPE:
         if name in given and not (heatmaps or (sheet and name in OF_SHEETS)):
             raise UserError(f"{given[name]} is for the pictures of --heatmap: name one with --heatmap FILE")
-    words = None if options.words is None else _words(options.words)
-    size = {name: getattr(options, name) for name in LARGEST if name in given}
-    if len(size) == 2:
+    if options.dpi and options.width:
         raise UserError("--dpi and --width both say how many pixels there are: give one")
-    for name, value in size.items():
-        if value > LARGEST[name]:
-            raise UserError(f"--{name} goes up to {LARGEST[name]:,}, not {value:,}")
     for path in heatmaps:
         check_encoder(path)
         if options.per_word and is_device(path):
             raise UserError(
                 f"--per-word writes several files: name a folder with --heatmap, not {printable(path)}"
             )
-    look = {name: getattr(options, name) for name in LOOK if name in given}
+
+    def chosen(*names: str) -> dict[str, Any]:
+        return {name: getattr(options, name) for name in names if name in given}
+
+    look = chosen("style", "smooth", "cmap", "opacity")
     if look:
         from caption.visualize.scale import Scale
         from caption.visualize.styles import Look
@@ -127,9 +123,8 @@ def plan_pictures(
             Look(**look).colours(Scale(0, 1))
         except ValueError as error:
             raise UserError(str(error)) from error
-    panels = {name: getattr(options, name) for name in ("rows", "title", "legend") if name in given}
-    panels |= {} if words is None else {"words": words}
-    return PicturePlan(heatmaps, sheet, page, options.per_word, words, look, size, panels)
+    panels = chosen("words", "rows", "title", "legend")
+    return PicturePlan(heatmaps, sheet, page, options.per_word, look, chosen("dpi", "width"), panels)
 
 
 class Pictures:
@@ -174,11 +169,11 @@ class Pictures:
         if not self.plan.heatmaps:
             return None
         panels = dict(self.plan.panels)
-        if isinstance(self.plan.words, list):
+        if isinstance(words := panels.get("words"), list):
             spoken = {word.casefold() for word in caption.words}
-            panels["words"] = [word for word in self.plan.words if word.casefold() in spoken]
+            panels["words"] = [word for word in words if word.casefold() in spoken]
             if not panels["words"]:
-                missing = first_few(map(repr, self.plan.words))
+                missing = first_few(map(repr, words))
                 name = printable(self.photos[index])
                 return f"the caption of {name} has no word {missing}: there is no picture of it"
         self._draw(caption, photo, self.plan.heatmaps[index], panels)
@@ -238,13 +233,11 @@ def path_of_word(path: Path, step: int, word: str) -> Path:
 
 def _words(text: str) -> int | list[str]:
     """The value of --words: a number, or words between commas."""
-    if text.strip().isdecimal():
-        number = int(text)
-        if number:
-            return number
+    if text.strip().isdecimal() and int(text):
+        return int(text)
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or words == ["0"]:
-        raise UserError(
-            f"--words {printable(text)!r}: give words between commas, such as man,camera, or a number"
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: give words between commas, such as man,camera, or a number"
         )
     return words
