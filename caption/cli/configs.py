@@ -43,8 +43,8 @@ def main(args: list[str]) -> int:
         hint = did_you_mean(words[0], {*names, *(name.rpartition("/")[2] for name in names)})
         raise UserError(f"no configuration mentions {' and '.join(words)}{hint}; `caption configs` lists all")
     width = max(map(len, found))
-    for group, members in groupby(found, _group):
-        print(f"{GROUPS.get(group, group)}:")
+    for number, (group, members) in enumerate(groupby(found, _group)):
+        print("\n" * (number > 0) + f"{GROUPS.get(group, group)}:")
         for name in members:
             print(f"  {name:{width}}  {_title(headers[name])}")
     return DONE

@@ -37,17 +37,9 @@ options that are changed most often:
   --model.warm_start                model with initial weights: a checkpoint, or the name of an installed one
   --early_stopping.patience         validations without progress after which training ends
 
-groups of options; --help GROUP lists one, --help WORD all options with this word in their name, --help all all:
-  trainer                epochs, devices, precision, loggers, callbacks: Lightning's Trainer
-  model                  encoder, decoder with its attention, objective, optimizer, search
-  data                   captions and images, their transform, batches, vocabulary
-  checkpoint             which epoch is kept: Lightning's ModelCheckpoint
-  last_checkpoint        how often the state is saved for --ckpt_path auto
-  early_stopping         when training ends: Lightning's EarlyStopping
-  attention_figures      pictures of the attention in TensorBoard and other loggers
-  attention_temperature  a temperature of the attention's scores that falls to 1 early in training
-  optimizer              an optimizer, in place of model.optimizer
-  lr_scheduler           a schedule of the learning rate, in place of model.scheduler
+groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
+early_stopping, attention_figures (in TensorBoard), attention_temperature, optimizer, lr_scheduler. --help GROUP lists
+one, --help WORD all options with this word in their name, --help all all.
 
 --model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
 """
