@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -14,9 +13,8 @@ import pytest
 from helpers.tiny_captioner import photo
 
 from caption.cli import main as command_line
-from caption.cli.describe import command as describe
 from caption.cli.main import VERBS, main
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,24 +98,6 @@ def test_describing_a_photo_imports_what_it_needs(picture: list[str], more: list
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split() == ["LOADED", "PIL", *more, "numpy", "torch"]
-
-
-@pytest.mark.parametrize("photos", [1, 2])
-def test_garbage_is_not_collected_while_one_photo_is_described(
-    photos: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    collecting: list[bool] = []
-
-    def load(*args: object) -> None:
-        collecting.append(gc.isenabled())
-        raise UserError("no model")
-
-    monkeypatch.setattr(describe, "_load_models", load)
-    for number in range(photos):
-        photo(8, 8).save(tmp_path / f"{number}.png")
-    assert main(["describe", str(tmp_path)]) == 2
-    assert collecting == [photos > 1]
-    assert gc.isenabled()
 
 
 def test_version_is_that_of_the_distribution(capsys):

@@ -9,8 +9,9 @@ from jsonargparse import ArgumentParser, Namespace
 
 from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import read_layers
-from caption.data.readers.base import CaptionReader, Splits
+from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
+from caption.data.splits import Splits
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
