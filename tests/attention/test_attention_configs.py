@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,15 @@ from caption.text.vocabulary import Vocabulary
 BASE = CONFIGS / "shapes_soft.yaml"
 FILES = {path.stem: path for path in sorted((CONFIGS / "attention").glob("*.yaml"))}
 WRITTEN = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
-every_file = pytest.mark.parametrize("name", FILES)
+FAMILIES = {
+    name: re.search("^# Family: (.*)$", path.read_text(), re.MULTILINE)[1] for name, path in FILES.items()
+}
+FIRST_OF_FAMILY = {family: name for name, family in reversed(FAMILIES.items())}.values()
+"""The others run at night."""
+every_file = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in FIRST_OF_FAMILY else pytest.mark.nightly) for name in FILES],
+)
 
 
 def class_paths(tree: Any) -> Iterator[str]:

@@ -75,15 +75,6 @@ def test_regions_are_drawn_as_often_as_the_weights_say(alignment: type[Multinoul
     assert ((frequencies - PROBABILITIES).abs() < 4 * deviation).all()
 
 
-def test_every_step_draws_again():
-    attention = hard(expectation=0)
-    memory = memory_of(attention)
-    state = attention.start(memory, 500)
-    before = attention(Query(many(500)), memory, state)
-    after = attention(Query(many(500)), memory, before.state)
-    assert (before.location != after.location).any()
-
-
 @either
 def test_the_context_is_the_region_that_was_drawn(alignment: type[Multinoulli]):
     output = first(hard(alignment, expectation=0), many(50))
@@ -341,8 +332,3 @@ def test_a_model_that_does_not_sample_cannot_be_given_samples():
         override_draws(soft, where(0)),
     ):
         pass
-
-
-def test_the_parts_that_sample_are_found_in_a_model():
-    attentions = torch.nn.ModuleList([hard(), ScoredAttention(GivenScores(), Softmax()), hard()])
-    assert stochastic_parts(attentions) == [attentions[0].alignment, attentions[2].alignment]

@@ -142,24 +142,6 @@ def test_the_context_is_the_average_under_the_edited_weights():
     assert torch.equal(received[0, (8, 8)], plain.weights)  # the mechanism's own map
 
 
-def test_weight_that_is_taken_away_is_not_read():
-    output, values = attend(build_model(), 1, lambda weights, step, grid: weights * 0)
-    assert not output.context.any()
-    assert not output.weights.any()
-    half, values = attend(build_model(), 1, lambda weights, step, grid: onto(6) / 2)
-    assert torch.allclose(half.context[:, 0], values[:, 6] / 2)
-
-
-def test_a_map_of_another_size_is_refused():
-    with pytest.raises(RuntimeError, match="64"):
-        attend(build_model(), 1, lambda weights, step, grid: torch.ones(63) / 63)
-
-
-def test_the_precision_of_the_maps_stays():
-    output, _ = attend(build_model(), 1, lambda weights, step, grid: onto(6).double())
-    assert output.weights.dtype == output.context.dtype == torch.float32
-
-
 # -- mechanisms that sample ----------------------------------------------------------------------------------------
 
 
@@ -193,15 +175,6 @@ def test_the_log_density_is_that_of_the_weights_that_are_left():
     model = build_model(Multinoulli(at_test="argmax"))
     output, _ = attend(model, 1, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 8)
     assert torch.allclose(output.log_prob, torch.tensor(3 / 4).log())
-
-
-def test_the_expectation_reads_the_edited_weights():
-    output, values = attend(
-        build_model(Multinoulli()), 1, lambda weights, step, grid: (onto(1) + onto(2)) / 2
-    )
-    assert (output.location == -1).all()
-    assert not output.log_prob.any()
-    assert torch.allclose(output.context[:, 0], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("at_test", ["argmax", "sample"])
@@ -265,20 +238,6 @@ def test_heads_are_edited_together_and_may_be_edited_apart():
     assert torch.equal(maps.heads[:, :, 1], before.heads[:, :, 1])
     assert (maps.heads[:, :, 0, 2] == 1).all()
     torch.testing.assert_close(weights, maps.heads.mean(2))
-
-
-def test_each_mechanism_counts_its_own_steps():
-    received: list[tuple[int, int]] = []
-    two = Two()
-
-    def note(maps: Tensor, step: int, grid: Grid) -> Tensor:
-        received.append((maps.dim(), step))
-        return maps
-
-    with edit_maps(two, note, [(1, 4)]):
-        for name in ("before", "after", "before", "after", "after"):
-            step(two.attentions[name])
-    assert received == [(3, 0), (4, 0), (3, 1), (4, 1), (4, 2)]
 
 
 @pytest.mark.parametrize(

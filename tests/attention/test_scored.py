@@ -10,7 +10,6 @@ from torch import Tensor
 from caption.attention import (
     Alignment,
     AlignmentOutput,
-    Attention,
     GridMemory,
     Multinoulli,
     Query,
@@ -19,7 +18,6 @@ from caption.attention import (
     Softmax,
 )
 from caption.attention.map_hooks import edit_maps
-from caption.attention.maps import has_location, named_maps, with_maps
 from caption.tensor_tree import TensorTree
 
 VECTORS = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
@@ -98,26 +96,3 @@ def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
 
 
 # -- maps by name --------------------------------------------------------------------------------------------------
-
-
-def test_a_single_map_is_called_weights():
-    maps, other = torch.zeros(1, 2, 3), torch.ones(1, 2, 3)
-    assert list(named_maps(maps)) == ["weights"]
-    assert named_maps(maps)["weights"] is maps
-    assert with_maps(maps, {"weights": other}) is other
-    assert with_maps(maps, {}) is maps
-    assert Attention().grids([(7, 7), (3, 3)]) == {"weights": (7, 7)}
-
-
-def test_several_maps_are_called_by_their_fields():
-    aligned = AlignmentOutput(torch.zeros(1), torch.ones(1), None)
-    assert list(named_maps(aligned)) == ["weights", "log_weights", "state"]
-    changed = with_maps(aligned, {"log_weights": torch.full((1,), 2.0)})
-    assert changed.weights is aligned.weights
-    assert changed.log_weights.item() == 2
-
-
-def test_where_a_location_was_chosen():
-    assert has_location(torch.tensor([[3, -1, 0]])).tolist() == [[True, False, True]]
-    points = torch.tensor([[[0.1, 0.2], [torch.nan, torch.nan], [0.0, 0.0]]])
-    assert has_location(points).tolist() == [[True, False, True]]

@@ -14,12 +14,12 @@ from helpers.tiny_captioner import WORDS, captioner, photo
 from PIL import Image
 from torch import Tensor
 
-from caption.attention import Alignment, AlignmentOutput, GridMemory, Multinoulli, Query
+from caption.attention import Alignment, AlignmentOutput, GridMemory, Query
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
-from caption.encoders import LinearRefiner, Refiner, SmallCNN
+from caption.encoders import LinearRefiner, Refiner
 from caption.errors import ImageError, UserError
-from caption.regions import Regions, Views, WeightProperties
+from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
 from caption.text.vocabulary import PAD, START
@@ -164,31 +164,6 @@ def test_every_photo_has_its_own_box_in_upright_pixels(tmp_path: Path):
     assert boxes == [(20, 0, 60, 40), (0, 20, 40, 60), (0, 0, 64, 64)]
 
 
-def test_weights_are_in_row_order():
-    # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step attends to the next.
-    model = captioner(ImageTransform((16, 32), "squash"), alignment=LooksAt(19))
-    caption = model.describe(photo())
-    assert caption.weights.shape[1:] == (4, 8)
-    assert len(caption.words) > 1
-    looked = [np.argwhere(weights).tolist() for weights in caption.weights]
-    assert looked == [[[(19 + t) // 8, (19 + t) % 8]] for t in range(len(caption.words))]
-
-
-def test_hard_attention_reports_the_locations_that_it_chose():
-    for at_test in ("argmax", "expectation"):
-        alignment = Multinoulli(at_test=at_test)
-        model = captioner(
-            ImageTransform((16, 32), "squash"), alignment=alignment, search=Greedy(max_length=6)
-        )
-        caption = model.describe(photo())
-        if at_test == "expectation":
-            assert caption.maps.locations is None
-        else:
-            assert caption.maps.locations.shape == (len(caption.words), 2)
-            for weights, (row, col) in zip(caption.weights, caption.maps.locations, strict=True):
-                assert weights[row, col] == weights.max()
-
-
 # -- maps and points ---------------------------------------------------------------------------------------
 
 
@@ -250,15 +225,6 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
     assert caption.maps.locations.tolist() == [[1, 1], [0, 2]]
     assert caption.maps.points is None
     assert caption.alternatives[0].maps.locations is None
-
-
-def test_a_caption_has_the_properties_of_its_weights():
-    class Signed(LooksAt):
-        properties = WeightProperties(sums_to_one=False, signed=True)
-
-    assert captioner().describe(photo()).properties == WeightProperties()
-    caption = captioner(alignment=Signed(0)).describe(photo())
-    assert caption.properties == WeightProperties(sums_to_one=False, signed=True)
 
 
 # -- inputs ------------------------------------------------------------------------------------------------
@@ -408,15 +374,6 @@ class Halved(Refiner):
 def test_a_refiner_may_give_another_grid():
     caption = captioner(refiner=Halved()).describe(photo())
     assert caption.weights.shape == (len(caption.words), 4, 8)
-
-
-def test_a_mechanism_for_one_grid_refuses_two():
-    said = "ScoredAttention attends to one grid, and the encoder gives 2: take an encoder with one grid, or a mechanism"
-    encoder = SmallCNN((4, 4, 6), views=2)
-    with pytest.raises(UserError, match=said):
-        captioner(encoder=encoder)
-    with pytest.raises(UserError, match=said):
-        captioner().project(encoder(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)))
 
 
 def test_the_description_is_plain():

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
-from caption.attention import AdditiveScore, Attention, Multinoulli, QuerySizes, ScoredAttention, Softmax
+from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
 from caption.decoders import (
     ConstantState,
     Decoder,
@@ -237,13 +236,6 @@ def test_a_value_that_a_part_refuses_is_a_checkpoint_error():
 def test_an_unknown_choice_is_not_taken_for_another(wrong: Any):
     with pytest.raises(ValueError, match="not"):
         wrong()
-
-
-def test_recording_adds_nothing_to_the_weights():
-    attention = ScoredAttention(AdditiveScore(3), Softmax())
-    attention.build((2,), QuerySizes(4))
-    assert all(name.startswith("score.") for name in attention.state_dict())
-    assert all(isinstance(tensor, torch.Tensor) for tensor in attention.state_dict().values())
 
 
 def test_a_spec_has_nothing_that_is_not_looked_at():

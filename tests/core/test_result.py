@@ -221,11 +221,6 @@ def test_a_map_that_is_not_there_is_named(name, index, said):
         heads().with_map(name, index)
 
 
-def test_maps_are_selected_by_name():
-    with pytest.raises(ValueError, match="no map 'hops': it has none"):
-        dog().single_maps("hops")
-
-
 def test_the_sentinel_has_the_remaining_weight():
     weights = np.zeros((3, 2, 5))
     weights[1, 0, 0], weights[2, 1] = 0.25, 0.2

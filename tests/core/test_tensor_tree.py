@@ -29,19 +29,6 @@ def test_mapping_keeps_the_structure():
     assert map_tensors(lambda tensor: tensor, None) is None
 
 
-def test_dictionaries_keep_their_names_and_order():
-    doubled = map_tensors(lambda tensor: 2 * tensor, {"b": torch.tensor(1), "a": {"c": torch.tensor(2)}})
-    assert doubled == {"b": torch.tensor(2), "a": {"c": torch.tensor(4)}}
-    assert list(doubled) == ["b", "a"]
-
-
-@pytest.mark.parametrize("number", [3, 0.5, True, None])
-def test_numbers_stay(number: float | None):
-    mapped = map_tensors(lambda tensor: 2 * tensor, Pair(torch.tensor(1), (number, [number])))
-    assert mapped == Pair(torch.tensor(2), (number, [number]))
-    assert mapped.right[0] is number
-
-
 def test_a_tensor_at_two_places_is_mapped_once_and_stays_one():
     shared, calls = torch.tensor([1.0]), []
     tree = {"values": shared, "regions": Pair(shared, torch.tensor([1.0]))}
@@ -79,12 +66,6 @@ def test_trees_are_combined_place_by_place():
     assert joined.right["grid"] == (7, 7)
     assert joined.right["none"] is None
     assert combine(torch.cat, [None, None]) is None
-
-
-def test_trees_are_combined_also_where_only_some_share_a_tensor():
-    shared = torch.tensor([1])
-    joined = combine(torch.cat, [(shared, shared), (torch.tensor([2]), torch.tensor([3]))])
-    assert [tensor.tolist() for tensor in joined] == [[1, 2], [1, 3]]
 
 
 def test_trees_of_different_structure_are_not_combined():

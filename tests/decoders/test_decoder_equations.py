@@ -40,7 +40,6 @@ from caption.decoders import (
     TransformerDecoder,
 )
 from caption.decoders.base import Decoder, Unrolled
-from caption.decoders.transformer import sinusoids
 from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Reinforce
 
@@ -219,14 +218,6 @@ def test_the_scaled_word_vectors_of_a_transformer_begin_with_unit_variance() -> 
     decoder = TransformerDecoder(attention(), layers=1, hidden_size=64, heads=2)
     decoder.build((4,), 500, padding=0, start=1)
     assert (decoder.embed.weight[1:] * 64**0.5).std().item() == pytest.approx(1.0, rel=0.05)
-
-
-def test_sinusoids_by_hand() -> None:
-    """sin and cos of t / 10000^(2i / H) side by side (section 3.5)."""
-    rates = [1, 10000 ** (-2 / 6), 10000 ** (-4 / 6)]
-    expected = [[wave(t * rate) for rate in rates for wave in (np.sin, np.cos)] for t in range(50)]
-    np.testing.assert_allclose(sinusoids(50, 6), expected, atol=1e-5)
-    assert sinusoids(50, 5).shape == (50, 5)  # an odd width has no last cosine
 
 
 @pytest.mark.parametrize("changed", [1, 2, 3])

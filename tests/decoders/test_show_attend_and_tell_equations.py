@@ -131,19 +131,6 @@ def test_the_unroll_is_the_equations(model: ShowAttendAndTellDecoder):
                     near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
 
 
-def test_stepping_gives_the_log_probabilities_and_states_of_the_unroll(model: ShowAttendAndTellDecoder):
-    regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
-    unrolled = unroll(model, regions, words, torch.full((2, 3), 4))
-    assert not unrolled.queries.requires_grad
-    log_probs, queries = unrolled.unpack(unrolled.logits.log_softmax(-1)), unrolled.unpack(unrolled.queries)
-    state = model.start(model.project(one_row(regions)), hypotheses=3)
-    for t in range(4):
-        torch.testing.assert_close(state.carried.hidden.expand(2, 3, -1), queries[:, :, t])
-        stepped, state = model.step(state, words[..., t])
-        assert stepped.dtype == torch.float32
-        torch.testing.assert_close(stepped, log_probs[:, :, t].float(), rtol=1e-4, atol=1e-4)
-
-
 # -- the state that each part reads ------------------------------------------------------------------------
 
 

@@ -64,13 +64,6 @@ def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], pa
     check_against_steps(model, images(len(lengths), seed=seed), words, steps)
 
 
-@pytest.mark.parametrize("gate", [None, "scalar", "vector"])
-def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
-    model = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
-    lengths = torch.tensor([[3, 0, 5], [1, 4, 2]])
-    check_against_steps(model, images(2), sentences(lengths), lengths)
-
-
 def test_a_hypothesis_goes_on_where_its_parent_stood():
     model, regions = decoder(gate=Gate()), images(2)
     _, state = model.step(model.start(model.project(one_row(regions))), torch.tensor([[3], [4]]))  # K = 1
@@ -147,13 +140,6 @@ def test_packing_by_hand():
     assert unrolled.pack(padded).tolist() == [21, 10, 11]
     assert unrolled.unpack(torch.tensor([1, 2, 3])).tolist() == [[[2, 3, 0], [0, 1, 0]]]
     assert unrolled.has_steps().tolist() == [[True, True]]
-
-
-def test_unpacking_lets_gradients_through():
-    unrolled = Unrolled(torch.zeros(2, 1), None, torch.zeros(2, 1), torch.tensor([2, 0]), (1, 1, 3))
-    packed = torch.tensor([5.0, 7.0], requires_grad=True)
-    (unrolled.unpack(packed) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
-    assert packed.grad.tolist() == [3.0, 1.0]
 
 
 # -- work done only once -----------------------------------------------------------------------------------

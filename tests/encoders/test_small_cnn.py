@@ -21,20 +21,6 @@ def grey(height: int = 64, width: int = 64) -> Tensor:
     return torch.full((1, 3, height, width), 100, dtype=torch.uint8)
 
 
-def test_64_pixels_become_8x8_regions():
-    (regions,) = small_encoder()(grey())
-    assert regions.grid == (8, 8)
-    assert regions.vectors.shape == (1, 64, 128)
-    assert small_encoder().region_sizes == (128,)
-
-
-@pytest.mark.parametrize(("widths", "grid"), [((4, 6), (16, 24)), ((4, 4, 6), (8, 12))])
-def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tuple[int, int]):
-    (regions,) = small_encoder(*widths)(grey(32, 48))
-    assert regions.grid == grid
-    assert regions.vectors.shape[-1] == 6
-
-
 @pytest.mark.parametrize("stride", [1, 2, 4, 8])
 def test_a_finer_grid_has_the_regions_of_the_coarse_one(stride: int):
     coarse = small_encoder(4, 6, 5, 7).train()

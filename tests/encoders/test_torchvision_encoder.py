@@ -167,12 +167,6 @@ def test_unfreezing_works_after_modes_were_restored_by_hand(owner: nn.Sequential
     assert all(module.training for module in owner[0].modules())
 
 
-def test_an_encoder_that_was_never_frozen_keeps_its_mode():
-    encoder = tiny().eval()
-    encoder.freeze(False)
-    assert not encoder.training
-
-
 # -- fine-tuning from a module on --------------------------------------------------------------------------
 
 
@@ -189,19 +183,6 @@ def test_modules_before_finetune_from_stay_as_they_are():
     learning = {name for name, parameter in encoder.trunk.named_parameters() if parameter.grad is not None}
     assert {name.split(".")[1] for name in learning} == {"5", "7", "8", "10", "11"}
     assert {name.split(".")[2] for name in changed(encoder, before)} == {"5", "8", "11"}
-
-
-def first_to_learn(layer: str, finetune_from: str) -> str:
-    encoder = tiny(layer, finetune_from=finetune_from)
-    encoder.freeze(False)
-    return next(name for name, parameter in encoder.trunk.named_parameters() if parameter.requires_grad)
-
-
-def test_finetuning_may_start_at_a_module_without_weights():
-    # 1 is a ReLU, 2 a pool, 3 the next with weights; and 1 is not 10 or 11.
-    assert first_to_learn("features", "features.1").startswith("features.3.squeeze.")
-    assert first_to_learn("features.3", "features.3.norm").startswith("features.3.norm.")
-    assert first_to_learn("features.3", "features").startswith("features.0.")
 
 
 @pytest.mark.parametrize("start", ["features.4", "feature", "features.3.squeeze.weights"])

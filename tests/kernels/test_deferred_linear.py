@@ -68,14 +68,6 @@ def test_frozen_tensors_get_no_gradient_and_others_the_same(frozen: int):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_the_gradient_of_the_last_step_alone():
-    """Steps that the loss does not depend on do not contribute."""
-    tensors = random_inputs()
-    gradients = [torch.autograd.grad(form(*tensors)[-1].sum(), tensors) for form in (late, as_it_stands)]
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_the_weight_gets_its_gradient_in_one_product():
     """Otherwise autograd computes one as large as the weight at every step, and sums them."""
     counts = []

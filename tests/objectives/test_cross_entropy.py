@@ -10,7 +10,7 @@ from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch.nn import functional
 
 from caption.decoders import Unrolled
-from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, word_log_likelihoods
+from caption.objectives import CrossEntropy, DoublyStochastic, Entropy
 
 LN2 = math.log(2)
 # One image, two captions: words of probability 1/2 and 1/4, and one word of probability 1/8.
@@ -22,11 +22,6 @@ WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.3, 0.7]]]])
 
 def example() -> Unrolled:
     return unrolled(LOGITS, LENGTHS, WEIGHTS)
-
-
-def test_word_log_likelihoods():
-    log_likelihoods = example().unpack(word_log_likelihoods(example(), TARGETS))
-    torch.testing.assert_close(log_likelihoods, torch.tensor([[[-LN2, -2 * LN2], [-3 * LN2, 0.0]]]))
 
 
 @pytest.mark.parametrize(
@@ -63,18 +58,6 @@ def test_label_smoothing_is_that_of_torch(per: tuple[str, ...], divisor: int):
     loss = loss_of(CrossEntropy([], label_smoothing=0.3, per=per), packed, TARGETS)
     torch.testing.assert_close(loss.value, expected / divisor)
     assert loss.logged["NLL"].item() == pytest.approx(2 * LN2, rel=1e-5)  # of the words, not smoothed
-
-
-def test_the_gradients_are_those_of_the_equation():
-    logits, weights = LOGITS.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
-    loss_of(
-        CrossEntropy([DoublyStochastic(2.0)]), unrolled(logits, LENGTHS, weights), TARGETS
-    ).value.backward()
-    real = torch.tensor([[[1.0, 1.0], [1.0, 0.0]]])[..., None]
-    on_logits = (LOGITS.softmax(-1) - functional.one_hot(TARGETS, 3)) * real / 2
-    torch.testing.assert_close(logits.grad, on_logits)
-    on_weights = 2.0 * 2 * ((WEIGHTS * real).sum(2, keepdim=True) - 1) * real / 2
-    torch.testing.assert_close(weights.grad, on_weights)
 
 
 def test_logged_values_have_no_graph():

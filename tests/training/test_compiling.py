@@ -15,7 +15,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from caption.attention import Multinoulli, edit_maps
+from caption.attention import edit_maps
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
@@ -75,19 +75,6 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     # PyTorch specialises on sizes of 1, so one and several images and captions are separate cases.
     assert compiled[-1] <= 4, compiled
     assert compiled[-1] == compiled[2], compiled
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_quick")
-def test_hard_attention_compiles_too():
-    decoder = captioner(alignment=Multinoulli(at_test="argmax")).decoder
-    lengths, words = torch.tensor([[3, 2], [2, 1]]), torch.full((2, 2, 3), 4)
-    memory = decoder.project(one_row(torch.randn(2, 6, 6)))
-    expected = decoder(memory, words, lengths)
-    decoder.compiled = True
-    compiled = decoder(memory, words, lengths)
-    torch.testing.assert_close(compiled.logits, expected.logits)
-    assert torch.equal(compiled.trace.location, expected.trace.location)
 
 
 @pytest.mark.usefixtures("_quick")

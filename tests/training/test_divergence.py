@@ -151,7 +151,3 @@ def test_lower_precision_is_measured_and_named_where_it_is_slower(
         UserWarning, match=r"25\.0 times as long with bf16-mixed.*leave out trainer\.precision"
     ):
         precision.warn_if_slower("bf16-mixed", CPU)
-
-
-def test_a_product_takes_time():
-    assert 0 < precision.seconds(torch.bfloat16) < 10
