@@ -48,72 +48,77 @@ def complete_epoch(checkpoint: dict[str, Any]) -> None:
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1  # Lightning adds 1
 
 
-def check_state(contents: dict[str, Any], trainer: Trainer) -> None:
-    """Check that a checkpoint holds the state of this training: of its callbacks, its loops and its data.
+def check_state(contents: dict[str, Any], trainer: Trainer, schedules: Sequence[LRScheduler]) -> None:
+    """Check that a checkpoint holds the state of this training: of its callbacks, loops, schedules and data.
 
-    Lightning sets whatever attributes the file names, and meets a wrong value in the middle of the training, or
-    deletes the files that it names. So values have the kinds of those that this training would write, other entries
-    are dropped, and checkpoints are those of the run's folder (`_confine`).
+    Lightning and torch set whatever attributes the file names, and meet a wrong value in the middle of the training, or
+    delete the files that it names. So values have the kinds of those that this training would write, other entries are
+    dropped, and checkpoints are those of the run's folder (`_confine`).
+
+    Args:
+        contents: of the checkpoint.
+        trainer: of the training that is to be resumed.
+        schedules: learning rate schedules like those of the training.
 
     Raises:
         ValueError: a value is of another kind; the message says which.
     """
     callbacks = {callback.state_key: callback for callback in trainer.callbacks}  # type: ignore[attr-defined]
-    # A callback of the user's may keep values of any kind.
-    own = {
-        name: callback.state_dict() if _is_ours(callback) else None for name, callback in callbacks.items()
-    }
-    check_like(contents["callbacks"], own, "callbacks")
-    for name, state in contents["callbacks"].items():
-        if isinstance(callback := callbacks[name], ModelCheckpoint):
-            _confine(state, callback)
     loop = trainer.fit_loop.state_dict()
     # There is none before the first epoch.
     loop["state_dict"] = {"combined_loader": [{"epoch": 0, "given": 0}]}
-    check_like(contents["loops"], {"fit_loop": loop}, "loops")
     data = trainer.datamodule  # type: ignore[attr-defined]
-    check_like(contents, {**contents, type(data).__qualname__: data.state_dict()}, "the checkpoint")
-
-
-def check_schedules(states: Any, schedules: Sequence[LRScheduler]) -> None:
-    """Check the states of learning rate schedules, whose attributes torch sets; see `check_like`."""
+    usual = {
+        "seed": 0,
+        "loops": {"fit_loop": loop},
+        # A callback of the user's may keep values of any kind.
+        "callbacks": {key: part.state_dict() if _is_ours(part) else None for key, part in callbacks.items()},
+        type(data).__qualname__: data.state_dict(),
+    }
+    for name, like in usual.items():
+        if name in contents or name in ("loops", "callbacks"):
+            check_like(contents[name], like, name)
+    for key, state in contents["callbacks"].items():
+        if isinstance(callback := callbacks[key], ModelCheckpoint):
+            _confine(state, callback)
+    states = contents["lr_schedulers"] if schedules else ()
     for number, (schedule, state) in enumerate(zip(schedules, states, strict=False)):
-        for name, own in schedule.state_dict().items():
-            if name in state and not isinstance(own, dict):
-                check_like(state[name], own, f"lr_schedulers[{number}].{name}")
+        for name, like in schedule.state_dict().items():
+            if name in state and not isinstance(like, dict):
+                check_like(state[name], like, f"lr_schedulers[{number}].{name}")
         if methods := [name for name in state if callable(getattr(type(schedule), name, None))]:
             raise ValueError(f"lr_schedulers[{number}] has the entry {methods[0]!r}")
 
 
-def check_like(state: Any, own: Any, where: str) -> None:
-    """Check that values are of the same kinds as in `own`, and drop entries that `own` has not.
+def check_like(state: Any, like: Any, where: str) -> None:
+    """Check that values are of the same kinds as in `like`, and drop entries that `like` has not.
 
     Raises:
         ValueError: a value is of another kind, or a whole number is negative.
     """
-    if isinstance(own, dict) and isinstance(state, dict):
-        for name in [*state] if own else ():
-            if name in own:
-                check_like(state[name], own[name], f"{where}.{name}")
+    if isinstance(like, dict) and isinstance(state, dict):
+        for name in [*state] if like else ():
+            if name in like:
+                check_like(state[name], like[name], f"{where}.{name}")
             else:
                 del state[name]
         return
-    if isinstance(own, (list, tuple)) and isinstance(state, (list, tuple)):
-        if not own or len(own) == len(state):
-            for number, (entry, like) in enumerate(zip(state, own, strict=False)):
-                check_like(entry, like, f"{where}[{number}]")
+    if isinstance(like, (list, tuple)) and isinstance(state, (list, tuple)):
+        if not like or len(like) == len(state):
+            for number, (entry, like_entry) in enumerate(zip(state, like, strict=False)):
+                check_like(entry, like_entry, f"{where}[{number}]")
             return
-    elif own is None:  # not known yet
+    elif like is None:  # not known yet
         return
-    elif isinstance(own, Tensor):
-        if isinstance(state, Tensor) and (state.shape, state.dtype) == (own.shape, own.dtype):
+    elif isinstance(like, Tensor):
+        if isinstance(state, Tensor) and (state.shape, state.dtype) == (like.shape, like.dtype):
             return
-    elif type(own) is int:
-        if type(state) is int and min(own, 0) <= state < LARGEST:
+    elif type(like) is int:
+        if type(state) is int and min(like, 0) <= state < LARGEST:
             return
-    elif isinstance(state, (type(own), int) if type(own) is float else type(own)):
+    elif isinstance(state, (type(like), int) if type(like) is float else type(like)):
         return
-    raise ValueError(f"{where} is {str(state)[:50]!r}, which is not like {str(own)[:50]!r}")
+    raise ValueError(f"{where} is {str(state)[:50]!r}, which is not like {str(like)[:50]!r}")
 
 
 def _is_ours(value: object) -> bool:
@@ -135,22 +140,22 @@ def _confine(state: dict[str, Any], callback: ModelCheckpoint) -> None:
     before, folder = Path(state["dirpath"]), Path(str(callback.dirpath))
     pattern = name_pattern(callback)
 
-    def own(path: Any) -> str:
+    def kept(path: Any) -> str:
         """The path of a checkpoint in the folder, or "" for anything else."""
         if not isinstance(path, str) or not Path(path).is_relative_to(before):
             return ""
         name = Path(path).relative_to(before)
-        found = folder / name
-        if ".." in name.parts or not re.fullmatch(pattern, name.as_posix()) or not found.is_file():
+        file = folder / name
+        if ".." in name.parts or not re.fullmatch(pattern, name.as_posix()) or not file.is_file():
             return ""
-        return str(found) if found.resolve() == folder.resolve() / name else ""  # no link on the way
+        return str(file) if file.resolve() == folder.resolve() / name else ""  # no link on the way
 
     if not (state["best_model_score"] is None or is_number(state["best_model_score"])):
         raise ValueError("best_model_score is not a number")
-    scores = {own(path): score for path, score in state["best_k_models"].items() if is_number(score)}
+    scores = {kept(path): score for path, score in state["best_k_models"].items() if is_number(score)}
     state["best_k_models"] = {path: score for path, score in scores.items() if path}
     for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
-        state[name] = own(state[name])
+        state[name] = kept(state[name])
     if state["best_model_path"]:
         state["dirpath"] = callback.dirpath  # Lightning compares it
 

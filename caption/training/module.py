@@ -36,7 +36,7 @@ from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
 from caption.training.fine_tuning import FineTuning
-from caption.training.lightning_state import check_like, check_schedules, check_state
+from caption.training.lightning_state import check_state
 from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
 from caption.training.precision import warn_if_slower
 from caption.training.resuming import check_optimizer_state
@@ -251,10 +251,8 @@ class CaptionTraining(LightningModule):
         if self.trainer.state.fn == "fit":
             optimizer = self._make_optimizer()
             check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, optimizer)
-            if self.scheduler is not None:
-                check_schedules(checkpoint_contents["lr_schedulers"], [self.scheduler(optimizer)])
-            check_state(checkpoint_contents, self.trainer)
-            check_like(checkpoint_contents.get("seed", 0), 0, "seed")
+            schedules = [] if self.scheduler is None else [self.scheduler(optimizer)]
+            check_state(checkpoint_contents, self.trainer, schedules)
             self.seed = checkpoint_contents.get("seed", self.seed)
         else:  # weights alone; the objective is not evaluated, and a model without training state has none
             of_objective = self.objective.state_dict(prefix="objective.")
