@@ -1,6 +1,6 @@
 """Training objectives."""
 
-from caption.objectives.base import CaptionBatch, Loss, Objective, word_log_likelihoods
+from caption.objectives.base import CaptionBatch, Loss, Objective, Source, word_log_likelihoods
 from caption.objectives.baselines import (
     Baseline,
     Critic,
@@ -41,6 +41,7 @@ __all__ = [
     "ScheduledSampling",
     "SelfCritical",
     "SelfCriticalSequence",
+    "Source",
     "Term",
     "WeightedSum",
     "word_log_likelihoods",

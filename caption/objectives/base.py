@@ -40,6 +40,15 @@ class CaptionBatch(NamedTuple):
         return CaptionBatch(*(tensor.repeat_interleave(times, 1) for tensor in self))
 
 
+class Source(NamedTuple):
+    """What a memory was made of."""
+
+    views: Views
+    """The encoder's regions, before a refiner."""
+    refiner: Refiner | None = None
+    """The one that has mapped them, for terms that weigh its penalty."""
+
+
 class Elements(NamedTuple):
     """The numbers of elements of a batch, of all processes together, by which sums are divided."""
 
@@ -121,12 +130,7 @@ class Objective(Part, nn.Module):
         return [module for modules in lists for module in modules if isinstance(module, Objective)]
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
         """Loss of a batch.
 
@@ -134,8 +138,7 @@ class Objective(Part, nn.Module):
             decoder: in training mode, if it is trained.
             memory: of the B images.
             captions: of the B images.
-            views: the encoder's regions, before a refiner; None = those of the memory.
-            refiner: the one that has mapped them, for terms that weigh its penalty.
+            source: what the memory was made of; None = the memory's own regions, without a refiner.
 
         Raises:
             UserError: this objective cannot train the decoder's attention.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from torch import nn
 
 from caption.decoders.base import Decoder, Memory
-from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
@@ -15,6 +14,7 @@ from caption.objectives.base import (
     CaptionBatch,
     Loss,
     Objective,
+    Source,
     Unit,
     check_units,
     count_elements,
@@ -22,7 +22,6 @@ from caption.objectives.base import (
 )
 from caption.objectives.doubly_stochastic import DoublyStochastic
 from caption.objectives.terms import Term, add_terms
-from caption.regions import Views
 
 
 class CrossEntropy(Objective):
@@ -50,12 +49,7 @@ class CrossEntropy(Objective):
         self.per = per
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
@@ -69,5 +63,5 @@ class CrossEntropy(Objective):
             smoothed = (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
         elements = count_elements(unrolled)
         value = elements.mean(smoothed, self.per)
-        value, means = add_terms(value, self.terms, unrolled, elements, decoder, refiner)
+        value, means = add_terms(value, self.terms, unrolled, elements, decoder, source and source.refiner)
         return Loss(value, {"NLL": elements.mean(nll.detach(), PER_WORD), **means}, unrolled)

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
-from caption.objectives.base import CaptionBatch, Loss, Objective, count_elements
+from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
-from caption.regions import Views
 from caption.runtime.ddp import mean
 
 SMALLEST = 1e-8
@@ -81,16 +79,11 @@ class GuidedAttention(Objective):
         self.detectors.prepare(references)
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
-        loss = self.objective(decoder, memory, captions, views, refiner)
+        loss = self.objective(decoder, memory, captions, source)
         unrolled = loss.unrolled
-        scores = self.detectors((views or memory.views)[0])
+        scores = self.detectors((source or memory).views[0])
         log_absent = self.detectors.log_absent(scores)
         shares = self.detectors.shares(captions.targets, captions.real())
         captioned = (captions.lengths > 0).any(1)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
 from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
@@ -22,6 +21,7 @@ from caption.objectives.base import (
     CaptionBatch,
     Loss,
     Objective,
+    Source,
     Unit,
     check_units,
     count_elements,
@@ -31,7 +31,6 @@ from caption.objectives.baselines import Baseline, MovingAverage, Rewards
 from caption.objectives.entropy import Entropy
 from caption.objectives.terms import Term, add_terms
 from caption.parts import check_choice
-from caption.regions import Views
 from caption.runtime.ddp import mean
 from caption.runtime.eval_mode import eval_mode
 
@@ -89,12 +88,7 @@ class Reinforce(Objective):
         self.baseline.build(query_size)
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
@@ -112,7 +106,7 @@ class Reinforce(Objective):
         elements = count_elements(unrolled, self.samples)
         value = -elements.mean(log_likelihoods.sum())
         value = value - self.reward_weight * elements.mean(score_function, self.per)
-        value, means = add_terms(value, self.terms, unrolled, elements, decoder, refiner)
+        value, means = add_terms(value, self.terms, unrolled, elements, decoder, source and source.refiner)
         deviations = advantage - mean(elements.mean(advantage.sum(), PER_WORD))
         of_words = {
             "NLL": -log_likelihoods.detach(),

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
-from caption.encoders.refiners.base import Refiner
-from caption.objectives.base import CaptionBatch, Loss, Objective
+from caption.objectives.base import CaptionBatch, Loss, Objective, Source
 from caption.objectives.cross_entropy import CrossEntropy
-from caption.regions import Views
 from caption.text.vocabulary import END, FORBIDDEN
 
 
@@ -41,19 +39,14 @@ class ScheduledSampling(Objective):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
         if not self.training:
-            return self.objective(decoder, memory, captions, views, refiner)
+            return self.objective(decoder, memory, captions, source)
         risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
         probability = self.probability * risen
         self.batches += 1
-        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), views, refiner)
+        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), source)
         return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
 
 

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
-from caption.encoders.refiners.base import Refiner
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
-from caption.objectives.base import CaptionBatch, Loss, Objective, count_elements
-from caption.regions import Views
+from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Sampling
 from caption.text.vocabulary import END, FORBIDDEN, START
@@ -56,12 +54,7 @@ class SelfCriticalSequence(Objective):
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))

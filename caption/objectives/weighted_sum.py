@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from caption.decoders.base import Decoder, Memory
-from caption.encoders.refiners.base import Refiner
-from caption.objectives.base import CaptionBatch, Loss, Objective
-from caption.regions import Views
+from caption.objectives.base import CaptionBatch, Loss, Objective, Source
 
 
 class WeightedSum(Objective):
@@ -37,16 +35,9 @@ class WeightedSum(Objective):
         self.weights = weights
 
     def forward(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        captions: CaptionBatch,
-        views: Views | None = None,
-        refiner: Refiner | None = None,
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
     ) -> Loss:
-        first, *others = (
-            objective(decoder, memory, captions, views, refiner) for objective in self.objectives
-        )
+        first, *others = (objective(decoder, memory, captions, source) for objective in self.objectives)
         value, logged = self.weights[0] * first.value, dict(first.logged)
         for weight, loss in zip(self.weights[1:], others, strict=True):
             value = value + weight * loss.value

@@ -23,7 +23,7 @@ from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError
-from caption.objectives import CaptionBatch, CrossEntropy, Objective
+from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
 from caption.regions import Views
 from caption.runtime.ddp import mean_of_each
 from caption.runtime.own_folder import OwnFolder
@@ -174,7 +174,7 @@ class CaptionTraining(LightningModule):
         memory = self.captioner.project(views)
         captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
         decoder, size = self.captioner.decoder, len(batch.ids)
-        loss = self.objective(decoder, memory, captions, views, self.captioner.refiner)
+        loss = self.objective(decoder, memory, captions, Source(views, self.captioner.refiner))
         shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)

@@ -22,7 +22,7 @@ from caption.attention import (
 from caption.attention.smoothing import smoothed
 from caption.decoders import Memory, ShowAttendAndTellDecoder
 from caption.errors import UserError
-from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Term
+from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Source, Term
 from caption.objectives.word_detectors import WordDetectors
 from caption.regions import Regions, Views
 
@@ -196,7 +196,7 @@ def test_detectors_read_the_regions_before_a_refiner():
     own = Memory(one_row(raw[0].vectors.double()), memory.projected)
 
     def detection(memory: Memory, views: Views | None) -> Tensor:
-        return made(decoder, memory, captions, views).logged["detection"]
+        return made(decoder, memory, captions, views and Source(views)).logged["detection"]
 
     torch.testing.assert_close(detection(memory, raw), detection(own, None))
     assert (detection(memory, raw) - detection(memory, None)).abs() > 1e-3

@@ -20,7 +20,7 @@ class Recorded(Objective):
     def prepare(self, references) -> None:
         self.prepared = list(references)
 
-    def forward(self, decoder, memory, captions: CaptionBatch, views=None, refiner=None) -> Loss:
+    def forward(self, decoder, memory, captions: CaptionBatch, source=None) -> Loss:
         self.captions = captions
         return CrossEntropy([])(decoder, memory, captions)
 
