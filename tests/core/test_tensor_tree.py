@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -86,7 +86,6 @@ def test_each_hypothesis_continues_its_parent():
     assert select_hypotheses(names > 15, parents).dtype == torch.bool
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),

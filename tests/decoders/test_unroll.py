@@ -9,7 +9,7 @@ import torch
 from helpers.dispatched import Dispatched
 from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -49,7 +49,6 @@ def check_against_steps(
             torch.testing.assert_close(unrolled.unpack(field)[real], by_steps[real])
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     lengths=st.integers(1, 3).flatmap(
         lambda k: st.lists(st.lists(st.integers(0, 5), min_size=k, max_size=k), min_size=1, max_size=4)

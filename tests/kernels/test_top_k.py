@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from caption.kernels.top_k import BLOCK, inverse_cdf, top_k
@@ -13,7 +13,6 @@ from caption.kernels.top_k import BLOCK, inverse_cdf, top_k
 SIZES = st.one_of(st.integers(1, 3), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 7 * BLOCK + 3]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=SIZES,
@@ -41,7 +40,6 @@ def test_equal_values_are_found_each_once() -> None:
     assert {3, 5, 9 * BLOCK} < set(places[0].tolist())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=SIZES,

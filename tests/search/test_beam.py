@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -106,7 +106,6 @@ def settings_of(beam_size: int, candidates: int, max_length: int, normalization:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=st.integers(2, 7),

@@ -11,7 +11,7 @@ import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel
 from helpers.tiny_captioner import captioner, photo
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
@@ -71,7 +71,6 @@ def test_the_tree_of_a_transition_matrix_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=st.integers(2, 6),

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from caption.errors import UserError
@@ -16,7 +16,6 @@ from caption.kernels import top_k
 from caption.search import Greedy
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=st.integers(2, 7),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,7 +24,6 @@ def draw(model: HashModel, sampling: Sampling) -> Hypotheses:
     return sampling(model.step, model.start([0]), 1, START, END)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     words=st.integers(2, 9),

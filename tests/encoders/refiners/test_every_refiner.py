@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from caption import checkpoint
+from caption import encoders as refiners
 from caption.captioner import Captioner
 from caption.encoders import (
     Encoder,
@@ -213,19 +215,38 @@ def test_a_chain_applies_its_refiners_in_order():
     assert chain.grids([(2, 3)]) == [(2, 3)]
 
 
-def test_a_chain_without_refiners_is_refused():
-    with pytest.raises(UserError, match="refiners is an empty list"):
-        Refiners([])
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Refiners([]), "refiners is an empty list"),
+    (lambda: CASES["feature pyramid"].make().build((6,)), "takes two views or more"),
+    (lambda: CASES["cross-attention"].make().build((6,)), "takes two views and gets 1"),
+    (
+        lambda: CASES["cross-attention"].make().build((6, 6, 6)),
+        "two views and gets 3: .*`layer`.*SeveralEncoders",
+    ),
+    (lambda: refiners.CrossAttentionRefiner(heads=4).build((6, 3)), "heads is 4, and vectors of length 6"),
+    (
+        lambda: SelfAttentionRefiner(heads=4).build((6,)),
+        "heads is 4, and vectors of length 6 .* divisible by heads",
+    ),
+    (
+        lambda: SelfAttentionRefiner(6, 1, 1, refiners.SinusoidalPositions()).build((6,)),
+        "choose a size divisible by 4",
+    ),
+    (lambda: SelfAttentionRefiner(5, 1, 1, refiners.LearnedPositions()).build((6,)), "choose an even size"),
+    (lambda: SelfAttentionRefiner(layers=0), "layers is 0"),
+    (lambda: SelfAttentionRefiner(size=0), "size is 0"),
+    (lambda: refiners.RelativeVectors(0), "distance is 0"),
+    (lambda: refiners.LearnedPositions(1, 0), "cols is 0"),
+    (lambda: refiners.CBAMRefiner(kernel=4), "kernel is 4: it must be an odd number"),
+    (lambda: refiners.CBAMRefiner(kernel=-1), "kernel is -1: it must be an odd number"),
+    (lambda: refiners.CBAMRefiner(reduction=0), "reduction is 0: it must be 1 or more"),
+    (lambda: refiners.SqueezeExcitationRefiner(reduction=0), "reduction is 0"),
+    (lambda: refiners.DualAttentionRefiner(reduction=0), "reduction is 0"),
+    (lambda: refiners.TransformerRefiner(inner_size=0), "inner_size is 0"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"), [("feature pyramid", "or more"), ("cross-attention", "and gets 1")]
-)
-def test_one_view_is_too_few_for_some(name: str, wanted: str):
-    with pytest.raises(UserError, match=f"takes two views {wanted}"):
-        CASES[name].make().build((6,))
-
-
-def test_three_views_are_too_many_for_cross_attention():
-    with pytest.raises(UserError, match=r"takes two views and gets 3: .*`layer`.*SeveralEncoders"):
-        CASES["cross-attention"].make().build((6, 6, 6))
+@pytest.mark.parametrize(("make_one", "said"), REFUSED)
+def test_options_that_do_not_fit_are_named(make_one: Callable[[], object], said: str):
+    with pytest.raises(UserError, match=said):
+        make_one()

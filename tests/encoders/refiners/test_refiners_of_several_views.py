@@ -45,11 +45,6 @@ def test_cross_attention(size: int | None, masked: bool):
     assert refined.grid == (3, 4)
 
 
-def test_heads_that_do_not_divide_the_first_view_are_refused():
-    with pytest.raises(UserError, match="heads is 4, and vectors of length 6"):
-        CrossAttentionRefiner(heads=4).build((6, 3))
-
-
 # -- pyramid --------------------------------------------------------------------------------------------------------
 
 

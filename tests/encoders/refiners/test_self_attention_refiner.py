@@ -228,31 +228,7 @@ def test_heads_that_are_not_there_cannot_be_kept(kept: list[list[list[int]]]):
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_size_that_heads_do_not_divide_is_refused():
-    with pytest.raises(UserError, match=r"heads is 4, and vectors of length 6 .* size divisible by heads"):
-        SelfAttentionRefiner(heads=4).build((6,))
-
-
-@pytest.mark.parametrize(
-    ("positions", "size", "remedy"),
-    [(SinusoidalPositions(), 6, "a size divisible by 4"), (LearnedPositions(), 5, "an even size")],
-)
-def test_a_size_that_positions_do_not_divide_is_refused(positions: Positions, size: int, remedy: str):
-    with pytest.raises(UserError, match=f"have length {size}: choose {remedy}"):
-        SelfAttentionRefiner(size, heads=1, positions=positions).build((6,))
-
-
 def test_a_grid_larger_than_the_table_is_refused():
     refiner = built(SelfAttentionRefiner(positions=LearnedPositions(8, 2), heads=2), (6,))
     with pytest.raises(UserError, match=re.escape("has 2 cols and the grid has 3: raise cols")):
         refiner(random_views((6,), ((2, 3),)))
-
-
-@pytest.mark.parametrize("options", [{"layers": 0}, {"size": 0}])
-def test_options_below_one_are_refused(options: dict[str, int]):
-    with pytest.raises(UserError, match=f"{next(iter(options))} is 0"):
-        SelfAttentionRefiner(**options)
-    with pytest.raises(UserError, match="distance is 0"):
-        RelativeVectors(0)
-    with pytest.raises(UserError, match="cols is 0"):
-        LearnedPositions(1, 0)

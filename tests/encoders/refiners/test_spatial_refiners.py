@@ -9,7 +9,6 @@ from helpers.loops import close, parameters, sigmoid, softmax
 from helpers.refiner_cases import affine, built, layer_norm, random_views
 
 from caption.encoders import CBAMRefiner, DualAttentionRefiner, LinearRefiner, SqueezeExcitationRefiner
-from caption.errors import UserError
 from caption.regions import Regions
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
@@ -76,18 +75,6 @@ def test_cbam(kernel: int, masked: bool):
                     w = weights["space.weight"][0, :, down, across]
                     total = total + w[0] * a[j].mean() + w[1] * a[j].max()
             close(refined.vectors[image, i], sigmoid(total) * a[i])
-
-
-@pytest.mark.parametrize("kernel", [0, 4, -1])
-def test_a_kernel_without_a_centre_is_refused(kernel: int):
-    with pytest.raises(UserError, match=f"kernel is {kernel}: it must be an odd number"):
-        CBAMRefiner(kernel=kernel)
-
-
-@pytest.mark.parametrize("refiner", [SqueezeExcitationRefiner, CBAMRefiner, DualAttentionRefiner])
-def test_a_reduction_below_one_is_refused(refiner: type):
-    with pytest.raises(UserError, match="reduction is 0: it must be 1 or more"):
-        refiner(reduction=0)
 
 
 @MASKED

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from caption.attention import MultiHeadAttention
 from caption.decoders import TransformerDecoder
 from caption.encoders import SinusoidalPositions, TransformerRefiner
-from caption.errors import UserError
 
 
 def copy(to: nn.Module, **tensors: Tensor) -> None:
@@ -111,8 +110,3 @@ def test_the_decoder_is_torchs() -> None:
         embedded, views[0].vectors, tgt_mask=later, memory_key_padding_mask=~views[0].mask
     )
     torch.testing.assert_close(unrolled.unpack(unrolled.logits)[:, 0], decoder.to_words(hidden))
-
-
-def test_a_feed_forward_network_without_width_is_refused() -> None:
-    with pytest.raises(UserError, match="inner_size is 0"):
-        TransformerRefiner(inner_size=0)
