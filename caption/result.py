@@ -17,7 +17,7 @@ import numpy as np
 from caption.beam_tree import BeamTree
 from caption.lens_reading import LensReading
 from caption.regions import WeightProperties
-from caption.runtime.files import Opener, replacing
+from caption.runtime.files import Opener, replacing, seal
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -371,6 +371,7 @@ class Caption:
         # An open file, because NumPy adds ".npz" to a path without it.
         with opener(path) as file:
             np.savez(file, **arrays)
+            seal(file)
 
     def _photo(self, image: Photo | None) -> Photo:
         photo = self.image if image is None else image

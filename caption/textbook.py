@@ -24,9 +24,8 @@ from torch.nn import functional as F
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
-from caption.runtime.figure_formats import FIGURES, marked
-from caption.runtime.files import replacing_own
-from caption.runtime.outputs import check_outputs, output_file
+from caption.runtime.files import replacing_own, seal
+from caption.runtime.outputs import FIGURES, check_outputs, marked, output_file
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 
 Phi = Callable[[Tensor], Tensor]
@@ -199,6 +198,7 @@ def main(args: Sequence[str] | None = None) -> None:
     with replacing_own(out) as file:
         extension = out.suffix[1:].lower()
         panels[0].figure.savefig(file, format=extension, **marked(extension))
+        seal(file)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.checkpoint.bounds import check_plain, check_tensors
 from caption.errors import CheckpointError, UserError, printable
-from caption.runtime.archives import load_tensors
 from caption.runtime.files import Opener, replacing
 from caption.runtime.inputs import MODEL, open_input
+from caption.runtime.safe_loading import check_plain, load_safetensors, load_tensors
 from caption.version import package_version
 
 FORMAT = 2
@@ -126,13 +125,11 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    with safetensors.safe_open(path, "pt") as file:
-        header = file.metadata() or {}
-        if not {"captioner", "checksums"} <= set(header):
-            raise CheckpointError(
-                f"{path} is a safetensors file, but not a model of this package: its header has no description"
-            )
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+    header, tensors = load_safetensors(path)
+    if not {"captioner", "checksums"} <= set(header):
+        raise CheckpointError(
+            f"{path} is a safetensors file, but not a model of this package: its header has no description"
+        )
     if json.loads(header["checksums"]) != _checksums(header["captioner"], tensors):
         raise ValueError("a checksum is wrong")
     state = {PREFIX + name: tensor for name, tensor in tensors.items()}
@@ -161,6 +158,14 @@ def _check_contents(path: Path, contents: Any) -> None:
                 f"it has checkpoint format {captioner['format']}, and this release reads format {FORMAT}: use version "
                 f"{captioner.get('version')} of this package, which wrote it"
             )
-        check_tensors(contents["state_dict"])
+        _check_tensors(contents["state_dict"])
     except CheckpointError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
+
+
+def _check_tensors(state: Any) -> None:
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise CheckpointError("its state_dict is not a dictionary of tensors")
+    for name, tensor in state.items():
+        if not isinstance(tensor, Tensor):
+            raise CheckpointError(f"{name[:100]!r} is not a tensor")

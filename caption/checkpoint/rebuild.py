@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules import module as registration
 
 from caption.captioner import Captioner
-from caption.checkpoint.bounds import LARGEST_ARGUMENT, Budget, Uninitialised, check_plain
 from caption.checkpoint.files import PREFIX, read
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
@@ -19,6 +21,7 @@ from caption.encoders.base import Encoder
 from caption.errors import CheckpointError
 from caption.objectives import Objective
 from caption.parts import make
+from caption.runtime.safe_loading import check_plain
 from caption.runtime.trust import check_texts, class_paths, packages
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
@@ -31,6 +34,10 @@ CLASSES: dict[str, type] = {
     "objective": Objective,
 }
 """Base classes of the parts that a training checkpoint describes."""
+LARGEST_ARGUMENT = 20_000
+"""Of a part's arguments: far above any size, and low enough for a list of that many layers."""
+MOST_COMPUTED = 50_000_000
+"""Elements of what a model's construction computes and its file does not hold."""
 
 
 def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[str] = ()) -> Captioner:
@@ -53,10 +60,7 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
         if name.startswith(PREFIX)
     }
     try:
-        _check_weights(contents["captioner"], weights, trust)
-        with Uninitialised():
-            captioner = rebuild(contents["captioner"], trust)
-        captioner.load_state_dict(weights)
+        captioner = _with_weights(contents["captioner"], weights, trust)
     except Exception as error:  # a part that is given impossible arguments raises anything
         raise CheckpointError(f"the captioner in {path} cannot be rebuilt: {error}") from error
     return captioner.to(device).eval()
@@ -75,17 +79,40 @@ def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner
     )
 
 
-def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trust: Iterable[str]) -> None:
-    """Check that weights are those of the captioner described, before memory is taken for it."""
-    expected = _without_memory(lambda: rebuild(description, trust).state_dict(), description, weights)
+def _with_weights(description: dict[str, Any], weights: dict[str, Tensor], trust: Iterable[str]) -> Captioner:
+    """The captioner that a checkpoint describes; memory is taken for it after its weights have been compared.
+
+    What is constructed without memory takes the weights as they are, if these are all that it has. Weights that two
+    modules share, and values that are computed in the construction and are not among the weights, such as the tables of
+    other packages' encoders, need a construction with memory.
+    """
+    captioner = without_memory(lambda: rebuild(description, trust), description, weights)
+    state = captioner.state_dict(keep_vars=True)
+    _check_weights(weights, state)
+    stored = set(map(id, state.values()))
+    computed = [tensor for tensor in _tensors(captioner) if tensor.is_meta and id(tensor) not in stored]
+    if sum(tensor.numel() for tensor in computed) > MOST_COMPUTED:
+        raise CheckpointError("it describes a model that is larger than its weights")
+    if computed or len(stored) < len(state):
+        with torch.random.fork_rng(devices=[]):  # loading draws no random numbers
+            captioner = rebuild(description, trust)
+        captioner.load_state_dict(weights)
+    else:
+        # Copies, whose type and memory are those of a model that was never in a file.
+        copies = {name: torch.empty_like(state[name], device="cpu").copy_(weights[name]) for name in weights}
+        captioner.load_state_dict(copies, assign=True)
+    return captioner
+
+
+def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     if expected.keys() != weights.keys():
         missing, surplus = [*expected.keys() - weights.keys()], [*weights.keys() - expected.keys()]
         raise CheckpointError(f"weights are missing: {missing[:3]}, or are not its own: {surplus[:3]}"[:500])
     for name, tensor in weights.items():
-        stored, own = ((_kind(weight), tuple(weight.shape)) for weight in (tensor, expected[name]))
-        if stored != own:
+        stored, needed = ((_kind(weight), tuple(weight.shape)) for weight in (tensor, expected[name]))
+        if stored != needed:
             raise CheckpointError(
-                f"{name} is {stored[0]} {stored[1]}, and the model has {own[0]} {own[1]} there"
+                f"{name} is {stored[0]} {stored[1]}, and the model has {needed[0]} {needed[1]} there"
             )
         if tensor.is_floating_point() and tensor.isnan().any():
             raise CheckpointError(
@@ -93,16 +120,61 @@ def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trus
             )
 
 
-def _without_memory(build: Callable[[], Built], specs: dict[str, Any], weights: dict[str, Any]) -> Built:
-    """Construct parts on the meta device. Parts of trusted packages that need numbers to construct get memory."""
+def without_memory(
+    build: Callable[[], Built], specs: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> Built:
+    """Construct parts on the meta device. Parts of trusted packages that need numbers to construct get memory.
+
+    Args:
+        build: constructs them.
+        specs: of the parts, by the names in `CLASSES`.
+        weights: in the file, of which no model has much fewer than modules and parameters.
+
+    Raises:
+        CheckpointError: an argument is too large, or the parts have many times more weights.
+    """
     check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
-        with torch.device("meta"), Budget(weights):
+        with torch.device("meta"), _few_modules(10_000 + 10 * len(weights)):
             return build()
     except RuntimeError:  # NotImplementedError, too
         if all(path.startswith("caption.") for path in class_paths(specs)):
             raise
         return build()
+
+
+@contextmanager
+def _few_modules(most: int) -> Iterator[None]:
+    """Refuse the construction of more modules, parameters and buffers: numbers in a file say how many there are."""
+    count, thread = 0, threading.get_ident()
+
+    def registered(*_: Any) -> None:
+        nonlocal count
+        count += threading.get_ident() == thread  # the hooks see the modules of all threads
+        if count > most:
+            raise CheckpointError("it describes a model that is larger than its weights")
+
+    hooks = [
+        registration.register_module_module_registration_hook(registered),
+        registration.register_module_parameter_registration_hook(registered),
+        registration.register_module_buffer_registration_hook(registered),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """All tensors of a module and its children: weights, and those in other attributes."""
+    stack: list[Any] = [vars(inner) for inner in module.modules()]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (dict, list, tuple)):
+            stack += value.values() if isinstance(value, dict) else value
 
 
 def _kind(tensor: Tensor) -> str:
@@ -139,7 +211,7 @@ def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[st
         return {n: spec if spec is None else make(spec, CLASSES[n], trust).spec for n, spec in specs.items()}
 
     try:
-        model: dict[str, Any] = _without_memory(own_specs, specs, contents["state_dict"])
+        model: dict[str, Any] = without_memory(own_specs, specs, contents["state_dict"])
         check_texts(model, trust)
     except CheckpointError:
         raise

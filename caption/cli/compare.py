@@ -14,9 +14,8 @@ from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.errors import ImageError, UserError, printable
-from caption.runtime.figure_formats import FIGURES
 from caption.runtime.files import replacing_own
-from caption.runtime.outputs import check_outputs, output_file, output_paths
+from caption.runtime.outputs import FIGURES, check_outputs, output_file, output_paths
 from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them

@@ -13,9 +13,8 @@ from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.errors import Stopped, printable
-from caption.runtime.files import make_folder
+from caption.runtime.files import OwnFolder, make_folder
 from caption.runtime.inputs import TEXT, read_input
-from caption.runtime.own_folder import OwnFolder
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation
@@ -42,7 +41,7 @@ def main(args: list[str]) -> int:
     options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
-    from caption.runtime.lock import locked
+    from caption.runtime.files import locked
 
     try:
         with locked(folder, "--out"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_config, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.runtime.figure_formats import FIGURES
+from caption.runtime.outputs import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.lens import Calibration

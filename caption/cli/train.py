@@ -33,8 +33,7 @@ from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable
 from caption.models import model_zoo
 from caption.runtime.ddp import leave_process_group
-from caption.runtime.files import make_folder, make_parents, write_new
-from caption.runtime.lock import locked
+from caption.runtime.files import locked, make_folder, make_parents, write_new
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults
 from caption.training.attention_temperature import AttentionTemperature

@@ -32,9 +32,8 @@ from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
-from caption.runtime.files import make_folder
+from caption.runtime.files import locked, make_folder
 from caption.runtime.inputs import PHOTO, read_input
-from caption.runtime.lock import locked
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
 

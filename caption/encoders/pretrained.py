@@ -48,8 +48,10 @@ class PretrainedEncoder(Encoder):
         self.grid = grid
         self.mean: Tensor
         self.std: Tensor
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        # Files lack them, so they have memory also in a model that is constructed without, to be loaded.
+        device = "cpu" if torch.get_default_device().type == "meta" else None
+        self.register_buffer("mean", torch.tensor(mean, device=device).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std, device=device).view(3, 1, 1), persistent=False)
         if finetune_from is not None and not self._late_parameters():
             raise UserError(
                 f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"

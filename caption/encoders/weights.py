@@ -10,8 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from caption.errors import CheckpointError, UserError
-from caption.runtime.archives import load_tensors
-from caption.runtime.inputs import MODEL, open_input
+from caption.runtime.safe_loading import load_safetensors, load_tensors
 
 
 def weights_file(source: str) -> Path | None:
@@ -53,17 +52,17 @@ def read_state(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing, damaged, or not a state dict.
     """
-    open_input(path, MODEL).close()
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
-        from safetensors.torch import load_file
 
         try:
-            return load_file(path)
+            return load_safetensors(path)[1]
         except SafetensorError as error:
             raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     try:
         state = load_tensors(path)
+    except UserError:  # it cannot be opened
+        raise
     except ValueError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
     except Exception as error:  # the unpickler raises many types on damaged files

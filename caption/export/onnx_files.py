@@ -15,8 +15,8 @@ import torch
 from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.export.programs import programs
+from caption.runtime.files import OwnFolder
 from caption.runtime.inputs import STREAM, open_input
-from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import END, FORBIDDEN, START
 from caption.version import package_version
@@ -48,12 +48,12 @@ def write(captioner: Captioner, folder: Path) -> None:
         STEP: _graph(traced.step, ["words", *state], [*traced.outputs, *next_state]),
     }
     size = sum(tensor.nbytes for tensor in captioner.state_dict().values())
-    own = OwnFolder(folder, "--out")
+    exports = OwnFolder(folder, "--out")
     with TemporaryDirectory(prefix=".caption-", dir=folder) as temporary:  # torch writes through links
         for name, graph in graphs.items():
             graph.save(Path(temporary, name), external_data=size > LARGEST)
         for path in sorted(Path(temporary).iterdir()):
-            with open_input(path, STREAM) as content, own.write(path.name) as file:
+            with open_input(path, STREAM) as content, exports.write(path.name) as file:
                 while block := content.read(1 << 20):
                     file.write(block)
     description = {
@@ -68,8 +68,8 @@ def write(captioner: Captioner, folder: Path) -> None:
         "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
         "carried": traced.carried,
     }
-    own.write_json(MODEL, description)
-    with own.write(SCRIPT) as file:
+    exports.write_json(MODEL, description)
+    with exports.write(SCRIPT) as file:
         file.write(Path(__file__).with_name("standalone.py").read_bytes())
 
 

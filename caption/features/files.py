@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
-from caption.runtime.files import creating, delete, replacing
-from caption.runtime.inputs import STREAM, open_input
-from caption.runtime.own_folder import OwnFolder
+from caption.runtime.files import OwnFolder, creating, delete, replacing
+from caption.runtime.safe_loading import load_safetensors
 
 FORMAT = 1
 FILE_BYTES = 64 * 2**20
@@ -64,9 +63,9 @@ class FeatureFile:
         self.path = path
         try:
             # PyTorch's tensors share the mapped file. NumPy's would be copies of all of it.
-            with open_input(path, STREAM), safe_open(path, "pt") as file:
-                self.header: Header = json.loads((file.metadata() or {})["feature_store"])
-                self.tables: Arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+            texts, tensors = load_safetensors(path)
+            self.header: Header = json.loads(texts["feature_store"])
+            self.tables: Arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             if self.header["format"] != FORMAT:
                 raise ValueError(f"it has format {self.header['format']}, not {FORMAT}")
             if self.header.pop("checksum") != _checksum(self.header, self.tables):

@@ -23,8 +23,7 @@ from caption.features.files import (
 )
 from caption.features.key import differences, feature_key
 from caption.regions import Regions, Views
-from caption.runtime.files import move
-from caption.runtime.own_folder import OwnFolder
+from caption.runtime.files import OwnFolder, move
 
 if TYPE_CHECKING:
     from caption.encoders.base import Encoder

@@ -29,8 +29,8 @@ from caption.data.files import YamlError, load_yaml, read_json, read_text
 from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
-from caption.runtime.archives import check_archive
 from caption.runtime.inputs import CONFIGURATION, MODEL, open_input
+from caption.runtime.safe_loading import check_archive
 from caption.search import BeamSearch
 
 ENCODER: Config = {

@@ -1,4 +1,4 @@
-"""Sums and means over the processes of distributed training. With one process they change nothing."""
+"""DDP, training in several processes: sums and means over them. With one process they change nothing."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from caption.errors import ImageError, UserError, first_few
 from caption.result import Caption
-from caption.runtime.files import creating, make_folder
-from caption.runtime.inputs import MODEL, open_input
+from caption.runtime.files import creating, file_digest, make_folder
 
 INSTALL = "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
 JOB = "job.json"
@@ -145,7 +144,7 @@ def caption_photos(
         UserError: Ray is not installed, the folder has the captions of other photos or of another model, or
             captioning failed.
     """
-    pieces = divided(photos, job, per_piece)
+    pieces = in_pieces(photos, job, per_piece)
     present = prepare(job, photos, per_piece)
     pending = [piece for piece in pieces if piece["name"] not in present]
     yield Done(len(photos) - sum(len(piece["photos"]) for piece in pending), 0, len(pieces) - len(pending))
@@ -174,7 +173,8 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
             Actor,
             fn_constructor_args=(job,),
             compute=ray.data.ActorPoolStrategy(size=number, max_tasks_in_flight_per_actor=2),
-            ray_remote_args_fn=_limit,
+            # Ray Data would try a piece that kills its actor without end.
+            ray_remote_args_fn=lambda: {"max_task_retries": ATTEMPTS - 1},
             **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
         )
     missing = {piece["name"]: piece["photos"][0] for piece in pending}
@@ -189,11 +189,6 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
             f"captioning stopped: {reason[0].rstrip('.')}. Not done are {first}. What is written is kept; the same "
             "command goes on from there"
         ) from error
-
-
-def _limit() -> dict[str, Any]:
-    """Ray Data would try a piece that kills its actor without end."""
-    return {"max_task_retries": ATTEMPTS - 1}
 
 
 def connected() -> Any:
@@ -217,7 +212,7 @@ def connected() -> Any:
     return ray
 
 
-def divided(photos: Sequence[str], job: Job, per_piece: int) -> list[dict[str, Any]]:
+def in_pieces(photos: Sequence[str], job: Job, per_piece: int) -> list[dict[str, Any]]:
     """The pieces, each with the name of its file."""
     starts = range(0, len(photos), per_piece)
     return [
@@ -236,12 +231,14 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
         UserError: it has the captions of another job, or cannot be written.
     """
     digest = hashlib.sha256("\n".join(photos).encode("utf-8", "surrogateescape")).hexdigest()
-    described = asdict(job) | {"photos": digest, "per_piece": per_piece, "model_digest": _digest(job.model)}
+    model = Path(os.path.expanduser(job.model))
+    model_digest = file_digest(model) if model.is_file() else None  # None for an installed model
+    described = asdict(job) | {"photos": digest, "per_piece": per_piece, "model_digest": model_digest}
     for name in ("out", "device", "trust"):  # they do not change the captions
         del described[name]
-    files, folder = _folder(job.out)
+    files, folder = filesystem(job.out)
     try:
-        if is_local(files):
+        if files.type_name == "local":
             make_folder(Path(folder), "--out")
         else:
             files.create_dir(folder, recursive=True)
@@ -267,27 +264,17 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
     return present
 
 
-def _digest(model: str) -> str | None:
-    """A digest of a checkpoint's bytes; None for an installed model."""
-    path = Path(os.path.expanduser(model))
-    if path.is_dir() or not os.path.lexists(path):
-        return None
-    digest = hashlib.sha256()
-    with open_input(path, MODEL) as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 # -- files here and in buckets ---------------------------------------------------------------------------------
 
 
-def filesystem(url: str) -> tuple[Any, str]:
-    """pyarrow's file system of a URL, and the path in it."""
-    scheme, _, rest = url.partition("://")
-    place, _, _ = rest.partition("/")
-    files, base = _filesystem(f"{scheme}://{place}")
-    return files, f"{base}{rest[len(place) :]}"
+def filesystem(place: str) -> tuple[Any, str]:
+    """pyarrow's file system of a path or URL, and the path in it."""
+    if "://" not in place:
+        place = f"file://{Path(os.path.expanduser(place)).absolute()}"
+    scheme, _, rest = place.partition("://")
+    host, _, _ = rest.partition("/")
+    files, base = _filesystem(f"{scheme}://{host}")
+    return files, f"{base}{rest[len(host) :]}".rstrip("/")
 
 
 @cache
@@ -297,22 +284,10 @@ def _filesystem(root: str) -> tuple[Any, str]:
     return (LocalFileSystem(), "") if root == "file://" else FileSystem.from_uri(root)
 
 
-def _folder(place: str) -> tuple[Any, str]:
-    files, path = filesystem(
-        place if "://" in place else f"file://{Path(os.path.expanduser(place)).absolute()}"
-    )
-    return files, path.rstrip("/")
-
-
-def is_local(files: Any) -> bool:
-    """Whether a file system of pyarrow is this machine's."""
-    return bool(files.type_name == "local")
-
-
 def write_whole(place: str, name: str, content: bytes) -> None:
     """Write a new file, which gets its name only when it is complete. In a local folder, one that is there stays."""
-    files, folder = _folder(place)
-    if is_local(files):
+    files, folder = filesystem(place)
+    if files.type_name == "local":
         if not os.path.lexists(f"{folder}/{name}"):  # an earlier attempt may have written it
             with creating(f"{folder}/{name}") as file:
                 file.write(content)
@@ -331,7 +306,7 @@ def list_photos(place: str, suffixes: frozenset[str]) -> list[str]:
     """
     from pyarrow.fs import FileSelector
 
-    files, folder = _folder(place)
+    files, folder = filesystem(place)
     try:
         listed = files.get_file_info(FileSelector(folder, recursive=True))
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ these import, and no others.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -19,10 +20,12 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, UserError
+from caption.runtime.inputs import CONFIGURATION, read_input
 
 OWN = __name__.partition(".")[0]
 PARTS = tuple(f"{OWN}.{room}" for room in ("attention", "decoders", "encoders", "objectives", "search"))
@@ -30,7 +33,7 @@ PARTS = tuple(f"{OWN}.{room}" for room in ("attention", "decoders", "encoders", 
 
 
 class WorkingDirectory(MetaPathFinder):
-    """Finds modules in a folder: those with the names given, and what these import.
+    """Finds modules in a folder: those with the names given, and what their files import.
 
     Python looks into the working directory for every module when it runs a script or a notebook, but not when it runs
     an installed command. This finder is asked last.
@@ -39,25 +42,33 @@ class WorkingDirectory(MetaPathFinder):
     def __init__(self) -> None:
         self.folder = os.curdir
         self.names: set[str] = set()
-        self.found: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if path is not None or not (fullname in self.names or _importer() in self.found):
+        if path is not None or fullname not in self.names:
             return None
         spec = PathFinder.find_spec(fullname, [self.folder])
         if spec is not None:
-            self.found.add(fullname)
+            folders = spec.submodule_search_locations
+            files = (
+                [path for folder in folders for path in Path(folder).rglob("*.py")]
+                if folders
+                else [spec.origin]
+            )
+            self.names.update(*map(_imported, files))
         return spec
 
 
-def _importer() -> str:
-    """The top-level module of the code that imports something now."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("importlib.", __name__)):
-        frame = frame.f_back
-    return "" if frame is None else frame.f_globals.get("__name__", "").partition(".")[0]
+def _imported(file: str | Path | None) -> set[str]:
+    """The packages that a file imports."""
+    try:
+        nodes = [*ast.walk(ast.parse(read_input(file or "", CONFIGURATION)))]
+    except (UserError, SyntaxError, ValueError):  # Python will say so
+        return set()
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names}
 
 
 _finder = WorkingDirectory()

@@ -22,8 +22,7 @@ from caption.objectives import word_log_likelihoods
 from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.ddp import process_count
-from caption.runtime.files import make_parents
-from caption.runtime.own_folder import OwnFolder
+from caption.runtime.files import OwnFolder, make_parents
 from caption.search import Search, search_spec
 
 ImageId = int | str

@@ -26,7 +26,7 @@ from caption.errors import CheckpointError
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
 from caption.regions import Views
 from caption.runtime.ddp import mean_of_each
-from caption.runtime.own_folder import OwnFolder
+from caption.runtime.files import OwnFolder
 from caption.runtime.seeds import derive_seed
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary

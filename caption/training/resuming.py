@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from caption import checkpoint as checkpoint_files
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.runtime.files import MARK, delete, is_own, make_parents, replacing_own
+from caption.runtime.files import delete, is_own, make_parents, replacing_own, seal
 from caption.runtime.signals import StopRequest, name_of
 from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
@@ -192,7 +192,8 @@ class CheckpointFile(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         make_parents(Path(path))
         with replacing_own(path) as file:
-            torch.save({"written_by": MARK, **checkpoint}, file)
+            torch.save(checkpoint, file)
+            seal(file)
 
     def remove_checkpoint(self, path: Any) -> None:
         if is_own(Path(path)):

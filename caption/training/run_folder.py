@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from itertools import count
 from pathlib import Path
 
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -13,7 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 from caption import checkpoint
 from caption.errors import CheckpointError, UserError, first_few, printable
 from caption.models.model_zoo import model_file
-from caption.runtime.files import is_own
+from caption.runtime.files import is_own, move
 from caption.training.defaults import BEST, LAST
 from caption.training.lightning_state import name_pattern
 
@@ -37,20 +38,30 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
         return name and model_file(name)
     if verb != "fit":
         raise UserError(f"--ckpt_path auto resumes a training: caption {verb} takes best, last or a file")
-    damage = None
+    damaged: dict[Path, CheckpointError] = {}
     for path in (folder / LAST, folder / BEST):
         if path.exists():
             try:
                 checkpoint.read(path)
             except CheckpointError as error:
-                damage = error
+                damaged[path] = error
                 rank_zero_warn(str(error))
             else:
                 _say(f"caption fit: resuming from {path}")
+                for other in damaged:
+                    _set_aside(other)
                 return str(path)
-    if damage is not None:
-        raise damage
+    for error in damaged.values():
+        raise error
     return None
+
+
+@rank_zero_only
+def _set_aside(path: Path) -> None:
+    """Give a damaged checkpoint another name: it is not as training wrote it, so it must not be replaced."""
+    aside = next(name for number in count(1) if not os.path.lexists(name := Path(f"{path}.damaged-{number}")))
+    move(path, aside)
+    _say(f"caption fit: the damaged {path.name} is now {aside}")
 
 
 @rank_zero_only
@@ -82,7 +93,7 @@ def check_free(run: Path, callback: ModelCheckpoint, resumed: str | None) -> Non
         what = "of an earlier run: resume it with --ckpt_path auto"
     else:
         present = [name for name in present if not is_own(folder / name)]
-        what = "that training has not written: move it away"
+        what = "that training has not written, or that has changed since: move it away"
     if present:
         raise UserError(
             f"{folder} holds {first_few(map(printable, present))} {what}, or choose another folder with {option}"

@@ -10,7 +10,7 @@ from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.checkpoint.bounds import Uninitialised
+from caption.checkpoint.rebuild import without_memory
 from caption.decoders.base import Decoder
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import view_sizes
@@ -86,14 +86,16 @@ def word_tensors(captioner: Captioner) -> list[str]:
     They are those that grow with the vocabulary: the decoder is made once more, for one word more.
     """
     decoder = captioner.decoder
-    with Uninitialised():
+    state = decoder.state_dict()
+
+    def larger_state() -> dict[str, Tensor]:
         larger = make(decoder.spec, Decoder, trust=class_paths(decoder.spec))
         sizes = view_sizes(captioner.refiner or captioner.encoder)
         larger.build(sizes, len(captioner.vocabulary) + 1, padding=PAD, start=START)
-    shapes = {name: tensor.shape for name, tensor in larger.state_dict().items()}
-    return [
-        f"decoder.{name}" for name, tensor in decoder.state_dict().items() if tensor.shape != shapes[name]
-    ]
+        return larger.state_dict()
+
+    larger = without_memory(larger_state, {"decoder": decoder.spec}, state)
+    return [f"decoder.{name}" for name, tensor in state.items() if tensor.shape != larger[name].shape]
 
 
 def rows_by_word(rows: Tensor, source: Vocabulary, target: Vocabulary) -> Tensor:

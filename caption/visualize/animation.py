@@ -16,8 +16,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from caption.errors import UserError
-from caption.runtime.figure_formats import ANIMATIONS, check_encoder, marked
-from caption.runtime.files import MARK, Opener, OutputError, replacing
+from caption.runtime.files import MARK, Opener, OutputError, replacing, seal
+from caption.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of
 from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
@@ -80,6 +80,7 @@ def save_animation(
     content = _video(frames, seconds) if kind == ".mp4" else _pictures(frames, seconds, kind)
     with opener(path) as file:
         file.write(content)
+        seal(file)
 
 
 def animation_frames(

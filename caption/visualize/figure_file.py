@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from caption.errors import printable
-from caption.runtime.figure_formats import marked
-from caption.runtime.files import Opener, OutputError, is_device, replacing
+from caption.runtime.files import Opener, OutputError, is_device, replacing, seal
+from caption.runtime.outputs import marked
 
 DPI = 150
 SCREEN = 96  # pixels on an inch of a notebook
@@ -88,6 +88,7 @@ def save_figure(
         raise OutputError(f"{printable(path)} could not be drawn: {error}") from error
     with opener(path) as file:
         file.write(picture)
+        seal(file)
 
 
 def dpi_of(fig: Figure, width: int) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from caption.data.decoding import open_image
-from caption.runtime.files import Opener, replacing
+from caption.runtime.files import Opener, replacing, seal
 from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_name, photos_of
 from caption.visualize.page_data import look_record, photo_record
@@ -121,6 +121,7 @@ def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacin
     """
     with opener(path) as file:
         file.write(page.encode("utf-8", "replace"))
+        seal(file)
 
 
 def _element(

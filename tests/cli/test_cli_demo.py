@@ -14,11 +14,12 @@ import pytest
 import yaml
 from filelock import FileLock
 from helpers.command_line import TINY, Ran
+from helpers.own_files import write_own
 
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
-from caption.runtime.lock import LOCK
+from caption.runtime.files import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.resuming import LastCheckpoint
 

@@ -14,10 +14,11 @@ import pytest
 import torch
 from filelock import FileLock
 from helpers.command_line import QUIET, SIGNALS, Ran, Trained, start_command
+from helpers.own_files import save_own
 
 from caption.errors import UserError
 from caption.models.model_zoo import model_file
-from caption.runtime.lock import LOCK
+from caption.runtime.files import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.run_folder import find_checkpoint
 
@@ -188,7 +189,7 @@ def test_a_run_that_was_moved_keeps_its_best_model(cli: Cli, trained: Trained, c
     state = contents["callbacks"][key]
     state |= {"best_model_score": unbeaten, "kth_value": unbeaten}
     state["best_k_models"] = dict.fromkeys(state["best_k_models"], unbeaten)
-    torch.save(contents, copied / "last.ckpt")
+    save_own(contents, copied / "last.ckpt")
     before = (copied / "best.ckpt").read_bytes()
     where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto", "--trainer.max_epochs=3")
     ran = cli("fit", "-c", trained.config, *QUIET, *where)
@@ -210,7 +211,7 @@ def test_the_state_of_a_run_does_not_say_what_is_deleted(
     paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), victim)
     scores = {"best_k_models": {victim: lowest}, "best_model_score": lowest, "kth_value": lowest}
     contents["callbacks"][key] |= {**paths, **scores, "dirpath": str(copied)}
-    torch.save(contents, copied / "last.ckpt")
+    save_own(contents, copied / "last.ckpt")
     where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto", "--trainer.max_epochs", 3)
     assert cli("fit", "-c", trained.config, *QUIET, *where).code == 0
     assert (tmp_path / "folder" / "thesis.tex").read_text() == "all of it"

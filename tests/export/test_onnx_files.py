@@ -32,7 +32,7 @@ from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, T
 from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from caption.export import onnx_files
-from caption.runtime.own_folder import LIST
+from caption.runtime.files import LIST
 from caption.search import BeamSearch, Greedy, Sampling
 
 for package in ("onnx", "onnxscript", "onnxruntime"):

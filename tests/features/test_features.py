@@ -46,8 +46,7 @@ from caption.errors import DataError
 from caption.features import files
 from caption.features.store import FeatureStore
 from caption.regions import Regions, Views
-from caption.runtime.files import creating
-from caption.runtime.lock import LOCK
+from caption.runtime.files import LOCK, creating
 from caption.text.vocabulary import Vocabulary
 
 

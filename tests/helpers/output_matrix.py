@@ -315,9 +315,7 @@ def snapshot(top: Path) -> dict[str, Entry]:
 def own_files(top: Path) -> set[str]:
     """The files below a folder that this package wrote and may replace."""
     from caption.errors import UserError
-    from caption.runtime.files import is_own
-    from caption.runtime.lock import LOCK
-    from caption.runtime.own_folder import LIST, OwnFolder
+    from caption.runtime.files import LIST, LOCK, OwnFolder, is_own
 
     found: set[Path] = set()
     for folder, _, names in os.walk(top):

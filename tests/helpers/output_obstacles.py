@@ -48,6 +48,8 @@ def obstacles(attack: Attack, products: Sequence[str], command: Sequence[str]) -
             )
     else:
         yield Obstacle("there is an earlier result", partial(_earlier, attack, command, (), ""))
+        edited = partial(_earlier, attack, command, ("",), "edited")
+        yield Obstacle("there is an earlier result, edited", edited, True)
     for companion in attack.companions:
         if "." in companion:
             for label, put in PUT.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from helpers.own_files import save_own
 from PIL import Image
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
@@ -48,10 +49,10 @@ def captioner(
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object], out: Path | None = None) -> Path:
-    """Change the contents of a checkpoint. The result is written to `out`, or takes the place of the file."""
+    """Change what is in a checkpoint, as if training had written it so, in its place or in the file `out`."""
     contents = torch.load(path, weights_only=True)
     change(contents)
-    torch.save(contents, out or path)
+    save_own(contents, out or path)
     return out or path
 
 

@@ -34,7 +34,14 @@ SWITCHES = {
     "n_layers_att": (2, 1),
     "n_layers_init": (2, 1),
 }
-COMBINATIONS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
+COMBINATIONS = [
+    {
+        name: values[bit]
+        for (name, values), bit in zip(SWITCHES.items(), (a, b, c, a ^ b, a ^ c, b ^ c), strict=True)
+    }
+    for a, b, c in itertools.product((0, 1), repeat=3)
+]
+"""Eight, in which each pair of switches stands in all four ways."""
 ALL_ON = {**SIZES, **COMBINATIONS[0], "attn_type": "deterministic"}
 WORDS = ["a", "dog", "runs", "away", "now"]
 REGIONS = np.random.default_rng(1).normal(size=(2, 6, SIZES["ctx_dim"]))

@@ -180,7 +180,7 @@ def test_the_published_encoders_are_the_default():
     for published, size, wanted in ((arctic.ENCODER, 224, 512), (sgrvinod.ENCODER, 256, 2048)):
         with torch.device("meta"), torch.no_grad():
             encoder, transform = encoder_and_transform(published)
-            (regions,) = encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            (regions,) = encoder.to("meta").eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         assert (transform.size, encoder.region_sizes) == (size, (wanted,))
         assert regions.grid == (14, 14)
         assert encoder.weights == "IMAGENET1K_V1"

@@ -147,14 +147,15 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):  
                 note([f"cut JSON {said[-80:]!r}"])
         if (code := finish(start(args, here, tmp_path / "last.txt"))) != 0:
             note([f"ends with {code}: {(tmp_path / 'last.err').read_text()[-300:]}"])
-        allowed = [here / "out", here / "page.html"]
+        incomplete = [name for name in matrix.snapshot(top) if TEMPORARY.search(name)]
+        if not any(name == "SIGKILL" for name, _ in sent):  # which leaves the file that was being written
+            note(f"leaves {name}" for name in incomplete)
+        allowed = [here / "out", here / "page.html", *(top / name for name in incomplete)]
         note(matrix.harm(top, before, own, matrix.Run(0, "", "", 0, False), allowed, []))
         # A run whose last epoch was saved as the best one before it was killed has nothing left to train.
         note(f"lacks {name}" for name in whole - stable(here / "out") - {"last.ckpt"})
         new = stable(here / "out") - whole - {*LATER}
         note(f"also has {name}" for name in new if not TEMPORARY.search(name))
-        if not any(name == "SIGKILL" for name, _ in sent):
-            note(f"leaves {name}" for name in matrix.snapshot(top) if TEMPORARY.search(name))
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 
@@ -198,10 +199,10 @@ def test_stopped_when_a_file_is_complete(command: str, number: int, template: Pa
     def begin() -> None:
         put, read = files._put, score.read_captions
 
-        def stopped_put(file: Any, temporary: Any, path: Path, may_replace: Any) -> None:
+        def stopped_put(temporary: Path, path: Path, may_replace: Any) -> None:
             if path.name == name:
                 send()
-            put(file, temporary, path, may_replace)
+            put(temporary, path, may_replace)
 
         def stopped_read(*args: Any) -> Any:
             send()

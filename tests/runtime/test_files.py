@@ -1,4 +1,4 @@
-"""Files are there whole or not at all."""
+"""Files are there whole or not at all, and only what is as this package wrote it is replaced."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import errno
 import os
 import stat
 import threading
+import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
 import torch
+from helpers.own_files import save_own, write_own
+from helpers.tiny_captioner import photo
+from PIL import Image, features
 
 from caption.errors import UserError
+from caption.result import Caption
 from caption.runtime import files
-from caption.runtime.files import MARK, OutputError, creating, replacing, replacing_own
+from caption.runtime.files import MARK, OutputError, creating, is_own, replacing, replacing_own, seal
+from caption.runtime.outputs import FIGURES, marked
+from caption.runtime.safe_loading import load_tensors
 
 Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
 
@@ -25,30 +33,28 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_complete_file_takes_the_place_of_the_old_one(tmp_path: Path):
-    path = tmp_path / "x.ckpt"
-    path.write_text("old")
-    with replacing(path) as file:
-        file.write(b"new")
-        assert path.read_text() == "old"
-        assert os.fstat(file.fileno()).st_dev == tmp_path.stat().st_dev  # a move could be cut short
-    assert path.read_text() == "new"
-    assert names(tmp_path) == ["x.ckpt"]
+# -- writing -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-def test_whatever_interrupts_leaves_the_old_file(tmp_path: Path, error: type[BaseException]):
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, SystemExit, ValueError])
+def test_a_file_is_replaced_when_it_is_complete_or_stays(tmp_path: Path, error: type[BaseException] | None):
     path = tmp_path / "x.ckpt"
     path.write_text("old")
 
     def write() -> None:
         with replacing(path) as file:
-            file.write(b"ne")
-            raise error
+            file.write(b"new")
+            assert path.read_text() == "old"
+            assert os.fstat(file.fileno()).st_dev == tmp_path.stat().st_dev  # a move could be cut short
+            if error is not None:
+                raise error
 
-    with pytest.raises(error):
+    if error is None:
         write()
-    assert path.read_text() == "old"
+    else:
+        with pytest.raises(error):
+            write()
+    assert path.read_text() == ("new" if error is None else "old")
     assert names(tmp_path) == ["x.ckpt"]
 
 
@@ -70,12 +76,8 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "x.ckpt"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", full)
-    with (
-        pytest.raises(
-            UserError, match=r"x\.ckpt could not be written: No space left on device; .* unchanged"
-        ),
-        replacing(path) as file,
-    ):
+    said = r"x\.ckpt could not be written: No space left on device; .* unchanged"
+    with pytest.raises(UserError, match=said), replacing(path) as file:
         file.write(b"new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["x.ckpt"]
@@ -84,8 +86,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_torch_hides_the_reason_behind_its_own_error(tmp_path: Path):
     resource = pytest.importorskip("resource")
     path = tmp_path / "x.ckpt"
-    with replacing(path) as file:
-        torch.save({"x": torch.zeros(10)}, file)
+    path.write_text("old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
@@ -93,20 +94,16 @@ def test_torch_hides_the_reason_behind_its_own_error(tmp_path: Path):
             torch.save({"x": torch.zeros(100_000)}, file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert torch.load(path, weights_only=True)["x"].shape == (10,)
+    assert path.read_text() == "old"
 
 
-@pytest.fixture(params=["unnamed", "named"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of writing a file that has not its name yet."""
-    if request.param == "named":
-        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    return request.param
-
-
-@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no hard links"])
 @pytest.mark.parametrize("opened", [creating, replacing, replacing_own])
-def test_no_name_but_its_own_is_touched(tmp_path: Path, opened: Opened):
+def test_no_name_but_its_own_is_touched(
+    tmp_path: Path, opened: Opened, links: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_, **__: os.stat("/dev/null/x"))  # raises an OSError
     for name in ("x.ckpt.partial", ".x.ckpt.partial", "x.ckpt.tmp", "x-2.ckpt"):
         (tmp_path / name).write_text("mine")
     before = names(tmp_path)
@@ -119,30 +116,21 @@ def test_no_name_but_its_own_is_touched(tmp_path: Path, opened: Opened):
     assert mode == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-@pytest.mark.usefixtures("way")
-def test_a_private_file_stays_private(tmp_path: Path):
-    path = tmp_path / "x.html"
-    path.write_text(MARK)
-    path.chmod(0o600)
-    for opened in (replacing, replacing_own):
-        with opened(path) as file:
-            file.write(MARK.encode())
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("opened", [replacing, replacing_own])
-def test_a_link_is_replaced_itself(tmp_path: Path, opened: Opened):
-    (tmp_path / "target").write_text(MARK)
-    (tmp_path / "x.html").symlink_to(tmp_path / "target")
+def test_a_link_is_replaced_itself_and_a_private_file_stays_private(tmp_path: Path, opened: Opened):
+    target = tmp_path / "target"
+    write_own(target)
+    target.chmod(0o600)
+    before = target.read_bytes()
+    (tmp_path / "x.html").symlink_to(target)
     with opened(tmp_path / "x.html") as file:
         file.write(b"new")
     assert not (tmp_path / "x.html").is_symlink()
     assert (tmp_path / "x.html").read_text() == "new"
-    assert (tmp_path / "target").read_text() == MARK
+    assert stat.S_IMODE((tmp_path / "x.html").stat().st_mode) == 0o600
+    assert target.read_bytes() == before
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("opened", [creating, replacing_own])
 @pytest.mark.parametrize("kind", ["file", "link", "lost link"])
 def test_what_appears_meanwhile_stays_and_so_does_the_result(tmp_path: Path, opened: Opened, kind: str):
@@ -167,7 +155,6 @@ def test_what_appears_meanwhile_stays_and_so_does_the_result(tmp_path: Path, ope
     assert (tmp_path / "x-3.html").read_text() == "new"
 
 
-@pytest.mark.usefixtures("way")
 def test_two_writers_of_one_path_do_not_mix(tmp_path: Path):
     path = tmp_path / "x.ckpt"
     contents = [bytes([number]) * 300_000 for number in range(8)]
@@ -201,6 +188,7 @@ def test_only_new_files_are_created(tmp_path: Path):
 def test_a_device_is_written_directly():
     with replacing("/dev/null") as file:
         file.write(b"gone")
+        seal(file)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
@@ -226,3 +214,124 @@ def test_moving_replaces_nothing(tmp_path: Path):
         files.move(tmp_path / "a", tmp_path / "b")
     files.move(tmp_path / "a", tmp_path / "c")
     assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {"b": "mine", "c": "a"}
+
+
+# -- the mark ------------------------------------------------------------------------------------------------------
+
+
+def write_figure(path: Path) -> None:
+    """A picture by the library that Matplotlib, too, uses for its format: Pillow, or Matplotlib for vectors."""
+    from caption.visualize import plot_caption, save_figure
+
+    suffix = path.suffix[1:]
+    if suffix in ("pdf", "svg", "eps", "ps", "png"):
+        caption = Caption(
+            "a", ["a"], np.ones((1, 2, 2)) / 4, 0.0, [0.0], (0, 0, 20, 20), image=photo(20, 20, 0)
+        )
+        save_figure(plot_caption(caption, caption.image), path)
+        return
+    with replacing(path) as file:
+        photo().save(file, {"jpg": "jpeg", "tif": "tiff"}.get(suffix, suffix), **marked(suffix)["pil_kwargs"])
+        seal(file)
+
+
+def write_attention(path: Path) -> None:
+    Caption("a", ["a"], np.ones((1, 2, 2)) / 4, 0.0, [0.0], (0, 0, 20, 20)).save_attention(path)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    **dict.fromkeys(("png", "jpg", "webp", "tif", "gif", "pdf", "svg", "eps"), write_figure),
+    **({"avif": write_figure} if features.check("avif") else {}),
+    "html": write_own,
+    "npz": write_attention,
+    "ckpt": lambda path: save_own({"x": torch.ones(3)}, path),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_file_is_ours_until_any_byte_of_it_changes(suffix: str, tmp_path: Path):
+    path = tmp_path / f"x.{suffix}"
+    WRITERS[suffix](path)
+    assert is_own(path)
+    whole = path.read_bytes()
+    for place in (
+        0,
+        1,
+        len(whole) // 3,
+        len(whole) // 2,
+        whole.index(b"caption: where") + 40,
+        len(whole) - 1,
+    ):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert not is_own(path), place
+    for changed in (whole + b"\n", whole[:-1], whole[:1000] + b"x" + whole[1000:]):
+        path.write_bytes(changed)
+        assert not is_own(path)
+    path.write_bytes(whole)
+    assert is_own(path)
+
+
+def test_a_format_without_place_for_the_mark_is_written_and_not_ours(tmp_path: Path):
+    from matplotlib.figure import Figure
+
+    from caption.visualize import save_figure
+
+    save_figure(Figure(), tmp_path / "x.svgz")
+    assert not is_own(tmp_path / "x.svgz")
+
+
+def test_sealed_files_are_read_by_others(tmp_path: Path):
+    for suffix in ("png", "jpg", "webp", "tif", "gif"):
+        write_figure(tmp_path / f"x.{suffix}")
+        with Image.open(tmp_path / f"x.{suffix}") as image:
+            image.load()
+    Image.open(tmp_path / "x.png").verify()  # with the checksums of its chunks
+    write_attention(tmp_path / "x.npz")
+    with zipfile.ZipFile(tmp_path / "x.npz") as archive, np.load(tmp_path / "x.npz") as arrays:
+        assert archive.testzip() is None
+        assert arrays["weights"].shape == (1, 2, 2)
+    save_own({"x": torch.ones(3)}, tmp_path / "x.ckpt")
+    assert torch.equal(torch.load(tmp_path / "x.ckpt", weights_only=True)["x"], torch.ones(3))
+    assert torch.equal(load_tensors(tmp_path / "x.ckpt")["x"], torch.ones(3))
+
+
+OTHERS: dict[str, Any] = {
+    "empty": b"",
+    "text": b"mine",
+    "damaged archive": b"PK\3\4 damaged",
+    "large": b"x" * 300_000,
+    "quoting the mark": f"<p>{MARK}</p>".encode(),
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_a_file_of_another_origin_is_kept(tmp_path: Path, content: bytes):
+    path = tmp_path / "out.html"
+    path.write_bytes(content)
+    assert not is_own(path)
+    with pytest.raises(OutputError, match="it stays"), replacing_own(path) as file:
+        file.write(b"lost")
+    assert path.read_bytes() == content
+
+
+def test_a_page_that_quotes_the_mark_of_one_of_ours_is_kept(tmp_path: Path):
+    write_own(tmp_path / "ours.html")
+    quoted = tmp_path / "mine.html"
+    quoted.write_text(f"<p>What is this? {(tmp_path / 'ours.html').read_text()}</p>")
+    assert not is_own(quoted)
+
+
+def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def forbidden(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    write_own(tmp_path / "out.html")
+    monkeypatch.setattr(os, "open", forbidden)
+    assert not is_own(tmp_path / "out.html")
+
+
+def test_formats_of_figures_are_those_of_matplotlib():
+    from matplotlib.figure import Figure
+
+    known = {f".{extension}" for extension in Figure().canvas.get_supported_filetypes()}
+    assert known - {".pgf"} <= set(FIGURES)

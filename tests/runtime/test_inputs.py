@@ -16,8 +16,8 @@ import pytest
 from helpers.command_line import Ran
 from helpers.tiny_captioner import captioner, photo
 
-import caption
 from caption import checkpoint
+from caption.data.boxes import read_boxes
 from caption.data.decoding import open_image
 from caption.data.files import read_json, read_text
 from caption.errors import DataError, UserError
@@ -199,7 +199,7 @@ def test_every_verb_names_a_pipe(what: str, cli: Cli, model: Path, tiny: Path, t
 SMALL = arctic.Options(2, 2, 2, 4, True, True, True, 1, 1, False, "deterministic")
 READERS: dict[str, Callable[[Path], Any]] = {
     "features-00000.safetensors": lambda path: FeatureStore(path.parent),
-    "train.json": lambda path: caption.data.boxes.read_boxes(path),
+    "train.json": lambda path: read_boxes(path),
     "photo.jpg": open_image,
     "model.npz": lambda path: arctic._read_arrays(str(path), SMALL),
     "state.pth": lambda path: sgrvinod.read(str(path), "map.json"),

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from helpers.tiny_captioner import captioner, photo
 
-pytest.importorskip("ray.data")
+pytest.importorskip("pyarrow")
 
 from caption import checkpoint
 from caption.errors import ImageError, UserError
 from caption.runtime import on_ray
 from caption.runtime.on_ray import Actor, Job, RemotePhoto, caption_photos, list_photos, prepare
 
-pytestmark = pytest.mark.nightly
 PHOTOS, PER_PIECE = 23, 4
 MARK = "CAPTION_RAY_TESTS"
 """An environment variable by which the processes of these tests are known."""
@@ -48,8 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """Two processors on this machine."""
-    import ray
-
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
     os.environ[MARK] = "tests"
     ray.init(
         num_cpus=2,
@@ -89,7 +88,7 @@ def run_all(photos: list[str], job: Job, **options: Any) -> tuple[int, int, int]
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_actors_write_what_the_plain_command_prints(
     cluster: None, photos: list[str], model: str, tmp_path: Path, cli: Any
 ):
@@ -106,7 +105,7 @@ def test_two_actors_write_what_the_plain_command_prints(
             assert entry["log_prob"] == pytest.approx(expected[entry["image"]]["log_prob"], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
     cluster: None, photos: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -127,7 +126,7 @@ def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
     assert kept.stat().st_mtime_ns == time
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
     cluster: None, photos: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -156,7 +155,7 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
     assert all(file.stat().st_mtime_ns == time for file, time in kept.items())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_too_many_actors_are_refused(cluster: None, photos: list[str], model: str, tmp_path: Path):
     with pytest.raises(UserError, match="2 processors, too few for 3"):
         run_all(photos, Job(model, str(tmp_path)), actors=3)
@@ -169,7 +168,7 @@ def caption_here(photos: list[str], job: Job) -> None:
     """What one actor does, in this process."""
     prepare(job, photos, PER_PIECE)
     actor = Actor(job)
-    for piece in on_ray.divided(photos, job, PER_PIECE):
+    for piece in on_ray.in_pieces(photos, job, PER_PIECE):
         actor(piece)
 
 

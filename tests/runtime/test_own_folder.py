@@ -10,7 +10,7 @@ import pytest
 
 from caption.errors import UserError
 from caption.runtime import files
-from caption.runtime.own_folder import LIST, OwnFolder
+from caption.runtime.files import LIST, OwnFolder
 
 
 def fill(path: Path, **contents: str) -> OwnFolder:
@@ -178,22 +178,6 @@ def test_what_appears_while_a_file_is_written_stays(tmp_path: Path):
     with pytest.raises(UserError, match=r"sub/a appeared meanwhile.* is in .*sub/a-2"):
         write()
     assert contents(tmp_path) == {"sub/a": "mine", "sub/a-2": "new"}
-
-
-def test_many_small_files_are_listed_at_once(tmp_path: Path):
-    folder = OwnFolder(tmp_path, "--out")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "b").write_text("mine")
-    with pytest.raises(UserError, match="holds sub/b, which"):
-        folder.write_many({"sub/a": b"1", "sub/b": b"2"})
-    assert contents(tmp_path) == {"sub/b": "mine"}
-    (tmp_path / "sub" / "b").unlink()
-    folder.write_many({"sub/a": b"1", "sub/b": b"2"})
-    folder.write_many({"sub/a": b"3"})
-    folder.write_many({})
-    assert contents(tmp_path) == {"sub/a": "3", "sub/b": "2"}
-    assert OwnFolder(tmp_path, "--out").delete() == []
-    assert contents(tmp_path) == {}
 
 
 def test_what_is_empty_was_lost_in_a_power_failure(tmp_path: Path):

@@ -34,7 +34,7 @@ from caption.data.shapes import Shapes
 from caption.errors import UserError
 from caption.metrics.caption_files import read_captions
 from caption.result import Caption
-from caption.runtime.own_folder import OwnFolder
+from caption.runtime.files import OwnFolder
 from caption.search import BeamSearch, Greedy
 from caption.training import evaluator
 from caption.training.evaluator import Answer, gather, summarise, write_results

@@ -107,8 +107,9 @@ def test_ffmpeg_gets_all_frames_as_they_are(dog, tmp_path: Path, monkeypatch: py
     frames = list(animation_frames(dog, PHOTO, width=240))
     frames += [frames[-1]] * 2  # shown three times as long
     assert raw == b"".join(frame.tobytes() for frame in frames)
-    for wanted in ("{}x{}".format(*frames[0].size), "2.0", f"comment={MARK}", "yuv420p"):
+    for wanted in ("{}x{}".format(*frames[0].size), "2.0", "yuv420p"):
         assert repr(wanted).encode() in arguments
+    assert f"comment={MARK[:31]}".encode() in arguments
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a script as a program")

@@ -11,7 +11,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -24,6 +23,7 @@ from caption.encoders.several_encoders import SeveralEncoders
 from caption.errors import CheckpointError, UserError
 from caption.runtime.files import Opener, creating
 from caption.runtime.inputs import MODEL, open_input
+from caption.runtime.safe_loading import load_safetensors
 
 SUFFIX = ".lens"
 FORMAT = 1
@@ -75,9 +75,8 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
     """
     open_input(path, MODEL).close()
     try:
-        with safetensors.safe_open(str(path), "pt") as file:
-            header = json.loads((file.metadata() or {})["lens"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        texts, tensors = load_safetensors(Path(path))
+        header = json.loads(texts["lens"])
         classifier = _classifier(tensors, header["norm_eps"])
         calibration = _calibration(header["calibration"], tensors.get("known"), classifier.linear.in_features)
         identity, fingerprint = header["encoder"], [float(number) for number in header["fingerprint"]]

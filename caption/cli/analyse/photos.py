@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import ImageError, UserError, first_few, printable
-from caption.runtime.files import MARK, replacing_own
+from caption.runtime.files import MARK, replacing_own, seal
 from caption.runtime.outputs import check_outputs, output_file
 from caption.runtime.progress import progress_bar
 
@@ -171,6 +171,7 @@ def _write(
     }
     with replacing_own(numbers) as file:
         file.write(f"{json.dumps(data, indent=1)}\n".encode())
+        seal(file)
 
 
 def _say(message: str) -> None:

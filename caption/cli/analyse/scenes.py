@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError, printable
-from caption.runtime.files import replacing_own
+from caption.runtime.files import replacing_own, seal
 from caption.runtime.outputs import check_outputs, output_file
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def analyse_scenes(options: argparse.Namespace) -> int:
     save_figure(curves, picture, dpi=110, opener=replacing_own)
     with replacing_own(out) as file:
         file.write(make_page(tables).encode())
+        seal(file)
     _say(f"wrote {out} and {picture}")
     return DONE
 

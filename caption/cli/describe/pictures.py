@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import count, whole_number
 from caption.errors import UserError, first_few, printable
-from caption.runtime.figure_formats import ANIMATIONS, FIGURES, check_encoder
 from caption.runtime.files import is_device, replacing_own, short_name
-from caption.runtime.outputs import Identity, check_outputs, identities, output_file, output_paths
+from caption.runtime.outputs import (
+    ANIMATIONS,
+    FIGURES,
+    Identity,
+    check_encoder,
+    check_outputs,
+    identities,
+    output_file,
+    output_paths,
+)
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.captioner import Captioner

@@ -124,7 +124,7 @@ def _write(target: Path, data: bytes, source: Path | None = None) -> None:
     disk space."""
     files.make_parents(target)
     if source is not None:
-        files.copy(source, target, link=True)
+        files.link_or_copy(source, target)
         return
     with files.creating(target, durable=False) as file:
         file.write(data)

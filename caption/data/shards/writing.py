@@ -15,10 +15,8 @@ import numpy as np
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
-from caption.runtime.files import make_folder
+from caption.runtime.files import OwnFolder, locked, make_folder
 from caption.runtime.inputs import PHOTO, read_input
-from caption.runtime.lock import locked
-from caption.runtime.own_folder import OwnFolder
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 

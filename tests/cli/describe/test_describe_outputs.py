@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from helpers.command_line import Ran
+from helpers.own_files import write_own
 from helpers.tiny_captioner import captioner, photo
 
 import caption.visualize
 from caption import checkpoint
-from caption.runtime.files import MARK
+from caption.runtime.files import is_own
 
 Cli = Callable[..., Ran]
 
@@ -92,7 +93,7 @@ def test_a_page_that_appears_meanwhile_stays(cli: Cli, model, picture, tmp_path,
     assert ran.code == 2
     assert f"the result is in {tmp_path}/page-2.html" in ran.err
     assert (tmp_path / "page.html").read_text() == "mine"
-    assert MARK in (tmp_path / "page-2.html").read_text()
+    assert is_own(tmp_path / "page-2.html")
 
 
 def test_a_full_disk_keeps_the_earlier_page_and_its_mode(cli: Cli, model, picture, tmp_path):
@@ -111,7 +112,7 @@ def test_a_full_disk_keeps_the_earlier_page_and_its_mode(cli: Cli, model, pictur
     assert ran.code == 2
     assert "page.html could not be written: File too large; the file of that name is unchanged" in ran.err
     assert contents(tmp_path) == before
-    page.write_text(MARK)
+    write_own(page)
     assert cli(*command).code == 0
     assert contents(tmp_path) == before
     assert stat.S_IMODE(page.stat().st_mode) == 0o600

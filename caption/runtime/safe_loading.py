@@ -1,18 +1,25 @@
-"""Zip archives of tensors and arrays, as `torch.save` and `numpy.savez` write them.
+"""Files of others, loaded without running code: tensors and plain values, in about as much memory as the file takes.
 
-A file from somebody else may not take much more memory than its size.
+Checkpoints, weights, lenses and stores are read with the functions here. Which classes a file may name is in
+`caption.runtime.trust`; the shapes of a model's weights are compared in `caption.checkpoint`.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import re
 import zipfile
 from pathlib import Path
 from struct import unpack_from
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from caption.errors import CheckpointError
+from caption.runtime.files import MARK, SEALED
 from caption.runtime.inputs import MODEL, open_input
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ZIP = b"PK"
 END, END_64 = 22, 56 + 20 + 22
@@ -63,6 +70,19 @@ def _check_memory(contents: Any, size: int) -> None:
             stack += value.values() if isinstance(value, dict) else value
 
 
+def load_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The texts in the header of a safetensors file, and its tensors.
+
+    Raises:
+        Exception: any, of safetensors, for a file that is damaged or of another kind.
+    """
+    import safetensors
+
+    open_input(path, MODEL).close()
+    with safetensors.safe_open(path, "pt") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+
+
 def check_archive(path: Path) -> None:
     """Check that an archive is undamaged and that its contents take no more memory than the file.
 
@@ -101,8 +121,11 @@ def _check_end(path: Path) -> None:
     """
     with open_input(path, MODEL) as file:
         whole = file.seek(0, 2)
-        file.seek(max(0, whole - END_64))
-        end = file.read().rjust(END_64, b"\0")
+        file.seek(max(0, whole - END_64 - len(MARK)))
+        end = file.read()
+    if SEALED.fullmatch(end[-len(MARK) :]):
+        whole, end = whole - len(MARK), end[: -len(MARK)]
+    end = end[-END_64:].rjust(END_64, b"\0")
     if end[:4] == b"PK\x06\x06" and end[56:60] == b"PK\x06\x07":
         size, start = unpack_from("<QQ", end, 40)
         place, length = unpack_from("<Q", end, 64)[0], END_64
@@ -111,3 +134,60 @@ def _check_end(path: Path) -> None:
         place, length = start + size, END
     if end[76:80] != b"PK\x05\x06" or not place == start + size == whole - length:
         raise ValueError("its directory is not at its end")
+
+
+# -- descriptions ----------------------------------------------------------------------------------------------
+
+ENTRIES = 3_000_000
+"""Many times the words of the largest vocabulary."""
+DEPTH = 100
+LARGEST = 2**63
+"""Of any whole number: a seed."""
+
+
+def check_plain(value: Any, largest: int = LARGEST) -> None:
+    """Check that a value consists of dicts with text as keys, lists, text, numbers, booleans and None.
+
+    Checked before anything walks through it: a few bytes of a pickle can describe lists that are nested thousands of
+    times, or that contain each other and have more entries than any memory.
+
+    Args:
+        value: the description, or a part of it.
+        largest: whole numbers are smaller.
+
+    Raises:
+        CheckpointError: it holds something else, text that is not Unicode, or is too large or too deeply nested.
+    """
+    stack = [(value, 0)]
+    visited = 0
+    while stack:
+        entry, depth = stack.pop()
+        visited += 1
+        children: list[Any] = []
+        if isinstance(entry, dict):
+            if not all(isinstance(key, str) for key in entry):
+                raise CheckpointError("its description has keys that are not text")
+            children = [*entry, *entry.values()]
+        elif isinstance(entry, (list, tuple)):
+            children = [*entry]
+        else:
+            _check_value(entry, largest)
+        if depth > DEPTH or visited + len(stack) + len(children) > ENTRIES:
+            raise CheckpointError("its description is larger or more deeply nested than any model's")
+        stack += [(child, depth + 1) for child in children]
+
+
+def _check_value(value: Any, largest: int) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise CheckpointError(f"its description has text that is not Unicode, {value[:50]!a}") from None
+    elif isinstance(value, int):
+        if abs(value) >= largest:
+            raise CheckpointError(f"its description has a whole number of {largest} or more")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise CheckpointError(f"its description has the number {value}")
+    elif value is not None:
+        raise CheckpointError(f"its description holds a {type(value).__name__}, not a plain value")

@@ -15,7 +15,7 @@ import torch
 
 from caption.encoders.weights import read_state
 from caption.errors import CheckpointError
-from caption.runtime.archives import check_archive
+from caption.runtime.safe_loading import check_archive
 
 
 @pytest.fixture(params=["torch", "numpy"])
