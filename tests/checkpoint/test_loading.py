@@ -92,9 +92,8 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
 def test_every_kind_of_encoder(kind: str, tmp_path: Path):
     torch.manual_seed(0)
     encoder = ENCODERS[kind]()
-    decoder = mechanisms.lstm(
-        mechanisms.ATTENTIONS["additive_two_encoders" if kind == "several" else "additive"]()
-    )
+    name = "rotatory" if kind == "several" else "additive"
+    decoder = mechanisms.decoder(name)
     transform = tiny_captioner.ImageTransform(64)
     check_loaded(
         tiny_captioner.captioner(transform, encoder=encoder, decoder=decoder), tmp_path / "model.ckpt"

@@ -172,7 +172,7 @@ def test_one_that_fails_leaves_the_others_and_another_process_may_publish_meanwh
     other = "{'soft': {'0': {'digest': '', 'scores': {'test': {'NLL': 9.0}}}}}"
     script = f"""
 import json, pathlib, time
-from caption.runtime.lock import locked
+from caption.runtime.files import locked
 folder = pathlib.Path({str(folder)!r})
 with locked(folder, "--out"):
     print(flush=True)

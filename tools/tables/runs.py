@@ -14,8 +14,7 @@ from caption import checkpoint
 from caption.cli.main import main as caption
 from caption.errors import UserError
 from caption.models.model_zoo import model_file
-from caption.runtime.files import make_parents, replacing
-from caption.runtime.lock import locked
+from caption.runtime.files import locked, make_parents, replacing
 from tools.tables import measures
 from tools.tables.own_photos import own_photos
 from tools.tables.table import Row, Table, digest_of, options
