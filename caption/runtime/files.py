@@ -41,6 +41,8 @@ MARK = f"caption: where the model looked {'0' * 32}"
 """In the metadata of figures (PNG, JPEG, PDF, SVG ...) and of pages and reports; `seal` puts the digest for the zeros.
 Archives (.npz, checkpoints) bear it as their comment."""
 SEALED = re.compile(rb"caption: where the model looked ([0-9a-f]{32})")
+SEARCHED = 1 << 16
+"""Bytes at both ends of a file in which the mark is looked for."""
 PNG, ZIP = b"\x89PNG", b"PK"
 PNG_TEXT = len(b"tEXtSoftware\0")
 """Bytes of a chunk of PNG before the mark, from the chunk's type on; behind the mark are the 4 of its CRC-32."""
@@ -268,8 +270,12 @@ class _Mark(NamedTuple):
 
 def _read_mark(file: IO[bytes]) -> _Mark | None:
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
-        start = len(view) - len(MARK) if view[: len(ZIP)] == ZIP else 0
-        match = SEALED.search(content, max(0, start))
+        if view[: len(ZIP)] == ZIP:
+            match = SEALED.fullmatch(content, max(0, len(view) - len(MARK)))
+        else:
+            match = SEALED.search(content, 0, SEARCHED) or SEALED.search(
+                content, max(0, len(view) - SEARCHED)
+            )
         if match is None:
             return None
         digits, end = match.span(1)
