@@ -29,6 +29,7 @@ from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
 from caption.runtime.files import OwnFolder, creating, delete, replacing
+from caption.runtime.inputs import STREAM
 from caption.runtime.safe_loading import load_safetensors
 
 FORMAT = 1
@@ -63,7 +64,7 @@ class FeatureFile:
         self.path = path
         try:
             # PyTorch's tensors share the mapped file. NumPy's would be copies of all of it.
-            texts, tensors = load_safetensors(path)
+            texts, tensors = load_safetensors(path, STREAM)
             self.header: Header = json.loads(texts["feature_store"])
             self.tables: Arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             if self.header["format"] != FORMAT:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.errors import CheckpointError
 from caption.runtime.files import MARK, SEALED
-from caption.runtime.inputs import MODEL, open_input
+from caption.runtime.inputs import MODEL, Kind, open_input
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,15 +70,16 @@ def _check_memory(contents: Any, size: int) -> None:
             stack += value.values() if isinstance(value, dict) else value
 
 
-def load_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The texts in the header of a safetensors file, and its tensors.
+def load_safetensors(path: Path, kind: Kind = MODEL) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The texts in the header of a safetensors file, and its tensors, which share the mapped file.
 
     Raises:
+        UserError: of the kind; the file cannot be opened.
         Exception: any, of safetensors, for a file that is damaged or of another kind.
     """
     import safetensors
 
-    open_input(path, MODEL).close()
+    open_input(path, kind).close()
     with safetensors.safe_open(path, "pt") as file:
         return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
 
