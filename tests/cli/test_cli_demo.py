@@ -14,7 +14,6 @@ import pytest
 import yaml
 from filelock import FileLock
 from helpers.command_line import TINY, Ran
-from helpers.own_files import write_own
 
 import caption
 from caption.attention import Multinoulli, Softmax
