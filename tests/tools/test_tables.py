@@ -28,6 +28,9 @@ from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, ROOT, laid_over, read_table
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+each = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in NAMES]
+)
 EPOCH = ["--trainer.max_epochs=1", "--trainer.enable_progress_bar=false"]
 SECTION = "<!-- section tiny begins -->\nold\n<!-- section tiny ends -->\n"
 YAML = """\
@@ -230,6 +233,7 @@ def test_the_digest_is_of_what_is_learned(folder: Path):
     assert table.digest(dot, ["--data.features=a"]) == table.digest(dot, ["--data.features=b"]) == digest
     assert table.digest(dot, ["--data.features=null"]) != digest
     assert table.digest(dot, ["-c", "training/ema"]) != digest
+    assert table.digest(dot, ["--attention_temperature.start", "16"]) != digest
     assert table.digest(on) != table.digest(soft)
     assert table.digest(on, ["--data.min_count=2"]) != table.digest(on)
     text = (folder / "dot.yaml").read_text(encoding="utf-8")
@@ -248,20 +252,19 @@ def test_another_class_takes_nothing_from_the_one_below():
     assert laid_over(base, {"a": {"class_path": "B"}}) == {"a": {"class_path": "B"}, "b": 1}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each
 def test_every_table_has_its_configurations_rows_and_numbers(name: str):
     table = read_table(name)
     known = runs.read_runs(table.numbers)
     assert known.keys() <= table.rows.keys()
+    assert len({table.digest(row) for row in table.rows.values()}) == len(table.rows)
     for row in table.rows.values():
         table.full_digest(row)
         assert row.model or row.configs
         assert row.warm_start is None or row.warm_start in table.rows
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in NAMES]
-)
+@each
 def test_every_document_says_what_the_numbers_say(name: str):
     table = read_table(name)
     shown = read_sections(table.document)

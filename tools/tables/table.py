@@ -121,6 +121,7 @@ class Table:
     def digest(self, row: Row, more: Sequence[str] = ()) -> str:
         """Of what a training depends on but for its seed: one with other settings is another training."""
         settings = self.settings(row, more)
+        settings.pop("seed_everything", None)
         trainer = {key: value for key, value in settings.get("trainer", {}).items() if key not in MACHINE}
         data, model = dict(settings.get("data") or {}), dict(settings.get("model") or {})
         if data.get("features"):
@@ -129,7 +130,8 @@ class Table:
             data["flip"] = {**data["flip"], "features": "stored"}
         if row.warm_start:
             model["warm_start"] = self.digest(self.row(row.warm_start), more)
-        return digest_of([trainer, data, model, row.model, row.own_photos])
+        settings |= {"trainer": trainer, "data": data, "model": model}
+        return digest_of([settings, row.model, row.own_photos])
 
     def full_digest(self, row: Row, more: Sequence[str] = ()) -> str:
         """Of the training, the tests and the measures: a run with the same one is done."""
