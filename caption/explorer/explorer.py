@@ -44,7 +44,7 @@ from caption.visualize.page_data import END_LABEL, photo_record
 TITLE = "What the model says when it looks elsewhere"
 
 
-class _Made(NamedTuple):
+class _Applied(NamedTuple):
     """A change that was made, and what came of it."""
 
     request: dict[str, Any]
@@ -80,7 +80,7 @@ class Explorer:
         self.name, self.model = name, model
         self._embedded = shrunk(self.photo.image)
         self._captioner = captioner
-        self._made: list[_Made] = []
+        self._applied: list[_Applied] = []
         self._compared: Intervention | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._begin(None)
@@ -98,12 +98,12 @@ class Explorer:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes made, the first one first."""
-        return tuple(made.change for made in self._made)
+        return tuple(one.change for one in self._applied)
 
     @property
     def change(self) -> Intervention | None:
         """Both captions, and the log-probability of each word without and under the changes; None without changes."""
-        if self._made and self._compared is None:
+        if self._applied and self._compared is None:
             self._compared = compare(self.photo, self._original, self._edited, self.changes)
         return self._compared
 
@@ -161,7 +161,7 @@ class Explorer:
 
     def undo(self) -> Explorer:
         """Take back the last change."""
-        self._keep(len(self._made) - 1)
+        self._keep(len(self._applied) - 1)
         return self._changed()
 
     def reset(self) -> Explorer:
@@ -184,10 +184,10 @@ class Explorer:
         check(search, "Search")
         if search != self._search_request:
             self._begin(search)
-        alike = [made.request == wanted for made, wanted in zip(self._made, changes, strict=False)]
+        alike = [one.request == wanted for one, wanted in zip(self._applied, changes, strict=False)]
         self._keep([*alike, False].index(False))
         with _user_errors():
-            for wanted in changes[len(self._made) :]:
+            for wanted in changes[len(self._applied) :]:
                 self._apply(wanted)
         self._changed()
         return self.record()
@@ -201,7 +201,7 @@ class Explorer:
             "model": self.model,
             "search": self._search_request,
             "change": {
-                "requests": [made.request for made in self._made],
+                "requests": [one.request for one in self._applied],
                 "steps": [] if change is None else list(change.steps),
                 "before": _sentence(same if change is None else change.original_log_probs),
                 "after": None if change is None else _sentence(change.changed_log_probs),
@@ -218,7 +218,7 @@ class Explorer:
 
     @property
     def _edited(self) -> EditedCaption:
-        return self._made[-1].result if self._made else self._original
+        return self._applied[-1].result if self._applied else self._original
 
     def _begin(self, request: dict[str, Any] | None) -> None:
         search = search_from(request, self._captioner.search)
@@ -232,12 +232,12 @@ class Explorer:
         change = change_from(request, before.caption, self._where if has_lens else None)
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
-        self._made, self._compared = [*self._made, _Made(request, change, result)], None
+        self._applied, self._compared = [*self._applied, _Applied(request, change, result)], None
 
     def _keep(self, count: int) -> None:
         """Take back all changes but the first ones."""
-        if count < len(self._made):
-            self._made, self._compared = self._made[: max(count, 0)], None
+        if count < len(self._applied):
+            self._applied, self._compared = self._applied[: max(count, 0)], None
 
     def _changed(self) -> Explorer:
         for changed in self._subscribers:

@@ -19,9 +19,9 @@ from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.explorer.explorer import TITLE, Explorer, saved_page
 from caption.visualize.page import save_html
-from caption.visualize.page_data import look_record
+from caption.visualize.page_data import style_record
 from caption.visualize.page_script import joined_modules, page_style
-from caption.visualize.styles import Look
+from caption.visualize.styles import OverlayStyle
 
 try:
     import anywidget
@@ -42,13 +42,13 @@ class ExplorerWidget(anywidget.AnyWidget):
 
     _esm = joined_modules("widget.js")
     _css = page_style("explore.css")
-    look = traitlets.Dict().tag(sync=True)
+    styles = traitlets.Dict().tag(sync=True)
     image = traitlets.Unicode().tag(sync=True)
     photos: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
 
     def __init__(self, *explorers: Explorer) -> None:
         self.explorers = explorers
-        super().__init__(look=look_record(Look()), image=self.explorer.image())
+        super().__init__(styles=style_record(OverlayStyle()), image=self.explorer.image())
         self._show()
         for explorer in explorers:
             explorer.subscribe(self._show)
@@ -76,10 +76,10 @@ class ExplorerWidget(anywidget.AnyWidget):
 
     def _answer(self, widget: Any, request: dict[str, Any], buffers: Any) -> None:
         try:
-            told = {"record": self.explorers[request["model"]].answer(request)}
+            answer = {"record": self.explorers[request["model"]].answer(request)}
         except UserError as error:
-            told = {"error": str(error)}
-        self.send({"id": request["id"], **told})
+            answer = {"error": str(error)}
+        self.send({"id": request["id"], **answer})
 
 
 def explore(

@@ -48,13 +48,13 @@ class Worker:
             self._taken -= 1
 
     async def run(
-        self, job: Callable[[Callable[[], None]], Result], left: Callable[[], Awaitable[None]]
+        self, job: Callable[[Callable[[], None]], Result], leaving: Callable[[], Awaitable[None]]
     ) -> Result:
         """Run a job in the thread.
 
         Args:
             job: gets a function to call now and then, which raises `Cancelled` once the asker has left.
-            left: returns when the asker leaves.
+            leaving: returns when the asker leaves.
 
         Raises:
             Cancelled: the asker has left; the job has ended.
@@ -70,12 +70,12 @@ class Worker:
             return job(watch)
 
         done = asyncio.get_running_loop().run_in_executor(self._thread, watched)
-        leaving: asyncio.Future[None] = asyncio.ensure_future(left())
-        either: set[asyncio.Future[Any]] = {done, leaving}
+        departure: asyncio.Future[None] = asyncio.ensure_future(leaving())
+        either: set[asyncio.Future[Any]] = {done, departure}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
+            departure.cancel()
             if not done.done():
                 gone.set()
         return await done  # the place is free only when the thread is

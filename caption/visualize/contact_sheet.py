@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from caption.data.decoding import open_image
 from caption.lens_reading import once
 from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, Grid, add_axes, new_figure, write
-from caption.visualize.overlay import draw_scale, photo_name, photos_of
+from caption.visualize.overlay import draw_scale, photo_names, photos_of
 from caption.visualize.scale import Scale
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import OverlayOptions, OverlayStyle
 from caption.visualize.tiles import Tile, Tiles, caption_tiles
 from caption.visualize.words import Words, seen_at_words
 
@@ -85,7 +85,7 @@ def contact_sheet(
     names: Sequence[str] | None = None,
     columns: int | None = None,
     legend: bool = True,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> Figure:
     """Draw each photo beside the maximum of its attention maps, with its name and caption beneath, on one scale.
 
@@ -101,7 +101,7 @@ def contact_sheet(
         names: of the photos, in the same order; by default the names of their files.
         columns: photos in a row at most.
         legend: state the scale at the bottom.
-        look: see `plot_caption`.
+        options: see `plot_caption`.
 
     Raises:
         ValueError: no captions, not one photo or name each, columns below 1, no such style.
@@ -110,19 +110,17 @@ def contact_sheet(
     photos = photos_of(captions, images)
     if columns is not None and columns < 1:
         raise ValueError(f"columns must be at least 1, not {columns}")
-    if names is not None and len(names) != len(photos):
-        raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
-    names = [photo_name(photo, index) for index, photo in enumerate(photos)] if names is None else names
+    names = photo_names(photos, names)
     signed = any(caption.properties.signed for caption in captions)
     maps = (summary_map(caption) if words is None else caption.weights for caption in captions)
-    scale = Look(**look).scale_of(*maps, signed=signed)
+    scale = OverlayStyle(**options).scale_of(*maps, signed=signed)
     rows = []
     for caption, photo in zip(captions, map(open_image, photos), strict=True):
         if words is None:
             pair = [Tile("", caption), Tile("", caption, summary_map(caption))]
-            rows.append(Tiles(photo, pair, scale=scale, **look))
+            rows.append(Tiles(photo, pair, scale=scale, **options))
         else:
-            rows.append(caption_tiles(caption, photo, strict=False, words=words, scale=scale, **look))
+            rows.append(caption_tiles(caption, photo, strict=False, words=words, scale=scale, **options))
     blocks = _pairs(rows, names, columns) if words is None else _rows(rows, names)
     width = max(block.grid.left + block.grid.width for block in blocks) + MARGIN
     height = max(block.bottom for block in blocks) + (LEGEND if legend else 0.0) + MARGIN
@@ -130,7 +128,7 @@ def contact_sheet(
     for block in blocks:
         block.draw(fig)
     if legend:
-        _write_legend(fig, captions, scale, words is not None, look)
+        _write_legend(fig, captions, scale, words is not None, options)
     return fig
 
 
@@ -212,11 +210,11 @@ def _aspect(tiles: Tiles) -> float:
 
 
 def _write_legend(
-    fig: Figure, captions: Sequence[Caption], scale: Scale, of_words: bool, look: LookOptions
+    fig: Figure, captions: Sequence[Caption], scale: Scale, of_words: bool, options: OverlayOptions
 ) -> None:
     size = tuple(fig.get_size_inches())
     ax = add_axes(fig, size, (MARGIN + 0.1, size[1] - LEGEND - MARGIN + 0.14, 1.1, 0.12))
-    draw_scale(ax, scale, **look)
+    draw_scale(ax, scale, **options)
     notes = {
         f"{'α of a word' if of_words else 'largest α of all words'}, one scale for all photos": True,
         "orange above 0, blue below": scale.signed,

@@ -12,7 +12,7 @@ from caption.result import Caption
 from caption.visualize.figure_file import DPI
 from caption.visualize.layout import BAR, BESIDE_BAR, MARGIN, Page, add_axes, grid_of, new_figure, write
 from caption.visualize.overlay import draw_scale
-from caption.visualize.styles import LookOptions
+from caption.visualize.styles import OverlayOptions
 from caption.visualize.tiles import Tile, TileOptions, Tiles, caption_tiles
 from caption.visualize.words import steps_of
 
@@ -52,7 +52,7 @@ def plot_caption(
         title: write the sentence above the panels.
         legend: state the scale below the panels, and the numbers of each word below its panel.
         options: `words`, `map`, `index` and `boxes`, see `tiles.TileOptions`; `style` ("heat", "paper", "glow" or
-            "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
+            "cells"), `smooth`, `cmap` and `opacity`, see `styles.OverlayStyle`.
 
     Returns:
         the figure; `save_figure` writes it.
@@ -99,7 +99,7 @@ def plot_maps(
     word: int | None = None,
     *,
     columns: int | None = None,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> Figure:
     """Draw the single maps of a caption, such as the heatmap of every head: one row per map, one column per word.
 
@@ -111,7 +111,7 @@ def plot_maps(
         map: the name of the maps to draw, such as "heads"; by default all.
         word: draw this word only, by its place in the caption: the photo, then one panel per map.
         columns: panels in a row, for a single word.
-        look: see `plot_caption`.
+        options: see `plot_caption`.
 
     Raises:
         ValueError: there is no such map, or no map at all; there is no such word; or as for `plot_caption`.
@@ -130,7 +130,7 @@ def plot_maps(
             raise ValueError(f"word {word} is not among the {len(caption.words)} words: they count from 0")
         drawn = [Tile(caption.words[word], caption)]
         drawn += [Tile(label, single, single.weights[word], word) for label, single in singles.items()]
-    tiles = Tiles(photo, drawn, **look)
+    tiles = Tiles(photo, drawn, **options)
     page = _page(tiles, str(caption), True, columns)
     return _draw(new_figure(page.size), tiles, page)
 

@@ -18,7 +18,7 @@ from caption.box import BoxLike
 from caption.data.decoding import open_image
 from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure
 from caption.visualize.overlay import overlay, photos_of, show_photo
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,7 +36,9 @@ COLOURS = ("#e8590c", "#1c7ed6", "#2f9e44", "#ae3ec9", "#e0b000", "#0c8599", "#e
 OPACITY = 0.4
 
 
-def plot_forced_step(result: ForcedStep, image: Photo | None = None, **look: Unpack[LookOptions]) -> Figure:
+def plot_forced_step(
+    result: ForcedStep, image: Photo | None = None, **options: Unpack[OverlayOptions]
+) -> Figure:
     """Draw the map of the word beside a map of the words that the model would say in its place.
 
     On the left is the photo with the word's own attention, on the scale of the whole caption. On the right, each area
@@ -45,7 +47,7 @@ def plot_forced_step(result: ForcedStep, image: Photo | None = None, **look: Unp
     Args:
         result: from `force_everywhere`, of a word of the caption or of its end token.
         image: the photo; by default the one that the caption carries.
-        look: of the left panel, see `plot_caption`.
+        options: of the left panel, see `plot_caption`.
 
     Raises:
         ValueError: there is no photo.
@@ -65,8 +67,8 @@ def plot_forced_step(result: ForcedStep, image: Photo | None = None, **look: Unp
         add_axes(fig, size, (left, top, panel, height)) for left in (MARGIN, MARGIN + panel + GAP)
     )
     if result.step < len(caption.words):
-        scale = Look(**look).scale_of(caption.weights, signed=caption.properties.signed)
-        overlay(own, caption.weights[result.step], caption.box, photo, scale, seen=caption.seen, **look)
+        scale = OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
+        overlay(own, caption.weights[result.step], caption.box, photo, scale, seen=caption.seen, **options)
     else:
         show_photo(own, photo)
     _write(fig, size, MARGIN, top - LINE, result.word, color=COLOURS[0])

@@ -13,7 +13,7 @@ from caption.analysis.pointing_game import Grounding
 from caption.data.decoding import open_image
 from caption.visualize.layout import GAP, MARGIN, PAGE, PANEL, TITLE, add_axes, new_figure
 from caption.visualize.overlay import overlay, photos_of
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +28,7 @@ def plot_grounding(
     most: int = 12,
     *,
     images: Sequence[Photo] | None = None,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> Figure:
     """Draw the first mentions: the map of the word over its photo, the boxes of the object, and the most attended cell.
 
@@ -38,7 +38,7 @@ def plot_grounding(
         grounding: from `ground`.
         most: mentions that are drawn.
         images: the photos of its captions, in the same order; by default those that the captions carry.
-        look: see `plot_caption`.
+        options: see `plot_caption`.
 
     Raises:
         ValueError: there are no mentions, not one photo for each caption, or most is less than 1.
@@ -61,8 +61,8 @@ def plot_grounding(
         cell = np.unravel_index(int(weights.argmax()), weights.shape)
         overlay(
             ax, weights, caption.box, open_image(photos[pointing.caption]),
-            Look(**look).scale_of(caption.weights, signed=caption.properties.signed), seen=caption.seen,
-            location=[int(place) for place in cell], boxes=pointing.mention.boxes, **look,
+            OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed), seen=caption.seen,
+            location=[int(place) for place in cell], boxes=pointing.mention.boxes, **options,
         )  # fmt: skip
         found = "not in the photo" if not pointing.mention.boxes else "hit" if pointing.hit else "miss"
         ax.set_title(f"{caption.words[word]}: {found}", fontsize=9, pad=3, parse_math=False)

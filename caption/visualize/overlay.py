@@ -21,7 +21,7 @@ from caption.box import BoxLike, cell_box, shares_of
 from caption.data.boxes import ObjectMask
 from caption.data.decoding import open_image
 from caption.visualize.scale import Scale
-from caption.visualize.styles import STEPS, Look, LookOptions
+from caption.visualize.styles import STEPS, OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,6 +61,17 @@ def photo_name(photo: Photo, index: int) -> str:
     return Path(path).name if isinstance(path, (str, os.PathLike)) and path else f"photo {index + 1}"
 
 
+def photo_names(photos: Sequence[Photo], names: Sequence[str] | None) -> Sequence[str]:
+    """The names given, else those of the files.
+
+    Raises:
+        ValueError: there is not one name for each photo.
+    """
+    if names is not None and len(names) != len(photos):
+        raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
+    return [photo_name(photo, index) for index, photo in enumerate(photos)] if names is None else names
+
+
 def overlay(
     ax: Axes,
     weights: np.ndarray,
@@ -72,7 +83,7 @@ def overlay(
     location: Sequence[int] | None = None,
     point: Sequence[float] | None = None,
     boxes: Iterable[BoxLike] = (),
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> Axes:
     """Draw one word's α over the photo.
 
@@ -85,12 +96,12 @@ def overlay(
         weights: (rows, cols) α of one word.
         box: (left, top, right, bottom), the part of the photo under the grid, in pixels.
         image: the photo, or its path.
-        scale: to be shared by all panels that are compared, see `Look.scale_of`; by default the map's own.
+        scale: to be shared by all panels that are compared, see `OverlayStyle.scale_of`; by default the map's own.
         seen: the part of the photo that the model has seen, in pixels; by default the box.
         location: (row, col) of a cell to outline, where hard attention looked.
         point: (x, y) in the photo's pixels to mark with a cross.
         boxes: (left, top, right, bottom) in the photo's pixels to outline, such as where an object is.
-        look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
+        options: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap`, `opacity`, see `styles.OverlayStyle`.
 
     Raises:
         ValueError: the weights are not a grid; there is no such style or colour map; the opacity is not between 0
@@ -100,29 +111,25 @@ def overlay(
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:
         raise ValueError(f"one word's weights are (rows, cols), not {weights.shape}")
-    drawn, seen = Look(**look), box if seen is None else seen
-    scale = scale or drawn.scale_of(weights)
-    show_photo(ax, image, drawn.saturation)
-    cells, (left, top, right, bottom) = _continued(drawn.drawn(weights), box, seen)
+    style, seen = OverlayStyle(**options), box if seen is None else seen
+    scale = scale or style.scale_of(weights)
+    show_photo(ax, image, style.saturation)
+    cells, (left, top, right, bottom) = _continued(style.drawn(weights), box, seen)
     heat = ax.imshow(
         cells,
-        cmap=drawn.colours(scale),
+        cmap=style.colours(scale),
         vmin=scale.low,
         vmax=scale.high,
         extent=(left, right, bottom, top),
-        interpolation="bilinear" if drawn.is_blurred else SMOOTH if drawn.is_smooth else "nearest",
+        interpolation="bilinear" if style.is_blurred else SMOOTH if style.is_smooth else "nearest",
         interpolation_stage="data",
         aspect="equal",
     )
     if (left, top, right, bottom) != tuple(seen):
         heat.set_clip_path(_rectangle(seen), transform=ax.transData)
-    _veil_outside(ax, seen, drawn.strength)
+    _veil_outside(ax, seen, style.strength)
     if location is not None:
-        left, top, right, bottom = cell_box(weights.shape, box, location, seen)
-        for colour, width in OUTLINE:
-            frame = Rectangle((left, top), right - left, bottom - top)
-            frame.set(fill=False, edgecolor=colour, linewidth=width)
-            ax.add_patch(frame)
+        _frame(ax, cell_box(weights.shape, box, location, seen), OUTLINE)
     if point is not None:
         for colour, width in OUTLINE:
             ax.plot(*point, "+", color=colour, markersize=10 + width, markeredgewidth=width)
@@ -137,13 +144,17 @@ def draw_boxes(ax: Axes, boxes: Iterable[BoxLike]) -> Axes:
             y, x = (np.arange(side) - 0.5 for side in pixels.shape)
             for colour, width in BOX:
                 ax.contour(x, y, pixels, levels=[0.5], colors=[colour], linewidths=width)
-            continue
-        left, top, right, bottom = one
-        for colour, width in BOX:
-            frame = Rectangle((left, top), right - left, bottom - top)
-            frame.set(fill=False, edgecolor=colour, linewidth=width)
-            ax.add_patch(frame)
+        else:
+            _frame(ax, one, BOX)
     return ax
+
+
+def _frame(ax: Axes, box: BoxLike, lines: Iterable[tuple[str, float]]) -> None:
+    left, top, right, bottom = box
+    for colour, width in lines:
+        frame = Rectangle((left, top), right - left, bottom - top)
+        frame.set(fill=False, edgecolor=colour, linewidth=width)
+        ax.add_patch(frame)
 
 
 def show_photo(ax: Axes, image: Photo, saturation: float = 1.0) -> Axes:
@@ -174,18 +185,20 @@ def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
     return max(1, int(np.min(np.array(photo.size) / np.maximum(inches * PRINT_DPI, 1))))
 
 
-def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **look: Unpack[LookOptions]) -> Axes:
+def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **options: Unpack[OverlayOptions]) -> Axes:
     """Draw a bar that states the colours of the weights, with a line at 1/L, even attention, if `regions` is given.
 
     Args:
         ax: a flat strip; drawn on and returned.
         scale: the weights at its two ends.
         regions: L, the number of cells. None draws no line: only for a distribution does even attention mean 1/L.
-        look: as given to `overlay`.
+        options: as given to `overlay`.
     """
     ramp = np.linspace(scale.low, scale.high, STEPS)[None]
     ax.set_facecolor("0.75")  # grey: both what the colours take from a photo and what they add can be seen
-    ax.imshow(ramp, cmap=Look(**look).colours(scale), aspect="auto", extent=(scale.low, scale.high, 0, 1))
+    ax.imshow(
+        ramp, cmap=OverlayStyle(**options).colours(scale), aspect="auto", extent=(scale.low, scale.high, 0, 1)
+    )
     if regions is not None and scale.low < 1 / regions < scale.high:
         ax.axvline(1 / regions, color="white", linewidth=2)
         ax.axvline(1 / regions, color="black", linewidth=0.8)

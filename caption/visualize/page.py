@@ -19,10 +19,10 @@ from PIL import Image
 from caption.data.decoding import open_image
 from caption.runtime.files import Opener, replacing, seal
 from caption.visualize.html_document import document
-from caption.visualize.overlay import photo_name, photos_of
-from caption.visualize.page_data import look_record, photo_record
+from caption.visualize.overlay import photo_names, photos_of
+from caption.visualize.page_data import photo_record, style_record
 from caption.visualize.page_script import page_script, page_style
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +45,7 @@ def to_html(
     *,
     images: Sequence[Photo] | None = None,
     names: Sequence[str] | None = None,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> str:
     """The page, a complete HTML document below 400 KB for each photo of a model.
 
@@ -58,17 +58,17 @@ def to_html(
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
         names: of the photos, in the same order; by default the names of their files.
-        look: `style`, `smooth`, `cmap` and `opacity` with which the page begins, see `styles.Look`.
+        options: `style`, `smooth`, `cmap` and `opacity` with which the page begins, see `styles.OverlayStyle`.
 
     Raises:
-        ValueError: no captions, not one photo or name each, or no such look.
+        ValueError: no captions, not one photo or name each, or no such style.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    body = _element(captions, images, names, Look(**look), heading=title)
+    body = _element(captions, images, names, OverlayStyle(**options), heading=title)
     return document(title, body, page_style(), page_script())
 
 
-def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions]) -> str:
+def live_html(title: str, settings: dict[str, Any], **options: Unpack[OverlayOptions]) -> str:
     """The page of `caption serve`: a place to drop a photo, and the script that asks the server.
 
     It loads nothing but the answers of its own server.
@@ -76,9 +76,9 @@ def live_html(title: str, settings: dict[str, Any], **look: Unpack[LookOptions])
     Args:
         title: plain text.
         settings: what the script `live.js` is told: `models`, `largest_bytes`, `scenes`.
-        look: see `to_html`.
+        options: see `to_html`.
     """
-    data = embedded_json({**look_record(Look(**look)), **settings})
+    data = embedded_json({**style_record(OverlayStyle(**options)), **settings})
     body = f"""<div class="{CLASSES} satt-live">
 <h1>{html.escape(title)}</h1>
 <div class="satt-drop">
@@ -98,13 +98,13 @@ def to_fragment(
     *,
     images: Sequence[Photo] | None = None,
     names: Sequence[str] | None = None,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> str:
     """The content of `to_html` as an element for another page, such as a notebook's output.
 
     A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`.
     """
-    body = _element(captions, images, names, Look(**look))
+    body = _element(captions, images, names, OverlayStyle(**options))
     return f"<style>{page_style()}</style>\n{body}\n<script>{page_script()}</script>"
 
 
@@ -128,7 +128,7 @@ def _element(
     captions: Captions,
     images: Sequence[Photo] | None,
     names: Sequence[str] | None,
-    look: Look,
+    style: OverlayStyle,
     heading: str | None = None,
 ) -> str:
     by_model = captions if isinstance(captions, Mapping) else {"": captions}
@@ -137,13 +137,10 @@ def _element(
     photos = photos_of(next(iter(by_model.values())), images)
     for of_model in by_model.values():
         photos_of(of_model, photos)  # raises if there is not one caption for each photo
-    if names is not None and len(names) != len(photos):
-        raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
     groups, records = [], []
-    for index, source in enumerate(photos):
-        photo = open_image(source)
+    for index, name in enumerate(photo_names(photos, names)):
+        photo = open_image(photos[index])
         small = shrunk(photo)
-        name = names[index] if names is not None else photo_name(source, index)
         figures: list[str] = []
         for model, of_model in by_model.items():
             first = not figures
@@ -151,7 +148,7 @@ def _element(
             records.append(photo_record(of_model[index], name, photo.size, small.size))
         groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
-    data = embedded_json({**look_record(look), "photos": records})
+    data = embedded_json({**style_record(style), "photos": records})
     return f"""<div class="{CLASSES}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
 {"".join(groups)}</div>

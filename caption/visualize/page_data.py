@@ -21,7 +21,16 @@ from caption.result import json_number
 from caption.visualize.gaussian import DEVIATION
 from caption.visualize.overlay import covers
 from caption.visualize.scale import scale_of
-from caption.visualize.styles import ABOVE, BELOW, EASE, SIGNED_TINT, STYLES, Look, colour_map, heat_colours
+from caption.visualize.styles import (
+    ABOVE,
+    BELOW,
+    EASE,
+    SIGNED_TINT,
+    STYLES,
+    OverlayStyle,
+    colour_map,
+    heat_colours,
+)
 
 if TYPE_CHECKING:
     from caption.beam_tree import BeamTree
@@ -39,29 +48,20 @@ END_LABEL = "(end)"
 """What the page calls the end token."""
 
 
-def look_record(look: Look) -> dict[str, Any]:
+def style_record(style: OverlayStyle) -> dict[str, Any]:
     """The styles, the colour maps, and which of them the page begins with.
 
     Raises:
         ValueError: no such style or colour map, or the opacity is not between 0 and 1.
     """
-    own = None if look.cmap is None else colour_map(look.cmap)
-    maps = {name: colour_map(name) for name in COLOUR_MAPS} | ({} if own is None else {own.name: own})
-    # Also checks the style and the opacity.
-    opacity = look.strength
+    cmap = None if style.cmap is None else colour_map(style.cmap)
+    cmaps = {name: colour_map(name) for name in COLOUR_MAPS} | ({} if cmap is None else {cmap.name: cmap})
+    strength = style.strength  # checks the style and the opacity
+    styles = {
+        name: {**preset._asdict(), "colour": _bytes_of(preset.colour)} for name, preset in STYLES.items()
+    }
     return {
-        "styles": {
-            name: {
-                "saturation": style.saturation,
-                "smooth": style.smooth,
-                "opacity": style.opacity,
-                "blurred": style.blurred,
-                "level": style.level,
-                "tint": style.tint,
-                "colour": _bytes_of(style.colour),
-            }
-            for name, style in STYLES.items()
-        },
+        "styles": styles,
         "ease": EASE,
         "deviation": DEVIATION,
         "heat": _packed(heat_colours(None, COLOURS)),
@@ -69,13 +69,12 @@ def look_record(look: Look) -> dict[str, Any]:
         "above": _bytes_of(ABOVE),
         "below": _bytes_of(BELOW),
         "colour_maps": {
-            name: _packed(cmap(np.linspace(0, 1, COLOURS))[:, :3]) for name, cmap in maps.items()
+            name: _packed(cmap(np.linspace(0, 1, COLOURS))[:, :3]) for name, cmap in cmaps.items()
         },
-        "look": {
-            "style": look.style,
-            "smooth": look.smooth,
-            "cmap": None if own is None else own.name,
-            "opacity": None if look.opacity is None else opacity,
+        "initial": {
+            **style._asdict(),
+            "cmap": None if cmap is None else cmap.name,
+            "opacity": None if style.opacity is None else strength,
         },
     }
 
@@ -126,8 +125,8 @@ def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
                 "log_prob": json_number(round(node.log_prob, 4)),
                 "total": json_number(round(node.total, 4)),
                 "ended": node.ended,
-                "look": node.map_index,
-                "elsewhere": _rounded(tree.moved_share(step, place)),
+                "map_index": node.map_index,
+                "moved_share": _rounded(tree.moved_share(step, place)),
             }
             for place, node in enumerate(of_step)
         ]
@@ -179,10 +178,10 @@ def _sees(caption: Caption) -> list[str | None] | None:
     if caption.lens is None:
         return None
     seen = [caption.lens.seen(step, LEAST_SEEN) for step in range(len(caption.words))]
-    told = [None if thing is None else f"sees {thing}" for thing in seen]
+    notes = [None if thing is None else f"sees {thing}" for thing in seen]
     for doubt in caption.lens.doubts:
-        told[doubt.step] = str(doubt)
-    return told
+        notes[doubt.step] = str(doubt)
+    return notes
 
 
 def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) ->
         "grid": list(weights.shape[1:]),
         "box": list(box),
         **scale._asdict(),
-        "blurred": Look("paper").scale_of(weights, signed=scale.signed)._asdict(),
+        "blurred": OverlayStyle("paper").scale_of(weights, signed=scale.signed)._asdict(),
         "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
         "sums_to_one": properties.sums_to_one,
         "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),

@@ -57,7 +57,7 @@ Array = np.ndarray
 
 
 class Style(NamedTuple):
-    """A look, see the formulas above."""
+    """A preset, see the formulas above."""
 
     saturation: float
     """The part of its colours with which the photo is drawn: 0 in grey, 1 as it is."""
@@ -103,8 +103,8 @@ def style_of(name: str) -> Style:
     return STYLES[name]
 
 
-class LookOptions(TypedDict, total=False):
-    """The arguments of `Look`, which the drawing functions take as their own."""
+class OverlayOptions(TypedDict, total=False):
+    """The arguments of `OverlayStyle`, which the drawing functions take as their own."""
 
     style: StyleName
     smooth: bool | None
@@ -112,7 +112,7 @@ class LookOptions(TypedDict, total=False):
     opacity: float | None
 
 
-class Look(NamedTuple):
+class OverlayStyle(NamedTuple):
     """How the maps of one figure are drawn. None stands for the style's own."""
 
     style: StyleName = DEFAULT

@@ -19,7 +19,7 @@ from caption.text.mentions import find_mentions
 from caption.visualize.layout import Grid, Page, add_axes
 from caption.visualize.overlay import covers, draw_boxes, overlay, show_photo
 from caption.visualize.scale import Scale
-from caption.visualize.styles import Look, LookOptions, style_of
+from caption.visualize.styles import OverlayOptions, OverlayStyle, style_of
 from caption.visualize.words import Words, steps_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
     """The word whose map it is; None for a map of several words."""
 
 
-class TileOptions(LookOptions, total=False):
+class TileOptions(OverlayOptions, total=False):
     """Which words and maps of a caption are drawn, and how."""
 
     words: Words | None
@@ -61,7 +61,7 @@ class Tiles:
         tiles: what is drawn, in order.
         boxes: of objects by name, see `TileOptions`.
         scale: of all maps; by default that of the maps drawn.
-        look: see `styles.Look`.
+        options: see `styles.OverlayStyle`.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Tiles:
         tiles: Sequence[Tile],
         boxes: Boxes | None = None,
         scale: Scale | None = None,
-        **look: Unpack[LookOptions],
+        **options: Unpack[OverlayOptions],
     ) -> None:
-        self.photo, self.tiles, self.boxes, self.options = photo, list(tiles), boxes or {}, look
-        self.look = Look(**look)
+        self.photo, self.tiles, self.boxes, self.options = photo, list(tiles), boxes or {}, options
+        self.style = OverlayStyle(**options)
         self.maps = [(tile, tile.weights) for tile in tiles if tile.weights is not None]
         signed = any(tile.caption.properties.signed for tile, _ in self.maps)
-        self.scale = scale or self.look.scale_of(*(weights for _, weights in self.maps), signed=signed)
+        self.scale = scale or self.style.scale_of(*(weights for _, weights in self.maps), signed=signed)
         # Even attention has one place on the scale only if all maps are distributions over equally many cells.
         sizes = {weights.size for _, weights in self.maps}
         even = len(sizes) == 1 and all(tile.caption.properties.is_distribution for tile, _ in self.maps)
@@ -132,18 +132,18 @@ class Tiles:
         """What a legend says of the maps, in the order of importance."""
         caption = self.maps[0][0].caption
         properties = caption.properties
-        style = style_of(self.look.style)
-        own_colours = self.look.cmap is not None and self.look.style != "heat"
+        preset = style_of(self.style.style)
+        own_colours = self.style.cmap is not None and self.style.style != "heat"
         even = "even attention" if properties.is_distribution else "the mean weight"
         line = "" if self.regions is None else f" (1/{self.regions})"
         if properties.signed:
-            colours = "colour: α" if self.look.cmap else "orange: α above 0, blue: below"
-        elif own_colours or style.level != "even":
-            what = "colour" if own_colours else style.legend
-            blurred = ", blurred" * self.look.is_blurred
+            colours = "colour: α" if self.style.cmap else "orange: α above 0, blue: below"
+        elif own_colours or preset.level != "even":
+            what = "colour" if own_colours else preset.legend
+            blurred = ", blurred" * self.style.is_blurred
             colours = f"{what}: α{blurred}" + (f"; line: {even}{line}" if line else "")
         else:
-            colours = f"{style.legend}: above {even}{line}"
+            colours = f"{preset.legend}: above {even}{line}"
         notes = {
             colours: True,
             "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
@@ -167,7 +167,7 @@ def caption_tiles(
     index: int | tuple[int, ...] | None = None,
     boxes: Boxes | None = None,
     scale: Scale | None = None,
-    **look: Unpack[LookOptions],
+    **options: Unpack[OverlayOptions],
 ) -> Tiles:
     """The photo under a title, then the map of each word, by default on the scale of all the caption's words.
 
@@ -175,7 +175,7 @@ def caption_tiles(
         caption, image: see `plot_caption`.
         title: of the photo; the name of a map is added.
         strict: refuse words that the caption does not have; otherwise they are left out.
-        words, map, index, boxes, look: see `TileOptions`.
+        words, map, index, boxes, options: see `TileOptions`.
         scale: of several captions.
 
     Raises:
@@ -187,9 +187,9 @@ def caption_tiles(
         caption = caption.with_map(map, index)
         label = map_label(map, index)
         title = f"{title}, {label}" if title else label
-    scale = scale or Look(**look).scale_of(caption.weights, signed=caption.properties.signed)
+    scale = scale or OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
     of_words = [Tile(caption.words[step], caption, caption.weights[step], step) for step in steps]
-    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, **look)
+    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, **options)
 
 
 def write_title(ax: Axes, title: str, letters: float) -> None:

@@ -48,8 +48,8 @@ def seen_at_words(caption: Caption) -> list[tuple[str, Seen]]:
     if caption.lens is None:
         return []
     steps = [step for step, word in enumerate(caption.words) if word.lower() not in FUNCTION_WORDS]
-    found = [(caption.words[step], caption.lens.seen(step, LEAST_SEEN)) for step in steps]
-    return [(word, seen) for word, seen in found if seen is not None]
+    things = [(caption.words[step], caption.lens.seen(step, LEAST_SEEN)) for step in steps]
+    return [(word, seen) for word, seen in things if seen is not None]
 
 
 def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list[int]:
@@ -70,7 +70,7 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
         if words < 1:
             raise ValueError(f"words must be at least 1, not {words}")
         return naming_steps(caption, words)
-    found: set[int] = set()
+    chosen: set[int] = set()
     for wanted in [words] if isinstance(words, str) else words:
         if isinstance(wanted, str):
             steps = [step for step, word in enumerate(caption.words) if word.casefold() == wanted.casefold()]
@@ -78,8 +78,8 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
             steps = [wanted] if 0 <= wanted < len(caption.words) else []
         if strict and not steps:
             raise ValueError(f"there is no word {wanted!r} in the caption {str(caption)!r}")
-        found.update(steps)
-    return sorted(found)
+        chosen.update(steps)
+    return sorted(chosen)
 
 
 def naming_steps(caption: Caption, count: int) -> list[int]:

@@ -87,7 +87,7 @@ def test_a_mask_that_is_there_already_stays():
     assert torch.equal(left.mask[0], visible & real)
 
 
-def test_edits_apply_in_order_to_visible_regions():
+def test_forced_attention_apply_in_order_to_visible_regions():
     given = []
 
     def second(weights: Tensor, step: int, grid: object) -> Tensor:

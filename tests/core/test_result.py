@@ -14,7 +14,7 @@ from caption.regions import WeightProperties
 from caption.result import AttentionMaps, Caption, map_label
 from caption.runtime.files import OutputError
 from caption.visualize.figure import plot_caption
-from caption.visualize.styles import Look
+from caption.visualize.styles import OverlayStyle
 from caption.visualize.tiles import TileOptions
 
 
@@ -266,7 +266,7 @@ def test_plot_has_all_options_in_its_signature():
     options = {name for name, parameter in own.items() if parameter.kind is parameter.KEYWORD_ONLY}
     assert options == {*drawn, *TileOptions.__annotations__} - {"caption", "image", "options"}
     assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
-    assert {name: own[name].default for name in Look._fields} == Look()._asdict()
+    assert {name: own[name].default for name in OverlayStyle._fields} == OverlayStyle()._asdict()
 
 
 def test_importing_the_result_loads_neither_torch_nor_matplotlib():

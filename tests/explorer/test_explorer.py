@@ -107,9 +107,9 @@ def test_requests_and_python_speak_of_the_same_changes(model, explorer):
     other = Explorer(model, photo()).force(place, at=2).erase((0, 0))
     assert other.record()["change"]["requests"][0] == FORCE
     assert isinstance(explorer.changes[1], Erase)
-    kept = explorer._made[0].result
+    kept = explorer._applied[0].result
     explorer.answer({"changes": [FORCE]})
-    assert explorer._made[0].result is kept
+    assert explorer._applied[0].result is kept
     assert explorer.answer({"changes": []})["change"]["after"] is None
 
 

@@ -58,7 +58,7 @@ def test_without_anywidget_the_extra_is_named(monkeypatch):
 
 def notebook(widget, answer):
     """A page that renders the widget as a notebook does, with a model that has one answer."""
-    state = {"look": widget.look, "image": widget.image, "photos": widget.photos}
+    state = {"styles": widget.styles, "image": widget.image, "photos": widget.photos}
     module = widget._esm.replace("export default", "const widget =")
     script = f"""{module}
 const state = {json.dumps(state)}, listeners = {{}}, asked = [];

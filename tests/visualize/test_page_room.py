@@ -10,7 +10,7 @@ from PIL import Image
 
 from caption.result import Caption
 from caption.visualize import to_html
-from caption.visualize.styles import STYLE_NAMES, STYLES, Look
+from caption.visualize.styles import STYLE_NAMES, STYLES, OverlayStyle
 
 SIZE = (300, 200)
 PHOTO = (200, 120, 60)
@@ -124,9 +124,9 @@ def test_each_style_has_the_colours_of_the_figures(show, style):
     page = show(caption.to_html(style=style))
     seen = page.picture(".satt-photo")
     seen = seen[seen.shape[0] // 2, ((np.arange(5) + 0.5) * seen.shape[1] / 5).astype(int)]
-    drawn = draw_overlay(caption.image, weights[0], caption.box, Look(style).scale_of(weights), style=style)[
-        50, 50::100
-    ]
+    drawn = draw_overlay(
+        caption.image, weights[0], caption.box, OverlayStyle(style).scale_of(weights), style=style
+    )[50, 50::100]
     np.testing.assert_allclose(seen, drawn, atol=8)
     page.choose(".satt-style", "cells")
     page.choose(".satt-style", style)

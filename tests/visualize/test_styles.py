@@ -7,7 +7,7 @@ from PIL import Image
 
 from caption.visualize.gaussian import enlarged
 from caption.visualize.scale import Scale, scale_of
-from caption.visualize.styles import STYLE_NAMES, STYLES, Look, ease
+from caption.visualize.styles import STYLE_NAMES, STYLES, OverlayStyle, ease
 
 EVEN = 1 / 8
 PHOTO = (200, 120, 60)
@@ -53,9 +53,9 @@ def test_glow_brightens_what_is_above_even_attention():
 
 
 def test_only_cells_are_not_smooth():
-    assert [Look(style).is_smooth for style in STYLE_NAMES] == [True, True, True, False]
-    assert Look("cells", smooth=True).is_smooth
-    assert not Look("heat", smooth=False).is_smooth
+    assert [OverlayStyle(style).is_smooth for style in STYLE_NAMES] == [True, True, True, False]
+    assert OverlayStyle("cells", smooth=True).is_smooth
+    assert not OverlayStyle("heat", smooth=False).is_smooth
 
 
 def test_paper_is_white_over_the_photo_in_proportion_to_the_weight():
@@ -67,7 +67,7 @@ def test_paper_is_white_over_the_photo_in_proportion_to_the_weight():
 
 def test_paper_goes_from_the_lowest_to_the_highest_blurred_weight():
     weights = np.random.default_rng(0).dirichlet(np.full(49, 0.3), 3).reshape(3, 7, 7)
-    scale, blurred = Look("paper").scale_of(*weights), enlarged(weights)
+    scale, blurred = OverlayStyle("paper").scale_of(*weights), enlarged(weights)
     assert (scale.low, scale.high) == (blurred.min(), blurred.max())
     assert scale.mean == pytest.approx(1 / 49)
     grey = draw_overlay(Image.new("RGB", (112, 112)), weights[0], (0, 0, 112, 112), scale, style="paper")[
@@ -75,8 +75,8 @@ def test_paper_goes_from_the_lowest_to_the_highest_blurred_weight():
     ]
     expected = 255 * 0.8 * (blurred[0] - scale.low) / (scale.high - scale.low)
     np.testing.assert_allclose(grey, expected, atol=3)
-    assert Look("paper", smooth=False).scale_of(*weights) == scale_of(*weights)
-    assert Look("heat").scale_of(*weights) == scale_of(*weights)
+    assert OverlayStyle("paper", smooth=False).scale_of(*weights) == scale_of(*weights)
+    assert OverlayStyle("heat").scale_of(*weights) == scale_of(*weights)
 
 
 @pytest.mark.parametrize("style", [name for name in STYLE_NAMES if not STYLES[name].blurred])

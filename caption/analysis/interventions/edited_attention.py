@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.interventions.edits import scaled_like
+from caption.analysis.interventions.forced_attention import scaled_like
 from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.decoders.base import Decoder
 from caption.regions import Grid, Regions, Views

@@ -25,7 +25,7 @@ from caption.analysis.interventions.edited_attention import (
     fixed_seed,
     mask_views,
 )
-from caption.analysis.interventions.edits import Change, Erase, visible_on
+from caption.analysis.interventions.forced_attention import Change, Erase, visible_on
 from caption.analysis.interventions.selection import Place, steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from caption.analysis.interventions.edits import Change, Erase
 from caption.analysis.interventions.encoded_photo import (
     NO_EDITS,
     EditedCaption,
     EncodedPhoto,
     log_probs_of,
 )
+from caption.analysis.interventions.forced_attention import Change, Erase
 from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import tokens_of
 from caption.captioner import Captioner

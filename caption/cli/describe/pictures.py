@@ -72,7 +72,7 @@ class PicturePlan:
     page: Path | None
     per_word: bool
     look: dict[str, Any]
-    """Arguments of `caption.visualize.styles.Look`."""
+    """Arguments of `caption.visualize.styles.OverlayStyle`."""
     size: dict[str, Any]
     panels: dict[str, Any]
     """Arguments of `caption.visualize.plot_caption`, and some of them of `contact_sheet`."""
@@ -125,10 +125,10 @@ def plan_pictures(
     look = chosen("style", "smooth", "cmap", "opacity")
     if look:
         from caption.visualize.scale import Scale
-        from caption.visualize.styles import Look
+        from caption.visualize.styles import OverlayStyle
 
         try:
-            Look(**look).colours(Scale(0, 1))
+            OverlayStyle(**look).colours(Scale(0, 1))
         except ValueError as error:
             raise UserError(str(error)) from error
     panels = chosen("words", "rows", "title", "legend")

@@ -83,10 +83,10 @@ export class Beam {
     chip.append(element("span", "", node.word), element("small", "", number2(node.total)));
     chip.setAttribute("aria-label", `${this.sentence(step, place)}; ${this.fate(step, place)}`);
     chip.classList.toggle("satt-ended", node.ended);
-    chip.classList.toggle("satt-dropped", !node.ended && !this.goesOn(step, place) && step + 1 < this.beam.steps.length);
-    if (node.elsewhere) {
-      const bar = element("span", "satt-elsewhere");
-      bar.style.setProperty("--share", node.elsewhere);
+    chip.classList.toggle("satt-dropped", !node.ended && !this.hasChildren(step, place) && step + 1 < this.beam.steps.length);
+    if (node.distance) {
+      const bar = element("span", "satt-distance");
+      bar.style.setProperty("--share", node.distance);
       chip.append(bar);
     }
     this.places.set(chip, [step, place]);
@@ -105,7 +105,7 @@ export class Beam {
     this.back();
   }
 
-  goesOn(step, place) {
+  hasChildren(step, place) {
     return (this.beam.steps[step + 1] || []).some((node) => node.parent === place);
   }
 
@@ -133,7 +133,7 @@ export class Beam {
     if (whole) return `this is ${caption ? `caption ${caption + 1}` : "the caption"}${ended ? "" : ", unfinished"}`;
     if (caption >= 0) return caption ? `caption ${caption + 1} goes on from here` : "the caption goes on from here";
     if (ended) return "it ended here, and another one is better";
-    if (this.goesOn(step, place)) return "it goes on";
+    if (this.hasChildren(step, place)) return "it goes on";
     return step + 1 < steps.length ? "it is dropped at the next step" : "the search stopped, since it could not win any more";
   }
 
@@ -144,13 +144,13 @@ export class Beam {
     const line = this.line(step, place);
     this.current = [step, place];
     this.chips.forEach((row, at) => row.forEach((chip, other) => chip.classList.toggle("satt-line", line[at] === other)));
-    const share = node.elsewhere ? `; ${Math.round(100 * node.elsewhere)} % of its attention lay elsewhere than the caption's` : "";
+    const share = node.distance ? `; ${Math.round(100 * node.distance)} % of its attention lay elsewhere than the caption's` : "";
     const p = node.log_prob === null ? "" : `p ${probability(node.log_prob)}, `;
     const text = `“${this.sentence(step, place)}”: ${p}log p so far ${number2(node.total)}; ${this.fate(step, place)}${share}`;
     this.text.textContent = text;
     if (!maps) return;
     const size = maps.grid[0] * maps.grid[1];
-    const values = decode(maps).subarray(node.look * size, (node.look + 1) * size);
+    const values = decode(maps).subarray(node.map * size, (node.map + 1) * size);
     this.card.showOther(maps, values, text);
     const { photo, caption, image, view } = this.card;
     const small = new SmallPhoto(image, smallSize(photo, SMALL), view);

@@ -7,10 +7,10 @@ export class View {
   constructor(data) {
     this.data = data;
     this.colourMaps = new Map(Object.entries(data.colour_maps).map(([name, text]) => [name, rgbOf(text)]));
-    this.setStyle(data.look.style);
-    this.cmap = data.look.cmap;
-    if (data.look.smooth !== null) this.smooth = data.look.smooth;
-    if (data.look.opacity !== null) this.opacity = data.look.opacity;
+    this.setStyle(data.initial.style);
+    this.cmap = data.initial.cmap;
+    if (data.initial.smooth !== null) this.smooth = data.initial.smooth;
+    if (data.initial.opacity !== null) this.opacity = data.initial.opacity;
   }
 
   setStyle(name) {

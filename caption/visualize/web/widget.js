@@ -17,7 +17,7 @@ function render({ model, el }) {
     else promise.resolve(record);
   };
   model.on("msg:custom", answered);
-  const data = { ...model.get("look"), image: model.get("image"), photos: model.get("photos") };
+  const data = { ...model.get("styles"), image: model.get("image"), photos: model.get("photos") };
   const gone = new AbortController();
   const ask = (index, request) => {
     const id = (count += 1);

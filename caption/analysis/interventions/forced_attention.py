@@ -1,4 +1,4 @@
-"""Edits of attention at some of a caption's steps, and of what it may attend to at all.
+"""Forced attention: edits of the maps at some of a caption's steps, and of what it may attend to at all.
 
     Force((2, 5), at="circle")     at "circle" look at one region, or as a map says
     Move(right=3, at="circle")     look three columns further to the right
@@ -134,10 +134,10 @@ class Mask(Change):
     at: Steps = None
 
     def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
-        left = visible_regions([self.where], caption).double()
+        visible = visible_regions([self.where], caption).double()
 
         def mask(weights: Tensor, grid: Grid) -> Tensor:
-            share = resampled(left, _grid(caption), grid)
+            share = resampled(visible, _grid(caption), grid)
             return scaled_like(weights * share.where(share > SLIVER, 0).to(weights), weights)
 
         return mask
@@ -170,15 +170,15 @@ def visible_on(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
     return _some(resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - SLIVER)
 
 
-def scaled_like(left: Tensor, weights: Tensor) -> Tensor:
-    """What is left of weights (..., L), with the sum that they had.
+def scaled_like(edited: Tensor, weights: Tensor) -> Tensor:
+    """Edited weights (..., L), with the sum that the weights had.
 
     Raises:
         UserError: nothing is left that could be scaled.
     """
-    if nothing_left(left, weights):
+    if nothing_left(edited, weights):
         raise UserError("all of the attention lies where it may not be: there is nothing left to read")
-    return rescaled(left, weights)
+    return rescaled(edited, weights)
 
 
 def _some(regions: Tensor) -> Tensor:

@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.analysis.interventions.edits import Change, Force, Mask, Move, visible_on, visible_regions
+from caption.analysis.interventions.forced_attention import (
+    Change,
+    Force,
+    Mask,
+    Move,
+    visible_on,
+    visible_regions,
+)
 from caption.errors import UserError
 from caption.result import Caption
 
