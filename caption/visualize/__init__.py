@@ -7,7 +7,6 @@ from caption.visualize.figure_file import save_figure
 from caption.visualize.forced_step import plot_forced_step
 from caption.visualize.grounding import plot_grounding
 from caption.visualize.intervention import plot_intervention
-from caption.visualize.learning_curves import plot_learning_curves
 from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
 from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot, plot_curves
@@ -27,7 +26,6 @@ __all__ = [
     "plot_forced_step",
     "plot_grounding",
     "plot_intervention",
-    "plot_learning_curves",
     "plot_maps",
     "plot_word",
     "plot_word_maps",

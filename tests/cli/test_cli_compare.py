@@ -16,8 +16,8 @@ from PIL import Image
 from caption import checkpoint
 from caption.cli.main import main
 from caption.errors import DataError
+from caption.training.learning_curves import plot_learning_curves
 from caption.training.run_results import read_run
-from caption.visualize import plot_learning_curves
 
 Cli = Callable[..., Ran]
 pytestmark = pytest.mark.slow

@@ -255,7 +255,7 @@ def bad_input_of_the_process(page, port):
     assert page.text(".satt-main .satt-problem") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "caption", "serve", "--model", "shapes", "--port", "0"]
@@ -285,7 +285,7 @@ def test_the_command_serves_until_it_is_stopped_and_the_page_says_so(visit):
     assert words(page) == scene
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_photos_that_made_room_for_others_are_not_kept(visit):
     """Nodes and listeners after garbage collection, with the tenth photo as with the second."""
     page, counted = visit(), []

@@ -32,17 +32,9 @@ def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_one_scale(dog):
     assert first_map.images[1].get_clim() == second_map.images[1].get_clim() == (0, high)
     np.testing.assert_allclose(first_map.images[1].get_array(), [[0.7, 0.2, 0.2], [0.2, 0.2, 0.2]], rtol=1e-6)
     assert "one scale for all photos" in legend.texts[0].get_text()
-
-
-def test_summaries_go_over_words(dog):
-    np.testing.assert_allclose(summary_map(dog), [[0.7, 0.2, 0.2], [0.2, 0.2, 0.2]], rtol=1e-6)
-    silent = caption_of([], np.zeros((0, 2, 3)))
-    assert summary_map(silent).tolist() == [[0, 0, 0], [0, 0, 0]]
-
-
-def test_a_sheet_uses_the_photos_that_captions_carry(dog):
-    dog.image = Image.new("RGB", WIDE)
-    assert len(contact_sheet([dog, dog, dog, dog]).axes) == 9
+    assert summary_map(caption_of([], np.zeros((0, 2, 3)))).tolist() == [[0, 0, 0], [0, 0, 0]]
+    dog.image = photos[0]
+    assert len(contact_sheet([dog] * 4).axes) == 9  # over the photos that captions carry
 
 
 @pytest.mark.parametrize(
@@ -79,7 +71,7 @@ def sheet_of(sizes, **options):
     return contact_sheet(captions, [Image.new("RGB", size, (90, 90, 90)) for size in sizes], **options)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 8, 16, 40])
+@pytest.mark.parametrize("count", [2, 3, 8, 16])
 def test_rows_are_packed_without_holes(count):
     sizes = (SIZES * 5)[:count]
     fig = sheet_of(sizes)
@@ -124,6 +116,20 @@ def test_a_photo_in_a_row_with_its_words():
     assert "α of a word" in fig.axes[-1].texts[0].get_text()
     tops = [row[0].get_position().y1 for row in rows]
     assert tops == sorted(tops, reverse=True)
+    assert (
+        len(sheet_of(SIZES[:2], words=["cat"], legend=False).axes) == 2
+    )  # photos without the words stand alone
+
+
+def test_the_place_that_was_chosen_for_a_word_is_marked_as_in_the_figure():
+    hard = caption_of(["a", "dog"], locations=[[1, 2], [3, 4]])
+    point = caption_of(["a", "dog"], points=[[100, 50], [20, 30]])
+    fig = contact_sheet([hard, point], [Image.new("RGB", WIDE)] * 2, words=["dog"])
+    _, framed, _, crossed, legend = fig.axes
+    assert framed.patches[0].get_y() == pytest.approx(3 * WIDE[1] / 7)
+    assert {tuple(np.ravel(line.get_data()).tolist()) for line in crossed.lines} == {(20, 30)}
+    assert legend.texts[0].get_text().endswith("; frame: cell read; cross: point read")
+    assert not contact_sheet([hard], [Image.new("RGB", WIDE)]).axes[1].patches
 
 
 def reading(*nouns):
@@ -146,10 +152,6 @@ def test_what_a_lens_sees_stands_under_captions_and_maps(dog):
     rows.draw_without_rendering()
     feet = [text.get_window_extent() for ax in rows.axes[:-1] for text in ax.texts]
     assert not any(foot.overlaps(text.get_window_extent()) for foot in feet for text in rows.texts)
-
-
-def test_a_photo_without_the_words_stands_alone():
-    assert len(sheet_of(SIZES[:2], words=["cat"], legend=False).axes) == 2
 
 
 def test_columns_are_at_most_as_many_as_asked_for():

@@ -145,7 +145,7 @@ def test_pointing_and_selection_use_the_cells_where_they_look():
         40,
         73,
         52,
-    )  # the cell in row 4, column 4, as it is drawn; by equal tiles of the photo it is beside it
+    )  # the cell in row 4, column 4, as drawn; by equal tiles of the photo it is beside it
     caption = seen_by_the_encoder(where)
     grounding = ground([(caption, {"cat": [where]})])
     assert grounding.accuracy == 1

@@ -18,13 +18,10 @@ WIDE, TALL = (300, 200), (180, 320)
 # Photo size, box, grid (rows, cols), cell.
 PLACES = {
     "squashed wide": (WIDE, (0, 0, 300, 200), (7, 7), (1, 5)),
-    "squashed tall": (TALL, (0, 0, 180, 320), (7, 7), (6, 0)),
     "grid not square": (WIDE, (0, 0, 300, 200), (4, 9), (3, 8)),
     "crop of wide": (WIDE, (50, 0, 250, 200), (5, 5), (0, 0)),
-    "crop of tall": (TALL, (0, 70, 180, 250), (5, 3), (4, 2)),
     "crop off whole pixels": (WIDE, (40.5, 10.25, 245.5, 190.75), (7, 5), (2, 3)),
     "padded wide": (WIDE, (0, -50, 300, 250), (6, 6), (3, 2)),
-    "padded tall": (TALL, (-70, 0, 250, 320), (7, 7), (3, 3)),
     "cell cut by the edge": (WIDE, (0, -50, 300, 250), (4, 4), (0, 1)),
     "cell beyond the photo": (WIDE, (0, -50, 300, 250), (6, 6), (0, 2)),
 }
@@ -32,10 +29,8 @@ PLACES = {
 BESIDE = {
     "before the photo": (WIDE, (-25, -20, 275, 180), (4, 6), (0, 0), (0, 0, 300, 200)),
     "ends within the photo": (WIDE, (-25, -20, 275, 180), (4, 6), (3, 5), (0, 0, 300, 200)),
-    "after the photo": (TALL, (15, 24, 195, 344), (7, 5), (0, 0), (0, 0, 180, 320)),
     "wider on all sides": (TALL, (-10, -16, 190, 336), (7, 7), (6, 0), (0, 0, 180, 320)),
     "beside a crop": (WIDE, (30, -20, 230, 180), (4, 4), (2, 0), (50, 0, 250, 200)),
-    "within a crop": (WIDE, (30, -20, 230, 180), (4, 4), (3, 3), (50, 0, 250, 200)),
     "columns before the grid": (WIDE, (100, 0, 300, 200), (2, 8), (1, 0), (0, 0, 300, 200)),
     "rows before the grid": (TALL, (0, 160, 180, 320), (8, 2), (0, 1), (0, 0, 180, 320)),
     "beside padding": (WIDE, (-25, -75, 275, 225), (6, 6), (5, 5), (0, -50, 300, 250)),
@@ -58,7 +53,7 @@ def changed_by(marker_on, marker_off):
     return np.abs(marker_on - marker_off) > 20
 
 
-BACKGROUNDS = [(place, level) for place in PLACES for level in (0, 128, 255)]
+BACKGROUNDS = [(place, level) for place in PLACES for level in (0, 255)]
 
 
 @pytest.mark.parametrize(("place", "background"), [*BACKGROUNDS, *((place, 128) for place in BESIDE)])
@@ -124,11 +119,7 @@ def test_signed_weights_are_darkest_where_lowest():
     weights = np.array([[-0.5, 0.0, 1.0]])
     seen = draw(photo, weights, (0, 0, 40, 20), vmin=scale.low, vmax=scale.high)[10, [5, 20, 35]]
     assert seen[0] < seen[1] < seen[2]
-
-
-def test_a_map_of_zeros_has_a_scale():
-    assert scale_of(np.zeros((2, 3, 3))) == Scale(0, 1)
-    assert scale_of(np.zeros((0, 3, 3))) == Scale(0, 1)
+    assert scale_of(np.zeros((2, 3, 3))) == scale_of(np.zeros((0, 3, 3))) == Scale(0, 1)
 
 
 def test_smooth_heat_holds_its_value_to_the_end_of_what_the_model_has_seen():

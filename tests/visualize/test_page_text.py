@@ -12,6 +12,7 @@ from helpers.captions import caption_of
 from PIL import Image
 
 from caption.regions import WeightProperties
+from caption.result import AttentionMaps
 from caption.runtime.files import OutputError
 from caption.visualize import save_html, to_fragment, to_html
 
@@ -56,45 +57,38 @@ def test_photos_are_shrunk_never_enlarged_and_the_box_stays_in_original_pixels()
         assert record["captions"][0]["box"] == [0, 0, *size]
 
 
-def test_maps_are_exact_to_one_level():
-    caption = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)))
+def levels_of(record):
+    """The bytes of a map."""
+    return np.frombuffer(base64.b64decode(record["weights"]), np.uint8).reshape(2, *record["grid"]) / 1.0
+
+
+def test_maps_are_exact_to_one_level_each_with_its_own_grid_and_scale():
+    rng = np.random.default_rng(0)
+    heads = rng.dirichlet(np.ones(49), (2, 3)).reshape(2, 3, 7, 7)
+    maps = AttentionMaps({"heads": heads, "level 1": np.full((2, 2, 4), 0.5)})
+    caption = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), maps=maps)
     caption.weights[0, 0, 0] = -0.3
     record = data_of(caption.to_html())["photos"][0]["captions"][0]
-    levels = np.frombuffer(base64.b64decode(record["weights"]), np.uint8).reshape(2, 5, 9)
-    low, high = record["low"], record["high"]
-    assert (low, high) == (caption.weights.min(), caption.weights.max())
-    np.testing.assert_allclose(
-        low + (levels / 255.0) ** 2 * (high - low), caption.weights, atol=(high - low) / 255
-    )
+    named = record["maps"]
+    assert [one["name"] for one in named] == ["heads[0]", "heads[1]", "heads[2]", "level 1"]
+    assert [one["even"] for one in named] == [pytest.approx(1 / 49)] * 3 + [None]
+    assert (record["low"], record["high"]) == (caption.weights.min(), caption.weights.max())
+    drawn = [caption.weights, *np.moveaxis(heads, 1, 0), maps["level 1"]]
+    for one, weights in zip([record, *named], drawn, strict=True):
+        low, span = one["low"], one["high"] - one["low"]
+        assert one["grid"] == list(weights.shape[1:])
+        np.testing.assert_allclose(low + (levels_of(one) / 255) ** 2 * span, weights, atol=span / 255)
 
 
 def test_signed_maps_are_restored_and_zero_is_exact():
-    caption = caption_of(
-        ["a", "dog"], grid=(5, 9), image=noise((90, 50)), properties=WeightProperties(signed=True)
-    )
+    signed = WeightProperties(signed=True)
+    caption = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), properties=signed)
     caption.weights[0, 0, :2] = [-1.5, 0]
     record = data_of(caption.to_html())["photos"][0]["captions"][0]
-    levels = np.frombuffer(base64.b64decode(record["weights"]), np.uint8).reshape(2, 5, 9)
-    root = (levels.astype(float) - 128) / 127
+    root = (levels_of(record) - 128) / 127
     assert (record["low"], record["high"], record["signed"], record["even"]) == (-1.5, 1.5, True, None)
     np.testing.assert_allclose(1.5 * root * np.abs(root), caption.weights, atol=1.5 / 127)
     assert root[0, 0, 1] == 0
-
-
-def test_maps_travel_each_with_its_own_grid_and_scale():
-    rng = np.random.default_rng(0)
-    heads = rng.dirichlet(np.ones(49), (2, 3)).reshape(2, 3, 7, 7)
-    maps = {"heads": heads, "level 1": np.full((2, 2, 4), 0.5)}
-    caption = caption_of(["a", "dog"], image=noise((500, 375)), maps=maps)
-    record = data_of(caption.to_html())["photos"][0]["captions"][0]
-    assert [each["name"] for each in record["maps"]] == ["heads[0]", "heads[1]", "heads[2]", "level 1"]
-    assert [each["grid"] for each in record["maps"]] == [[7, 7]] * 3 + [[2, 4]]
-    assert [each["even"] for each in record["maps"]] == [pytest.approx(1 / 49)] * 3 + [None]
-    for number, each in enumerate(record["maps"][:3]):
-        levels = np.frombuffer(base64.b64decode(each["weights"]), np.uint8).reshape(2, 7, 7)
-        np.testing.assert_allclose(
-            (levels / 255) ** 2 * each["high"], heads[:, number], atol=each["high"] / 255
-        )
 
 
 def test_maps_beyond_the_room_are_left_out_and_counted():

@@ -25,7 +25,7 @@ RING = 3  # pixels around an object's box
 
 @cache
 def scenes() -> list[Scene]:
-    return [random_scene(0, "test", index) for index in range(40)]
+    return [random_scene(0, "test", index) for index in range(25)]
 
 
 def cielab(rgb: np.ndarray) -> np.ndarray:
@@ -62,12 +62,6 @@ def drawn_without_attention(scene: Scene, style: str) -> np.ndarray:
     """The scene under a map that is 0 everywhere, on the scale of words with attention."""
     weights, box = np.zeros((8, 8)), (0, 0, scene.size, scene.size)
     return draw_overlay(render(scene), weights, box, Scale(0, 0.3, mean=1 / 64), style=style)
-
-
-def test_cielab_is_that_of_the_standard():
-    colours = cielab(np.array([[255.0, 255, 255], [255, 0, 0], [0, 0, 255], [119, 119, 119]]))
-    known = [[100, 0, 0], [53.2, 80.1, 67.2], [32.3, 79.2, -107.9], [50.0, 0, 0]]
-    np.testing.assert_allclose(colours, known, atol=0.2)
 
 
 @pytest.mark.parametrize("style", STYLE_NAMES)
