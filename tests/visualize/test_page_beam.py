@@ -126,14 +126,14 @@ def test_a_wide_beam_scrolls_in_its_own_box_and_a_node_shows_how_much_lay_elsewh
     page = opened(show(searched().to_html(), width=390, height=844, dark=dark))
     below = page.picture(".satt-node:nth-of-type(4)")[-5:]  # of "(end)", which looked elsewhere
     assert (below[..., 0] - below[..., 2]).max() > 60  # orange
-    assert page.run("document.querySelectorAll('.satt-distance').length") == 2
+    assert page.run("document.querySelectorAll('.satt-moved-share').length") == 2
 
 
 def test_the_record_is_as_described_and_bounded(monkeypatch, show):
     found = record(searched())
     check(found, "Photo")
     assert found["beam"]["steps"][1][2] == {
-        "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -3.2189, "ended": False, "map": 2, "distance": 1.0
+        "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -3.2189, "ended": False, "map_index": 2, "moved_share": 1.0
     }  # fmt: skip
     assert record(pointing(SIZE, BOX, GRID, CELLS))["beam"] is None
     monkeypatch.setattr(page_data, "MAP_BYTES", 160)

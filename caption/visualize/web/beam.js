@@ -84,9 +84,9 @@ export class Beam {
     chip.setAttribute("aria-label", `${this.sentence(step, place)}; ${this.fate(step, place)}`);
     chip.classList.toggle("satt-ended", node.ended);
     chip.classList.toggle("satt-dropped", !node.ended && !this.hasChildren(step, place) && step + 1 < this.beam.steps.length);
-    if (node.distance) {
-      const bar = element("span", "satt-distance");
-      bar.style.setProperty("--share", node.distance);
+    if (node.moved_share) {
+      const bar = element("span", "satt-moved-share");
+      bar.style.setProperty("--share", node.moved_share);
       chip.append(bar);
     }
     this.places.set(chip, [step, place]);
@@ -144,13 +144,13 @@ export class Beam {
     const line = this.line(step, place);
     this.current = [step, place];
     this.chips.forEach((row, at) => row.forEach((chip, other) => chip.classList.toggle("satt-line", line[at] === other)));
-    const share = node.distance ? `; ${Math.round(100 * node.distance)} % of its attention lay elsewhere than the caption's` : "";
+    const share = node.moved_share ? `; ${Math.round(100 * node.moved_share)} % of its attention lay elsewhere than the caption's` : "";
     const p = node.log_prob === null ? "" : `p ${probability(node.log_prob)}, `;
     const text = `“${this.sentence(step, place)}”: ${p}log p so far ${number2(node.total)}; ${this.fate(step, place)}${share}`;
     this.text.textContent = text;
     if (!maps) return;
     const size = maps.grid[0] * maps.grid[1];
-    const values = decode(maps).subarray(node.map * size, (node.map + 1) * size);
+    const values = decode(maps).subarray(node.map_index * size, (node.map_index + 1) * size);
     this.card.showOther(maps, values, text);
     const { photo, caption, image, view } = this.card;
     const small = new SmallPhoto(image, smallSize(photo, SMALL), view);
