@@ -29,7 +29,7 @@ export function mount(root, data, chosen = () => {}, signal = undefined) {
 }
 
 // Above the photos; on a phone below them, so that the first photo comes before what it is drawn with.
-export function placeControls(root, controls, signal = undefined) {
+function placeControls(root, controls, signal) {
   const gallery = root.querySelector(".satt-gallery");
   const place = () => {
     if (narrow.matches) gallery.after(controls);
