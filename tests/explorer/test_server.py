@@ -139,6 +139,7 @@ def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
     assert send(port, "/api/captions", {"photo": first})[0] == 200
 
 
+@pytest.mark.nightly
 def test_a_hundred_requests_at_once_are_answered_or_told_to_come_back(port):
     body, statuses = png(photo()), []
     asking = [

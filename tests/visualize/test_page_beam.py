@@ -133,7 +133,8 @@ def test_the_record_is_as_described_and_bounded(monkeypatch, show):
     found = record(searched())
     check(found, "Photo")
     assert found["beam"]["steps"][1][2] == {
-        "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -3.2189, "ended": False, "map_index": 2, "moved_share": 1.0
+        "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -3.2189, "ended": False, "map_index": 2,
+        "moved_share": 1.0,
     }  # fmt: skip
     assert record(pointing(SIZE, BOX, GRID, CELLS))["beam"] is None
     monkeypatch.setattr(page_data, "MAP_BYTES", 160)
