@@ -192,7 +192,7 @@ def test_each_of_the_best_captions_has_its_own_maps(show, dog):
 def test_each_map_can_be_chosen_and_has_its_own_grid(show, dog):
     coarse = np.zeros((3, 2, 2, 2))
     coarse[:, 0, 0, 1] = coarse[:, 1, 1, 0] = 1
-    dog.maps = {"heads": coarse}
+    dog.maps = AttentionMaps({"heads": coarse})
     dog.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 1)], ["cat"])]
     page = show(dog.to_html(style="cells"))
     options = "[...document.querySelectorAll('.satt-map option')].map(option => option.textContent)"

@@ -25,7 +25,7 @@ RING = 3  # pixels around an object's box
 
 @cache
 def scenes() -> list[Scene]:
-    return [random_scene(0, "test", index) for index in range(25)]
+    return [random_scene(0, "test", index) for index in range(40)]
 
 
 def cielab(rgb: np.ndarray) -> np.ndarray:
