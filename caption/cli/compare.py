@@ -197,8 +197,8 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
 
 
 def _draw_curves(plan: Plan) -> None:
-    from caption.visualize import save_figure
     from caption.training.learning_curves import plot_learning_curves
+    from caption.visualize import save_figure
 
     try:
         fig = plot_learning_curves({name: run.curves for name, run in plan.runs.items()})
