@@ -3,7 +3,7 @@
 The options come from the parsers; a new one fails `test_every_option_is_known` until it is sorted in
 `helpers.output_matrix`. What may stand there is in `helpers.output_obstacles`. After each run the whole sandbox is
 compared: all files that this package did not write have the same bytes, mode and time, nothing is new except at the
-named place, the exit code is 0, 1 or 2, and there is no traceback. A selection runs with the tests; all of it, some
+named place, the exit code is 0, 1 or 2, and there is no traceback. A selection runs at night; all of it, some
 2,500 runs, or those whose label has a word such as "pipe", by hand:
 
     CAPTION_WHOLE_MATRIX=all python -m pytest -q -n0 tests/project/test_outputs_matrix.py
