@@ -74,10 +74,14 @@ class CaptionData(LightningDataModule):
     ) -> None:
         super().__init__()
         _check_flip(flip, features, shards)
-        _check_range("batch_size", batch_size, 1, LARGEST_BATCH)
-        _check_range("captions_per_image", captions_per_image, 1, LARGEST_BATCH)
-        _check_range("max_words", max_words, 1, MAX_CHARACTERS)
-        _check_range("workers", workers, 0, MOST_WORKERS)
+        for name, value, least, most in (
+            ("batch_size", batch_size, 1, LARGEST_BATCH),
+            ("captions_per_image", captions_per_image, 1, LARGEST_BATCH),
+            ("max_words", max_words, 1, MAX_CHARACTERS),
+            ("workers", workers, 0, MOST_WORKERS),
+        ):
+            if value is not None and not least <= value <= most:
+                raise DataError(f"data.{name} is {value}: choose {least} to {most:,}")
         self.reader = reader
         self.transform = transform or ImageTransform()
         self.batch_size = batch_size
@@ -130,7 +134,13 @@ class CaptionData(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
         if self.shards is not None:
             return self._shard_loader(self.shards)
-        images = self._dataset("train", self.captions_per_image, self.max_words, flip=self.flip)
+        images = self._images(
+            "train",
+            per_image=self.captions_per_image,
+            max_words=self.max_words,
+            flip=self.flip,
+            mirrored=self.mirrored,
+        )
         examples = images if self.batching == "images" else SingleCaptions(images)
         order = self._order(examples)
         drop_last = len(order) >= self.batch_size  # unless it is the only batch
@@ -186,30 +196,16 @@ class CaptionData(LightningDataModule):
         return self._evaluation(self.predict_split)
 
     def _evaluation(self, split: str) -> DataLoader[Any]:
-        images = self._dataset(split, None, None, with_boxes=True)
+        images = self._images(split, with_boxes=True)
         # By keyword: Lightning makes the loader again for prediction, and cannot with a positional batch size.
         return DataLoader(images, batch_size=self.batch_size, collate_fn=images.collate, **self._loading())
 
-    def _dataset(
-        self,
-        split: str,
-        per_image: int | None,
-        max_words: int | None,
-        with_boxes: bool = False,
-        flip: HorizontalFlip | None = None,
-    ) -> CaptionedImages:
+    def _images(self, split: str, **options: Any) -> CaptionedImages:
+        """The images of a split; for the options see `CaptionedImages`."""
         if split not in self.splits:
             raise DataError(f"the data has no split {split!r}, only {', '.join(self.splits)}")
         return CaptionedImages(
-            self.splits[split],
-            self.vocabulary,
-            self.transform,
-            per_image,
-            max_words,
-            self.store,
-            with_boxes,
-            flip,
-            self.mirrored,
+            self.splits[split], self.vocabulary, self.transform, store=self.store, **options
         )
 
     def _loading(self) -> dict[str, Any]:
@@ -233,11 +229,6 @@ class CaptionData(LightningDataModule):
 
         images, views, inputs, targets, lengths, *rest = batch
         return Batch(*map_tensors(move, (images, views, inputs, targets, lengths)), *rest)
-
-
-def _check_range(name: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and not least <= value <= most:
-        raise DataError(f"data.{name} is {value}: choose {least} to {most:,}")
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

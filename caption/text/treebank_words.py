@@ -79,13 +79,5 @@ NAMES = {
 }  # fmt: skip
 """The spellings of single characters that are not kept as they are."""
 ENTITIES = {
-    "lt": "<",
-    "gt": ">",
-    "amp": "&",
-    "quot": "''",
-    "apos": "'",
-    "nbsp": "",
-    "mdash": "--",
-    "ndash": "--",
-    "md": "--",
-}
+    "lt": "<", "gt": ">", "amp": "&", "quot": "''", "apos": "'", "nbsp": "", "mdash": "--", "ndash": "--", "md": "--",
+}  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data import RandomSampler
 
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.resize import ImageTransform
@@ -77,12 +77,6 @@ def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, 
 # -- drawn captions --------------------------------------------------------------------------------------------
 
 
-def test_all_captions_in_order_by_default(images):
-    dataset = CaptionedImages(images, WORDS, TRANSFORM)
-    for _ in range(3):
-        assert [len(ids) for ids in dataset[2].captions] == [3, 4, 4]
-
-
 def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=2)
     torch.manual_seed(0)
@@ -94,11 +88,6 @@ def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images)
     assert len(counts) == 3
     assert min(counts.values()) > 25  # 40 are expected
     assert len(set(drawn)) == 6  # in every order
-
-
-def test_fewer_captions_than_requested_are_all_used_once(images):
-    dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=5)
-    assert [len(dataset[i].captions) for i in range(3)] == [2, 1, 3]
 
 
 def test_long_captions_are_cut_and_still_end(images):
@@ -144,13 +133,6 @@ def test_all_batches_but_one_are_full():
     assert len(sampler) == 126
 
 
-def test_the_last_smaller_batch_may_be_left_out():
-    torch.manual_seed(0)
-    found = batches(drop_last=True)
-    assert {len(batch) for batch in found} == {8}
-    assert len(found) == len(SimilarLengths(RandomSampler(range(1003)), 8, True, LENGTHS)) == 125
-
-
 def test_lengths_within_a_batch_are_near_equal():
     torch.manual_seed(0)
     spreads = [max(lengths) - min(lengths) for b in batches() if (lengths := [LENGTHS[i] for i in b])]
@@ -170,9 +152,3 @@ def test_epochs_differ_and_the_seed_decides():
     torch.manual_seed(0)
     assert batches() == first != second
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
-
-
-def test_under_several_processes_each_takes_its_share():
-    share = [3, 1, 7]
-    found = list(SimilarLengths(SequentialSampler(share), 2, False, LENGTHS))
-    assert sorted(index for batch in found for index in batch) == [0, 1, 2]  # the sampler's own numbers

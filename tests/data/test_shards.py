@@ -360,12 +360,6 @@ def test_files_of_others_stay_and_nothing_is_written(source: Path, tmp_path: Pat
     assert theirs.read_bytes() == b"mine"
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_the_data_is_read(tmp_path: Path, cli: Any):
-    ran = cli("prepare", "shards", "-c", tmp_path / "none.yaml", "--out", tmp_path / "no" / "such")
-    assert ran.code == 2
-    assert f"there is no folder {tmp_path / 'no'}" in ran.err
-
-
 def test_other_captions_make_other_shards(source: Path, shards: Path):
     splits = JsonLines(str(source / "captions.jsonl")).read()
     splits["train"] = [replace(image, captions=("new",)) for image in splits["train"]]

@@ -80,6 +80,7 @@ def test_tokenizers_travel_to_other_processes():
     assert pickle.loads(pickle.dumps(PTB))("A dog.") == ["a", "dog"]
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # slow on a busy machine
 @given(st.text() | st.lists(st.sampled_from([case["text"] for case in HARD])).map(" ".join))
 def test_words_hold_no_white_space_and_pieces_do_not_matter(text):

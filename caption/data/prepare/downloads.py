@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from caption.data.files import parsed, utf8_text
+from caption.data.files import utf8_text
 from caption.errors import DataError
 from caption.runtime.inputs import MEMBER, STREAM, open_input, read_input
 
@@ -62,10 +61,6 @@ class Member:
     def text(self) -> str:
         """The content as UTF-8 text. Raises a DataError if it is damaged, or is not UTF-8."""
         return utf8_text(self.read(), str(self))
-
-    def json(self) -> Any:
-        """The content as JSON. Raises a DataError if it is damaged, or is not JSON."""
-        return parsed(self.text(), str(self))
 
 
 def open_download(path: str) -> list[Member]:

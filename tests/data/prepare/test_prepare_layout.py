@@ -113,28 +113,11 @@ def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch:
     assert written(out) == PHOTOS
 
 
-def test_a_second_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    lay_out(planned(archive), out)
-    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert lay_out(planned(archive), out) == []
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == stamps
-
-
 def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 100))
     with pytest.raises(DataError, match=r"GB, but the disk of .* 0\.0 GB left"):
         lay_out(planned(archive), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_disk_that_fails(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files, "_put", failing)
-    with pytest.raises(DataError, match=r"could not be written: No space left on device.*goes on from here"):
-        lay_out(planned(archive), tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["link", "lost link", "pipe"])
@@ -152,16 +135,6 @@ def test_what_has_the_name_of_a_file_stays(archive: Path, tmp_path: Path, name: 
         lay_out(planned(archive), out)
     assert {path for path in out.rglob("*") if not path.is_dir()} == {out / name}
     assert not theirs.exists() if kind != "link" else theirs.read_bytes() == b"mine"
-
-
-def test_files_beside_it_stay(archive: Path, folder: Path, tmp_path: Path) -> None:
-    """Names that an unfinished file might have."""
-    for number, source in enumerate((archive, folder)):
-        out = tmp_path / str(number)
-        (out / "images").mkdir(parents=True)
-        (out / "images" / "2.jpg.partial").write_bytes(b"mine")
-        assert lay_out(planned(source), out) == []
-        assert (out / "images" / "2.jpg.partial").read_bytes() == b"mine"
 
 
 def test_what_appears_meanwhile_stays(

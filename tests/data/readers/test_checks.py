@@ -105,29 +105,6 @@ def test_two_ways_to_one_file_are_one(folder: Path) -> None:
     assert f"'{paths[1]}' is in the splits 'train' and 'val'" in message
 
 
-def test_ids_may_repeat_between_splits_but_not_within_one(folder: Path) -> None:
-    first, second = (CaptionedImage(0, folder / name, ("a dog",)) for name in ("a.jpg", "b.jpg"))
-    assert collected({"train": [first], "val": [second]}) == []
-    message = refused({"train": [first, second]})
-    assert "1 id of two images" in message
-    assert "image 0 (train) is both" in message
-
-
-def test_one_file_under_two_ids_of_one_split(folder: Path) -> None:
-    splits = {"train": [CaptionedImage(number, folder / "a.jpg", ("a dog",)) for number in (1, 2)]}
-    assert "a.jpg' stands twice in split 'train'" in refused(splits)
-    assert [kind for kind, _ in collected(splits)] == ["image listed twice"]
-
-
-def test_images_without_captions_and_with_blank_ones_are_named(folder: Path) -> None:
-    bare = CaptionedImage("b.jpg", folder / "b.jpg", ())
-    blank = image(folder / "c.jpg", "a dog", "")
-    assert collected({"train": [image(folder / "a.jpg"), bare, blank]}) == [
-        ("image without captions", "image 'b.jpg' (train)"),
-        ("empty caption", "image 'c.jpg' (train)"),
-    ]
-
-
 class Given(Flickr):
     """A reader of given entries, of which the second is malformed."""
 
