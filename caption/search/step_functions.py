@@ -76,7 +76,7 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
     return replayed
 
 
-def with_stand_ins(step: Step, stand_ins: Sequence[int]) -> Step:
+def with_word_aliases(step: Step, word_aliases: Sequence[int]) -> Step:
     """A step function of more words, in whose place known words are scored and read.
 
     A word is as likely as its stand-in is, and the model goes on as if it had said that one (direct transfer, Hendricks
@@ -85,9 +85,9 @@ def with_stand_ins(step: Step, stand_ins: Sequence[int]) -> Step:
 
     Args:
         step: scores V words.
-        stand_ins: for each of the words 0, 1, ... the one of these V that stands in for it, which is usually itself.
+        word_aliases: for each of the words 0, 1, ... the one of these V that stands in for it, which is usually itself.
     """
-    known = torch.tensor(list(stand_ins), dtype=torch.long)
+    known = torch.tensor(list(word_aliases), dtype=torch.long)
 
     def extended(state: State, previous: Tensor) -> tuple[Tensor, State]:
         words = known.to(previous.device)

@@ -73,14 +73,14 @@ def model() -> Captioner:
     return model
 
 
-def test_new_words_have_the_most_similar_known_ones_as_stand_ins() -> None:
+def test_new_words_have_the_most_similar_known_ones_as_aliases() -> None:
     vocabulary = Vocabulary(["a", "cat", "dog", "dogs", "sits", "terrier"])
     words = ThingWords.of(lens_of(), vocabulary, len(vocabulary))
     assert words.vocabulary.words[: len(vocabulary)] == vocabulary.words
     new = words.vocabulary.words[len(vocabulary) :]
     assert sorted(new) == ["groom", "grooms", "kettle", "kettles", "zebra", "zebras"]
-    assert words.stand_ins[: len(vocabulary)] == [*range(len(vocabulary))]
-    stand_in = {word: vocabulary[words.stand_ins[words.vocabulary[word]]] for word in new}
+    assert words.word_aliases[: len(vocabulary)] == [*range(len(vocabulary))]
+    stand_in = {word: vocabulary[words.word_aliases[words.vocabulary[word]]] for word in new}
     # A terrier is a dog, whose only class it is; "dog" comes first among equals.
     assert (stand_in["zebra"], stand_in["zebras"]) == ("dog", "dogs")
     # "cats" is not known, so "cat" stands in for both.
@@ -92,11 +92,11 @@ def test_new_words_have_the_most_similar_known_ones_as_stand_ins() -> None:
     assert "animal" not in of_noun
 
 
-def test_words_that_the_model_hardly_knows_have_stand_ins_too() -> None:
+def test_words_that_the_model_hardly_knows_have_aliases_too() -> None:
     vocabulary = Vocabulary(["a", "cat", "dog", "zebra", "zebras"])
     words = ThingWords.of(lens_of(), vocabulary, vocabulary["zebra"])
     assert words.untaught == {"groom", "kettle", "terrier", "zebra"}
-    assert [words.stand_ins[vocabulary[word]] for word in ("dog", "zebra", "zebras")] == [
+    assert [words.word_aliases[vocabulary[word]] for word in ("dog", "zebra", "zebras")] == [
         vocabulary["dog"], vocabulary["dog"], vocabulary["dog"],
     ]  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
     namer = Namer(model, lens_of(), least=0.5)
     views = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
     written = namer.write(views, [looking(["a"], 0)], [["zebra"]])[0]
-    ids = [namer.words.stand_ins[namer.words.vocabulary[word]] for word in written.words]
+    ids = [namer.words.word_aliases[namer.words.vocabulary[word]] for word in written.words]
     assert max(ids) < len(model.vocabulary)
     inputs, count = torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]])
     with torch.no_grad():

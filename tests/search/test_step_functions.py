@@ -13,7 +13,7 @@ from torch import Tensor
 
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.search.step_functions import with_likeliest_words, with_prefix, with_stand_ins
+from caption.search.step_functions import with_likeliest_words, with_prefix, with_word_aliases
 from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
 
@@ -121,7 +121,7 @@ def test_a_caption_wants_them_for_every_word():
 
 def test_a_new_word_is_said_and_read_as_its_stand_in():
     model = HashModel(6, seed=4)
-    step = with_stand_ins(model.step, [0, 1, 2, 3, 2, 5, 3, 5])
+    step = with_word_aliases(model.step, [0, 1, 2, 3, 2, 5, 3, 5])
     state = model.start([0, 1])
     plain, after = model.step(state, torch.tensor([[3], [5]]))
     extended, extended_after = step(state, torch.tensor([[6], [7]]))

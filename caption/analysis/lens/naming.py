@@ -29,7 +29,7 @@ from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.search import BeamSearch, ConstrainedBeamSearch
 from caption.search.constrained import Automaton, mentioning
-from caption.search.step_functions import with_stand_ins
+from caption.search.step_functions import with_word_aliases
 from caption.tensor_tree import select_images
 from caption.text.nouns import GENERAL, Nouns
 from caption.text.vocabulary import UNKNOWN, Vocabulary
@@ -47,7 +47,7 @@ class ThingWords(NamedTuple):
 
     vocabulary: Vocabulary
     """The model's, and after its words the new ones: singular and plural of nouns."""
-    stand_ins: list[int]
+    word_aliases: list[int]
     """For each word the one of the model that stands in for it; for most it is the word itself."""
     of_noun: dict[str, list[int]]
     """The words for each noun that is not too general."""
@@ -76,10 +76,10 @@ class ThingWords(NamedTuple):
                 alike = list(examples)[int(similar[lens.places[noun]].argmax())]
                 forms |= dict(zip(lens.nouns.forms[noun][0], examples[alike], strict=True))
         wider = vocabulary.widened(Vocabulary([*forms], vocabulary.tokenizer.name))
-        stand_ins = [forms.get(word, number) for number, word in enumerate(wider)]
+        word_aliases = [forms.get(word, number) for number, word in enumerate(wider)]
         untaught = {noun for noun in nouns if noun not in of_noun}
         of_noun |= {noun: sorted({wider[form] for form in lens.nouns.forms[noun][0]}) for noun in untaught}
-        return cls(wider, stand_ins, of_noun, untaught)
+        return cls(wider, word_aliases, of_noun, untaught)
 
 
 def _examples(nouns: Nouns, vocabulary: Vocabulary, frequent: int) -> dict[str, tuple[int, int]]:
@@ -205,8 +205,8 @@ class Namer:
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
         constrained = ConstrainedBeamSearch(search, self._automaton(wanted, unwanted))
-        stand_ins = partial(with_stand_ins, stand_ins=self.words.stand_ins)
-        hypotheses = self.captioner.generate(views, constrained, [LIKELIEST_WORDS, stand_ins])
+        word_aliases = partial(with_word_aliases, word_aliases=self.words.word_aliases)
+        hypotheses = self.captioner.generate(views, constrained, [LIKELIEST_WORDS, word_aliases])
         seen = [Box(*(caption.seen or caption.box)) for caption in captions]
         grids = self.captioner.grids(views)
         written = list(self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary))
@@ -239,7 +239,7 @@ class Namer:
         ids = [[self.words.of_noun[noun] for noun in nouns] for nouns in wanted]
         vocabulary = self.words.vocabulary
         automaton = mentioning(ids, len(vocabulary))
-        own = torch.tensor([number == word for word, number in enumerate(self.words.stand_ins)])
+        own = torch.tensor([number == word for word, number in enumerate(self.words.word_aliases)])
         allowed = own.repeat(len(wanted), 1)
         for image, (constraints, words) in enumerate(zip(ids, unwanted, strict=True)):
             allowed[image, [vocabulary[word] for word in words if word in vocabulary]] = False
