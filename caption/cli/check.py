@@ -184,10 +184,10 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
 
     try:
         reader = make(reader_for(data, images, {}), CaptionReader)  # type: ignore[type-abstract]
-        found = set(reader.survey(Findings()))
+        splits = set(reader.survey(Findings()))
     except DataError:  # a token file without lists; or no data, which is reported later
-        found = set()
-    if found - {"train"} or not Path(data).exists():
+        splits = set()
+    if splits - {"train"} or not Path(data).exists():
         return {}
     given = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
     print(
@@ -212,7 +212,7 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 
 def make_report(data: str, reader: Spec, limits: Limits, check: Check) -> dict[str, Any]:
     """The report in plain types, with all findings: faults first, by kind."""
-    findings = [finding for kind in Kind for finding in check.findings.of(kind)]
+    findings = [finding for kind in Kind for finding in check.findings.of_kind(kind)]
     return {
         "data": data,
         "reader": reader,
@@ -255,7 +255,7 @@ def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
         stopped = "" if check.stop is None else ", then stopped"
         parts[-1] += f"\nimages: {check.examined:,}{of_all} decoded and compared{stopped}"
     for kind in Kind:
-        if findings := check.findings.of(kind):
+        if findings := check.findings.of_kind(kind):
             lines = [f"{'FAULT' if kind.is_fault else 'note'}: {kind.counted(len(findings))}. {kind.remedy}"]
             lines += [f"  {printable(finding.text)}" for finding in findings[:SHOWN]]
             if len(findings) > SHOWN:

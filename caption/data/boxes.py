@@ -32,14 +32,14 @@ class ObjectMask(Box):
     """COCO's run-length code; a decoded mask takes a byte for each pixel of the image."""
 
     @classmethod
-    def of(cls, rle: dict[str, Any]) -> ObjectMask:
+    def from_rle(cls, rle: dict[str, Any]) -> ObjectMask:
         """The mask of a run-length code, with the box around it."""
         from pycocotools import mask
 
         left, top, width, height = map(float, mask.toBbox(rle))
-        made = cls(left, top, left + width, top + height)
-        made.rle = rle
-        return made
+        mask_box = cls(left, top, left + width, top + height)
+        mask_box.rle = rle
+        return mask_box
 
     def pixels(self) -> np.ndarray:
         """(height, width) bool: which pixels of the image are the object's."""
@@ -130,7 +130,7 @@ class Instances:
         fault = find_fault(segmentation, height, width)
         if fault is None:
             try:
-                return ObjectMask.of(self._index.annToRLE(annotation))
+                return ObjectMask.from_rle(self._index.annToRLE(annotation))
             except Exception as error:  # the compiled module raises plain exceptions
                 fault = kind_and_reason(error)
         raise DataError(f"{where} has a segmentation that is broken: {fault}. Correct it, or delete it.")

@@ -229,7 +229,7 @@ def check_images(
         the number of files, each counted once however often it is named; of those that were examined; and what stopped
         the examination: Ctrl-C or another signal.
     """
-    missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
+    missing = {path for finding in findings.of_kind(Kind.MISSING) for path in finding.images}
     files: dict[
         tuple[str, str], tuple[CaptionedImage, str]
     ] = {}  # the first entry of each file, with its split

@@ -74,7 +74,7 @@ class Findings(list[Finding]):
         """Append a finding; for the arguments see `Finding`."""
         self.append(Finding(kind, text, tuple(map(str, images))))
 
-    def of(self, kind: Kind) -> list[Finding]:
+    def of_kind(self, kind: Kind) -> list[Finding]:
         """The findings of one kind, in order."""
         return [finding for finding in self if finding.kind == kind]
 
@@ -98,7 +98,7 @@ class Findings(list[Finding]):
         kind = next((finding.kind for finding in self if finding.kind.is_fault), None)
         if kind is None:
             return
-        texts = [finding.text for finding in self.of(kind)]
+        texts = [finding.text for finding in self.of_kind(kind)]
         if kind is Kind.MALFORMED:  # the text says what to do
             more = f" ({kind.counted(len(texts))}: `caption check` names all.)" if len(texts) > 1 else ""
             raise DataError(texts[0] + more)

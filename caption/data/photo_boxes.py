@@ -56,40 +56,24 @@ def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[s
     by_name: dict[str, list[Path]] = {}
     for photo in photos:
         by_name.setdefault(PurePath(photo).name, []).append(Path(photo))
-    found = PhotoBoxes([], [], {})
+    result = PhotoBoxes([], [], {})
     for file in files:
         named = f"'{file}'"
-        boxed, missing = len(found.boxed), []
-        for name, size, boxes, kinds in _entries(file, set(by_name), found.words):
+        boxed, missing = len(result.boxed), []
+        for name, size, boxes, kinds in _entries(file, set(by_name), result.words):
             if name not in by_name:
                 missing.append(name)
                 continue
             if len(by_name[name]) > 1:
                 raise UserError(f"two photos are called {name}: {named} does not say which one it means")
-            found.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds))
-        if len(found.boxed) == boxed:
-            of = f"has boxes of {first_few(missing)}" if missing else "has boxes of no photo"
+            result.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds))
+        if len(result.boxed) == boxed:
+            has = f"has boxes of {first_few(missing)}" if missing else "has boxes of no photo"
             raise UserError(
-                f"{named} {of}, and none of the photos is called so: give the boxes of these photos"
+                f"{named} {has}, and none of the photos is called so: give the boxes of these photos"
             )
-        found.missing.extend(missing)
-    return found
-
-
-def read_boxes(file: str | os.PathLike[str], folder: Path) -> list[BoxedPhoto]:
-    """The photos of a folder that a file has boxes of.
-
-    Raises:
-        UserError: as of `read_photo_boxes`; or a photo of the file is not in the folder.
-    """
-    try:
-        photos = sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"'{folder}' cannot be read: {error.strerror}") from None
-    found = read_photo_boxes([file], photos)
-    if found.missing:
-        raise UserError(f"'{folder}' has no {first_few(found.missing)}, of which '{file}' has boxes")
-    return found.boxed
+        result.missing.extend(missing)
+    return result
 
 
 Objects = tuple[str, Sequence[float] | None, Boxes, Mapping[str, str]]

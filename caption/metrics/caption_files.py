@@ -105,12 +105,12 @@ def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, lis
     A photo is found by its name, with or without folder and suffix.
     """
     names = _names(references)
-    found = {}
+    captions = {}
     for photo in photos:
         image = next((names[name] for name in _spellings(photo) if name in names), None)
         if image is not None:
-            found[photo] = [text.strip() for text in references.captions[image]]
-    return found
+            captions[photo] = [text.strip() for text in references.captions[image]]
+    return captions
 
 
 def _names(references: CaptionFile) -> dict[str, Id]:

@@ -32,21 +32,21 @@ def _rouge_l(candidate: Words, references: list[Words]) -> float:
     return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
 
 
-def common_subsequence(left: Words, right: Words) -> int:
+def common_subsequence(first: Words, second: Words) -> int:
     """Length of the longest common subsequence.
 
     A row of the usual table is kept as the bits of one integer (Crochemore et al. 2001). Filling 25,000 tables cell by
     cell would take most of the time of scoring.
     """
-    if len(left) > len(right):  # the shorter one becomes the bits: their number counts twice
-        left, right = right, left
+    # The shorter one becomes the bits: their number counts twice.
+    shorter, longer = sorted((first, second), key=len)
     positions: dict[str, int] = {}
-    for position, word in enumerate(left):
+    for position, word in enumerate(shorter):
         positions[word] = positions.get(word, 0) | (1 << position)
-    everything = (1 << len(left)) - 1
+    everything = (1 << len(shorter)) - 1
     row = everything  # a zero bit marks where the length increases by one
-    for word in right:
+    for word in longer:
         matches = positions.get(word, 0) & row
         if matches:
             row = ((row + matches) | (row - matches)) & everything
-    return len(left) - row.bit_count()
+    return len(shorter) - row.bit_count()

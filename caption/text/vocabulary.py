@@ -99,8 +99,8 @@ class Vocabulary:
                 f"'{other.tokenizer.name}' do not go together: read the data with '{self.tokenizer.name}' "
                 f"(data.tokenizer, or --tokenizer of `caption check`)."
             )
-        own = list(self.words[len(SPECIAL_TOKENS) :])
-        return Vocabulary([*own, *(word for word in other if word not in self)], self.tokenizer.name)
+        words = self.words[len(SPECIAL_TOKENS) :]
+        return Vocabulary([*words, *(word for word in other if word not in self)], self.tokenizer.name)
 
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
         """Ids of the caption's words, then END; no START.

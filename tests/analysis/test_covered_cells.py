@@ -24,7 +24,7 @@ FINE = 8
 
 def masked(seed: int = 0) -> tuple[np.ndarray, ObjectMask]:
     pixels = np.random.default_rng(seed).random((HEIGHT, WIDTH)) < 0.3
-    return pixels, ObjectMask.of(coco.encode(np.asfortranarray(pixels.astype(np.uint8))))
+    return pixels, ObjectMask.from_rle(coco.encode(np.asfortranarray(pixels.astype(np.uint8))))
 
 
 def shares_by_loops(pixels, grid, box, seen):
@@ -81,7 +81,7 @@ def test_a_hit_in_the_box_may_miss_the_mask():
     pixels = np.zeros((HEIGHT, WIDTH), bool)
     pixels[4:28, 23:47] = True
     pixels[12:20, 31:39] = False
-    ring = ObjectMask.of(coco.encode(np.asfortranarray(pixels.astype(np.uint8))))
+    ring = ObjectMask.from_rle(coco.encode(np.asfortranarray(pixels.astype(np.uint8))))
     assert ring == (23, 4, 47, 28)
     weights = np.zeros((1, 3, 3))
     weights[0, 1, 1] = 1  # on the crop, the hole

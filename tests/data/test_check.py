@@ -116,7 +116,7 @@ def test_each_split_in_numbers() -> None:
     assert vocabulary is not None
     assert vocabulary.words[4:] == ("zebra", "the", "a", "dog")
     assert summaries["val"].unknown_rate == pytest.approx(1 / 7)
-    assert [(finding.kind, finding.text) for finding in findings.of(Kind.NEW_WORDS)] == [
+    assert [(finding.kind, finding.text) for finding in findings.of_kind(Kind.NEW_WORDS)] == [
         (Kind.NEW_WORDS, "100 % of the training words are new to it, such as 'a', 'dog', 'runs' and 1 more")
     ]
     _, vocabulary = check_captions(CAPTIONED, findings, Limits("none", 1))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data.photo_boxes import read_boxes, read_photo_boxes
+from caption.data.photo_boxes import read_photo_boxes
 from caption.errors import UserError
 from caption.text.english import coco_words, plural, read_table
 
@@ -91,12 +91,6 @@ def test_a_name_that_two_photos_have_is_refused(tmp_path: Path, photos: list[Pat
     photos[0].rename(tmp_path / "more" / "a.png")
     with pytest.raises(UserError, match=r"two photos are called a\.png"):
         read_photo_boxes([written(tmp_path, OWN)], [*photos, tmp_path / "more" / "a.png"])
-
-
-def test_a_folder_must_have_all_photos(tmp_path: Path, photos: list[Path]):
-    file = written(tmp_path, INSTANCES)
-    with pytest.raises(UserError, match=r"has no elsewhere\.png, of which"):
-        read_boxes(file, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ class ShardRange(NamedTuple):
     last: int
 
 
-def share(first: int, last: int, number: int, of: int) -> tuple[int, int]:
-    """The bounds of one of `of` equal shares of a range; their sizes differ by one at most."""
+def share(first: int, last: int, number: int, shares: int) -> tuple[int, int]:
+    """The bounds of one of `shares` equal shares of a range; their sizes differ by one at most."""
     length = last - first
-    return first + length * number // of, first + length * (number + 1) // of
+    return first + length * number // shares, first + length * (number + 1) // shares
 
 
 def shard_ranges(shards: Sequence[Shard], first: int, last: int) -> Iterator[ShardRange]:

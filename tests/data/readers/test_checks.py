@@ -140,7 +140,7 @@ def test_everything_is_collected_in_order() -> None:
         raise DataError("line 3 is wrong")
     findings.add(Kind.LONG, "long")
     assert [finding.text for finding in findings] == ["0.jpg", "line 3 is wrong", "long"]
-    assert findings.of(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
+    assert findings.of_kind(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
     with pytest.raises(ZeroDivisionError), findings:
         _ = 1 / 0
     assert len(findings) == 3
