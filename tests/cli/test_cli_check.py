@@ -98,8 +98,8 @@ WRONG = [
     (["--min-count", "few"], "few is not a whole number from 1 up"),
     (["--workers", "-1"], "-1 is not a whole number from 1 up"),
     (["--tokenizer", "scissors"], "scissors"),
-    (["--format", "xml"], "--format cannot be 'xml'"),
-    (["more"], "one argument too many: more"),
+    (["--format", "xml"], "--format"),
+    (["more"], "more"),
 ]
 
 

@@ -40,8 +40,8 @@ def test_training_images_are_mirrored_and_the_others_never(shapes: Path):
     for flip in (None, HorizontalFlip(1.0)):
         data = CaptionData(reader, ImageTransform(16, "squash"), batch_size=4, min_count=1, flip=flip)
         for split, loader in (
-            ("train", data._dataset("train", 1, None, flip=flip)),
-            ("val", data._dataset("val", 1, None)),
+            ("train", data._images("train", per_image=1, flip=flip)),
+            ("val", data._images("val", per_image=1)),
         ):
             pixels[split, flip] = [loader[i] for i in range(len(loader))]
         torch.manual_seed(0)
