@@ -131,6 +131,14 @@ def test_a_table_from_configurations_to_the_document(
         f"| `dot` | {run['scores']['test']['NLL']:.3f} | " not in capsys.readouterr().out
     )  # the new numbers
     assert published(folder)["dot"]["0"] == run
+    # Another name is no other setting, if one says so.
+    file = folder / "dot.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("DotScore", "scores.DotScore"), encoding="utf-8")
+    assert make("--rows", "--renamed", "--write") == 0
+    commands.clear()
+    assert make("--rows", "dot") == 0
+    assert commands == []
+    assert published(folder)["dot"]["0"]["scores"] == run["scores"]
 
 
 def stopped(make: Callable[..., int], *arguments: object, batch: int = 1) -> int:

@@ -11,6 +11,9 @@ or whose numbers are published with the same settings, is not repeated. Stop the
 goes on. Several of them may run at the same time with other rows or seeds. Further arguments go to `caption fit` and
 `caption test`, for all rows alike.
 
+Where settings have changed in name alone, as when a class is renamed, `--rows --renamed --write` keeps what is
+published.
+
 Exit codes: 0 all done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped.
 """
 
@@ -42,6 +45,7 @@ def main(args: Sequence[str] | None = None) -> int:
     add("--photos", type=Path, metavar="DIR", help="folder of the photos with boxes, for tables that need it")
     add("--out", type=Path, default=Path("runs/tables"), metavar="DIR", help="folder of the runs")
     add("--anew", action="store_true", help="repeat runs whose numbers are published")
+    add("--renamed", action="store_true", help="the published runs are of today's settings")
     add("--write", action="store_true", help="publish the runs, and write the sections of the document")
     options, more = parser.parse_known_args(args)
     try:
@@ -53,6 +57,9 @@ def main(args: Sequence[str] | None = None) -> int:
         chosen = [(row, seed) for row in map(table.row, names) for seed in options.seeds or row.seeds]
         failed = _train(bench, sorted(chosen, key=lambda each: each[1]))
         with publishing(table) if options.write else nullcontext(read_runs(table.numbers)) as runs:
+            for name, by_seed in runs.items() if options.renamed else ():
+                for run in by_seed.values():
+                    run["digest"] = table.full_digest(table.row(name), run["arguments"])
             for row, seed in chosen:
                 if (run := bench.result(row, seed)) is not None:
                     runs.setdefault(row.name, {})[str(seed)] = run

@@ -62,8 +62,6 @@ class Column:
     other: str = ""
     of: str = ""
     """A score that stands behind it: "of 4.39"."""
-    lines: Sequence[str] = ()
-    """The tests for whose lines it is shown; () = all."""
 
 
 SHOWN: dict[str, Callable[[list[Any], str], str]] = {
@@ -165,8 +163,6 @@ def _families(
 
 def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs: Runs) -> str:
     empty, of_row = section.get("empty", "–"), runs[row.name]
-    if column.lines and test not in column.lines:
-        return ""
     if column.header:
         return row.header()[column.header].replace("|", "\\|")
     if column.interval:
@@ -197,9 +193,8 @@ def _values(column: Column, test: str, runs: Mapping[str, Run]) -> dict[str, Any
     """By seed; without seeds that have no such value."""
     values = {}
     for seed, run in sorted(runs.items(), key=lambda each: int(each[0])):
-        value = {**run, "seed": int(seed)}.get(column.field) if column.field else None
-        if column.score:
-            value = _scores(run, column.test or test).get(column.score)
+        entries = {**run, "seed": int(seed)} if column.field else _scores(run, column.test or test)
+        value = entries.get(column.field or column.score)
         if value is not None:
             per = run[column.per] if isinstance(column.per, str) else column.per
             values[seed] = value if per == 1 else value / per
