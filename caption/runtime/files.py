@@ -505,16 +505,6 @@ class OwnFolder:
                 kept.append(name)
         return kept
 
-    def move(self, names: Iterable[str], target: OwnFolder) -> None:
-        """Move files that are ours to another folder of the same file system; killed, it can be called again."""
-        for name in names:
-            if name in self:
-                make_parents(target.path / name)
-                make_parents(target.path / LIST)
-                target._list(name, file_digest(self.path / name), durable=True)
-                move(self.path / name, target.path / name)
-                self._delete_empty((self.path / name).parent)
-
     def _delete_empty(self, folder: Path) -> None:
         with suppress(OSError):  # it is not empty
             while folder != self.path:

@@ -186,17 +186,3 @@ def test_what_is_empty_was_lost_in_a_power_failure(tmp_path: Path):
     assert "sub/a" in folder
     (tmp_path / "sub" / "b").write_text("")
     assert "sub/b" not in folder
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_files_are_moved_to_another_folder(tmp_path: Path, killed: bool):
-    source = fill(tmp_path / "from", a="1", b="2", c="3")
-    (tmp_path / "from" / "sub" / "b").write_text("changed")
-    target = OwnFolder(tmp_path / "to", "--out")
-    if killed:  # after the file has its second name
-        source.move(["sub/a"], target)
-        (tmp_path / "from" / "sub" / "a").hardlink_to(tmp_path / "to" / "sub" / "a")
-    source.move(["sub/a", "sub/b", "sub/c", "sub/none"], target)
-    assert contents(tmp_path / "from") == {"sub/b": "changed"}
-    assert contents(tmp_path / "to") == {"sub/a": "1", "sub/c": "3"}
-    assert OwnFolder(tmp_path / "to", "--out").delete() == []
