@@ -13,7 +13,7 @@ from caption.visualize.figure_file import DPI
 from caption.visualize.layout import BAR, BESIDE_BAR, MARGIN, Page, add_axes, grid_of, new_figure, write
 from caption.visualize.overlay import draw_scale
 from caption.visualize.styles import OverlayOptions
-from caption.visualize.tiles import Tile, TileOptions, Tiles, caption_tiles
+from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles
 from caption.visualize.words import steps_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plot_caption(
     return _draw(fig or new_figure(page.size), tiles, page)
 
 
-def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack[TileOptions]) -> Figure:
+def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack[MapOptions]) -> Figure:
     """Draw the map of one word over the photo and nothing else, on the scale that all words of the caption share.
 
     Args:

@@ -39,18 +39,23 @@ class Tile(NamedTuple):
     """The word whose map it is; None for a map of several words."""
 
 
-class TileOptions(OverlayOptions, total=False):
-    """Which words and maps of a caption are drawn, and how."""
+class MapOptions(OverlayOptions, total=False):
+    """Which map of a word is drawn, and how."""
 
-    words: Words | None
-    """Draw these alone: words of the caption, or their places in it, counted from 0; or a number of words, for those
-    that name things (`words.steps_of`)."""
     map: str | None
     """Draw this one of `caption.maps` instead of `caption.weights`, see `Caption.with_map`."""
     index: int | tuple[int, ...] | None
     """Of the head, hop, ... in the map."""
     boxes: Boxes | None
     """Of objects by name, in the photo's pixels: drawn on the photo, and on the word that names the object."""
+
+
+class TileOptions(MapOptions, total=False):
+    """Which words and maps of a caption are drawn, and how."""
+
+    words: Words | None
+    """Draw these alone: words of the caption, or their places in it, counted from 0; or a number of words, for those
+    that name things (`words.steps_of`)."""
 
 
 class Tiles:
