@@ -96,8 +96,8 @@ def contact_sheet(
     Args:
         captions: at least one.
         images: their photos, in the same order; by default those that the captions carry.
-        words: draw a row for each photo instead, with the maps of these words, see `plot_caption`. A photo whose
-            caption has none of them stands alone in its row.
+        words: draw a row for each photo instead, with the maps of these words, see `plot_caption`, and the place that
+            was chosen for each. A photo whose caption has none of them stands alone in its row.
         names: of the photos, in the same order; by default the names of their files.
         columns: photos in a row at most.
         legend: state the scale at the bottom.
