@@ -42,7 +42,7 @@ LIKELIEST_WORDS = partial(with_likeliest_words, count=5)
 Postprocessor = Callable[[Views, Sequence[Caption]], list[Caption]]
 """Gets the encoder's views of B images and a caption of each; returns them changed, or others in their place.
 
-A lens (`caption.analysis.lens`) adds what the encoder sees behind each word, and a namer writes captions again.
+A lens (`caption.analysis.lens`) adds what the encoder sees behind each word; `NovelObjectCaptioning` writes some again.
 """
 
 

@@ -101,7 +101,7 @@ class Caption:
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
         named: things that the search was made to name, because the lens is sure of them
-            (`caption.analysis.lens.naming`).
+            (`caption.analysis.lens.novel_objects`).
         replaced: the text that the model wrote before it was made to name them; "" if it was not.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
     """

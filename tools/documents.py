@@ -7,14 +7,20 @@ text between these two lines and nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from caption.analysis.study_tables import markdown_table as table
+from caption.analysis.table import Cell, Table
 from caption.errors import UserError
 from caption.runtime.files import replacing
 
 __all__ = ["read_sections", "table", "write_sections"]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A table in Markdown."""
+    return Table(head, list(map(list, rows))).markdown()
+
 
 MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caption.analysis import baseline_maps as baseline_maps
+    from caption.analysis import study as study
     from caption.analysis.agreement import agree as agree
     from caption.analysis.agreement import agree_all as agree_all
     from caption.analysis.calibration import calibrate as calibrate
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from caption.analysis.faithfulness.adversary import adversarial_maps as adversarial_maps
     from caption.analysis.faithfulness.interchange import interchange as interchange
     from caption.analysis.faithfulness.permutation import permute as permute
+    from caption.analysis.hallucination import hallucination_table as hallucination_table
+    from caption.analysis.hallucination import noun_uses as noun_uses
     from caption.analysis.heads import head_roles as head_roles
     from caption.analysis.interventions import Erase as Erase
     from caption.analysis.interventions import Force as Force
@@ -33,10 +36,9 @@ if TYPE_CHECKING:
     from caption.analysis.interventions import intervene as intervene
     from caption.analysis.map_statistics import entropies as entropies
     from caption.analysis.map_statistics import measure_maps as measure_maps
-    from caption.analysis.photos.study import PhotoSet as PhotoSet
-    from caption.analysis.photos.study import study_photos as study_photos
     from caption.analysis.pointing_game import ground as ground
     from caption.analysis.posterior_attention import posterior as posterior
+    from caption.analysis.pruned_heads import head_pruning as head_pruning
     from caption.analysis.reference_attention import attend_references as attend_references
     from caption.analysis.self_attention import region_maps as region_maps
     from caption.analysis.self_attention import rollout as rollout
@@ -51,29 +53,30 @@ _HOMES = {
     "attend_references": "reference_attention",
     "calibrate": "calibration",
     "entropies": "map_statistics",
-    "faithfulness_curves": "faithfulness",
-    "force_everywhere": "interventions",
-    "Force": "interventions",
     "Erase": "interventions",
-    "Mask": "interventions",
-    "Move": "interventions",
+    "faithfulness_curves": "faithfulness",
+    "Force": "interventions",
+    "force_everywhere": "interventions",
     "ground": "pointing_game",
+    "hallucination_table": "hallucination",
+    "head_pruning": "pruned_heads",
     "head_roles": "heads",
     "interchange": "faithfulness.interchange",
     "intervene": "interventions",
+    "Mask": "interventions",
     "mean_regions": "faithfulness",
     "measure_maps": "map_statistics",
+    "Move": "interventions",
+    "noun_uses": "hallucination",
     "permute": "faithfulness.permutation",
-    "PhotoSet": "photos.study",
     "posterior": "posterior_attention",
     "region_maps": "self_attention",
     "region_roles": "self_attention.roles",
     "rollout": "self_attention",
-    "study_photos": "photos.study",
     "word_maps": "self_attention",
     "word_roles": "self_attention.roles",
 }
-_MODULES = ("baseline_maps",)
+_MODULES = ("baseline_maps", "study")
 __all__ = [*_HOMES, *_MODULES]
 
 

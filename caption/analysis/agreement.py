@@ -59,10 +59,8 @@ def agree(
         UserError: the models' grids differ, or one has no attention.
         ValueError: photos and captions differ in number.
     """
-    photos = list(iter_photos(photos))
-    replayed, ours = _maps(first, photos, captions, batch_size)
-    _, theirs = _maps(second, photos, replayed, batch_size)
-    return _compared(replayed, ours, theirs, seed)
+    (agreement,) = agree_all({"first": first, "second": second}, photos, captions, seed, batch_size).values()
+    return agreement
 
 
 def agree_all(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from caption.analysis.reliability import Reliability
 from caption.analysis.replay import batches
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
@@ -19,11 +20,10 @@ from caption.text.vocabulary import PAD, START
 
 TEMPERATURES = np.geomspace(0.5, 2.0, 61)
 """Those that are tried; neighbours differ by 2.3 %."""
-BINS = 10
 
 
 @dataclass(frozen=True)
-class Calibration:
+class TemperatureFit:
     """How well the probabilities of N words fit, as they are and at the best temperature."""
 
     temperature: float
@@ -43,7 +43,7 @@ class Calibration:
 
 def calibrate(
     captioner: Captioner, photos: Iterable[Photo], references: Sequence[Sequence[str]], batch_size: int = 32
-) -> Calibration:
+) -> TemperatureFit:
     """Fit a temperature on captions by people (Guo et al. 2017, "On Calibration of Modern Neural Networks", 4.2).
 
     Args:
@@ -67,9 +67,9 @@ def calibrate(
     nlls = (log_sums - target[:, None] / TEMPERATURES).mean(0)
     one, best = int(np.abs(TEMPERATURES - 1).argmin()), int(nlls.argmin())
     sure = np.exp(largest[:, None] / TEMPERATURES - log_sums)
-    return Calibration(
+    return TemperatureFit(
         float(TEMPERATURES[best]), float(nlls[one]), float(nlls[best]),
-        _error(sure[:, one], right), _error(sure[:, best], right), len(target),
+        Reliability(sure[:, one], right).error, Reliability(sure[:, best], right).error, len(target),
     )  # fmt: skip
 
 
@@ -122,9 +122,3 @@ def _measure(
         log_sums,
     )
     return tuple(column.cpu().numpy() for column in columns)
-
-
-def _error(sure: np.ndarray, right: np.ndarray) -> float:
-    place = np.minimum((sure * BINS).astype(int), BINS - 1)
-    distances = [abs((sure - right)[place == number].sum()) for number in range(BINS)]
-    return float(sum(distances) / len(sure))

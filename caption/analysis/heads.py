@@ -16,13 +16,13 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from caption.analysis.map_statistics import divergence
+from caption.analysis.table import Table
 from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
@@ -33,74 +33,82 @@ TIE = 1e-6
 
 
 @dataclass(frozen=True)
-class HeadRoles:
-    """Measures of M heads, each a mean over N words. Weights are shares |α_i| / Σ_j |α_j| of a map.
-
-    A map without any weight is left out of its head's means. NaN = there was nothing to average.
-    """
+class Roles:
+    """Measures of H heads, each a mean, with NaN where there was nothing to average. Printed as a table."""
 
     labels: tuple[str, ...]
-    """The M heads, such as "heads[2]"."""
-    words: int
-    """N."""
-    rare_words: int
-    """How many of them are rare."""
+    """The H heads, such as "heads[2]" or "layer 0 head 2"."""
     confidence: np.ndarray
-    """(M,) mean of the largest weight, 1/L for even weights to 1 for a single region."""
+    """(H,) mean of the largest weight, 1/L for even weights to 1 for a single region."""
     entropy: np.ndarray
-    """(M,) mean entropy in nats, 0 for a single region to log L for even weights."""
-    cells: np.ndarray
-    """(M, 2) int64: row and column of the head's own cell, where its maximum lies most often."""
+    """(H,) mean entropy in nats, 0 for a single region to log L for even weights."""
     positional: np.ndarray
-    """(M,) share of the words at which the head's maximum lies in its own cell; 1 for a head that always looks at one
-    place. n equal maxima count 1/n each, so a uniform head has 1/L."""
-    positional_others: np.ndarray
-    """(M,) share of the words at which the maximum of another head lies in that cell, mean over the other heads; NaN
-    for a single head. A positional head exceeds it: places where all heads look are not a role."""
-    rare: np.ndarray
-    """(M,) nats by which the mean entropy at rare words is lower than at all words; above 0, the head concentrates on
-    rare words. NaN if no word is rare."""
-    classes: Mapping[str, np.ndarray]
-    """(M,) the same for the words of each class, by its name."""
-    divergence: np.ndarray
-    """(M, M) mean Jensen-Shannon divergence of two heads' maps of the same word, in bits: 0 for equal maps to 1 for
-    maps that share no region."""
+    """(H,) how often the head's maximum lies at its own place."""
+
+    def table(self) -> Table:
+        """A row for each head."""
+        raise NotImplementedError
+
+    def _table(self, corner: str, columns: Mapping[str, Sequence[str]]) -> Table:
+        return Table(
+            (corner, *columns), [list(row) for row in zip(self.labels, *columns.values(), strict=True)]
+        )
 
     def __len__(self) -> int:
         """Number of heads."""
         return len(self.labels)
 
     def __str__(self) -> str:
-        return aligned([self._columns(), *self._rows()])
+        return str(self.table())
 
     def _repr_html_(self) -> str:
-        return html_table([self._columns(), *self._rows()])
+        return self.table().html()
 
-    def _columns(self) -> list[str]:
-        closest = ["closest", "divergence"] if len(self) > 1 else []
-        names = ["confidence", "entropy", "cell", "positional", "others", "rare", *self.classes, *closest]
-        return [f"{self.words} words", *names]
 
-    def _rows(self) -> list[list[str]]:
-        rows = []
-        apart = np.where(np.eye(len(self), dtype=bool) | np.isnan(self.divergence), np.inf, self.divergence)
-        for head, label in enumerate(self.labels):
-            gains = [self.rare[head], *(values[head] for values in self.classes.values())]
-            row, col = self.cells[head]
-            cells = [
-                label,
-                two_digits(self.confidence[head]),
-                two_digits(self.entropy[head]),
-                f"{row}, {col}",
-                two_digits(self.positional[head]),
-                two_digits(self.positional_others[head]),
-                *(two_digits(gain, sign="+") for gain in gains),
-            ]
-            if len(self) > 1:
-                other = int(apart[head].argmin())
-                cells += [self.labels[other], two_digits(apart[head, other])]
-            rows.append(cells)
-        return rows
+@dataclass(frozen=True)
+class HeadRoles(Roles):
+    """Measures of the heads with which N words look at regions. Weights are shares |α_i| / Σ_j |α_j| of a map.
+
+    A map without any weight is left out of its head's means. `positional` is the share of the words at which the head's
+    maximum lies in its own cell: 1 for a head that always looks at one place. n equal maxima count 1/n each, so a
+    uniform head has 1/L.
+    """
+
+    words: int
+    """N."""
+    rare_words: int
+    """How many of them are rare."""
+    cells: np.ndarray
+    """(H, 2) int64: row and column of the head's own cell, where its maximum lies most often."""
+    positional_others: np.ndarray
+    """(H,) share of the words at which the maximum of another head lies in that cell, mean over the other heads; NaN
+    for a single head. A positional head exceeds it: places where all heads look are not a role."""
+    rare: np.ndarray
+    """(H,) nats by which the mean entropy at rare words is lower than at all words; above 0, the head concentrates on
+    rare words. NaN if no word is rare."""
+    classes: Mapping[str, np.ndarray]
+    """(H,) the same for the words of each class, by its name."""
+    divergence: np.ndarray
+    """(H, H) mean Jensen-Shannon divergence of two heads' maps of the same word, in bits: 0 for equal maps to 1 for
+    maps that share no region."""
+
+    def table(self) -> Table:
+        columns = {
+            "confidence": numbers(self.confidence),
+            "entropy": numbers(self.entropy),
+            "cell": [f"{row}, {col}" for row, col in self.cells],
+            "positional": numbers(self.positional),
+            "others": numbers(self.positional_others),
+            "rare": numbers(self.rare, "+.2f"),
+            **{name: numbers(gains, "+.2f") for name, gains in self.classes.items()},
+        }
+        if len(self) > 1:
+            apart = np.where(
+                np.eye(len(self), dtype=bool) | np.isnan(self.divergence), np.inf, self.divergence
+            )
+            columns["closest"] = [self.labels[other] for other in apart.argmin(1)]
+            columns["divergence"] = numbers(apart.min(1))
+        return self._table(f"{self.words} words", columns)
 
 
 def head_roles(
@@ -131,8 +139,7 @@ def head_roles(
     shares = maps.double().abs().reshape(len(words), -1, rows * cols)
     shares = shares / shares.sum(-1, keepdim=True)  # NaN for a map without any weight
 
-    maxima = shares >= shares.amax(-1, keepdim=True) * (1 - TIE)
-    often = (maxima / maxima.sum(-1, keepdim=True)).where(~shares.isnan(), torch.nan).nanmean(0)  # (M, L)
+    often = shares_of_maximum(shares).where(~shares.isnan(), torch.nan).nanmean(0)  # (M, L)
     own = often.nan_to_num().argmax(-1)
     at_own = often[:, own]  # (M, M): how often each head looks at each other's cell
     others = at_own.masked_fill(torch.eye(len(own), dtype=torch.bool), torch.nan).nanmean(0)
@@ -181,22 +188,12 @@ def _shape(captions: Sequence[Caption], name: str) -> tuple[int, ...]:
     return shapes.pop()
 
 
-def aligned(table: Sequence[Sequence[str]]) -> str:
-    """Rows of a table as lines, the first column to the left."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table
-    )
+def shares_of_maximum(weights: Tensor) -> Tensor:
+    """(..., L) 1 at the largest of weights (..., L); n that are equally large have 1/n each."""
+    maxima = (weights >= weights.amax(-1, keepdim=True) * (1 - TIE)).to(weights.dtype)
+    return maxima / maxima.sum(-1, keepdim=True)
 
 
-def html_table(table: Sequence[Sequence[str]]) -> str:
-    """A table as HTML; its first row is the head."""
-    head, *rows = table
-    names = "".join(f"<th>{escape(name)}</th>" for name in head)
-    lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def two_digits(value: float, sign: str = "") -> str:
-    """A number in a table; "–" if there is none."""
-    return f"{value:{sign}.2f}" if math.isfinite(value) else "–"
+def numbers(values: np.ndarray, form: str = ".2f") -> list[str]:
+    """A column of a table; "–" where a number is not finite."""
+    return [f"{value:{form}}" if math.isfinite(value) else "–" for value in values]

@@ -9,9 +9,13 @@ Source: Hendricks et al. 2018, "Women also Snowboard", for the measure; the list
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from caption.analysis.table import Cell, Value, share
 from caption.metrics.score import Id
+from caption.metrics.significance import Estimate
+from caption.result import Caption
+from caption.text.tokenizer import get_tokenizer
 
 GROUPS: Mapping[str, frozenset[str]] = {
     "man": frozenset(["man", "men", "guy", "guys", "gentleman", "gentlemen", "male", "males"]),
@@ -76,3 +80,24 @@ def count(
         images, names = counts[group]
         counts[group] = images + 1, {name: number + (name in groups) for name, number in names.items()}
     return counts
+
+
+def count_named(
+    references: Mapping[str, Sequence[str]], captions: Mapping[str, Caption]
+) -> dict[str, tuple[int, dict[str, int]]]:
+    """`count` of a model's captions by photo, beside people's."""
+    tokenize = get_tokenizer("ptb")
+    people = {photo: [named(tokenize(text)) for text in texts] for photo, texts in references.items()}
+    said = {photo: named(tokenize(caption.text)) for photo, caption in captions.items() if photo in people}
+    return count(people, said)
+
+
+def named_rows(counts: Mapping[str, tuple[int, Mapping[str, int]]]) -> Iterator[list[Cell]]:
+    """A row for every group of `count`: the images, and how often their captions name each group."""
+    for group, (images, says) in counts.items():
+        yield [group, images, *(share_of(number, images) if images else "–" for number in says.values())]
+
+
+def share_of(number: int, of: int) -> Value:
+    """A share with Wilson's interval."""
+    return share(Estimate(number / of, *wilson(number, of)))

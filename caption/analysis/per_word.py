@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from caption.metrics.significance import Estimate, estimate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +35,10 @@ class PerWord:
 
     def only(self: Measured, words: Collection[str]) -> Measured:
         """The measurements of some words alone, such as those of one class."""
-        chosen = np.array([word in words for word in self.words], dtype=bool)
+        return self.where(np.array([word in words for word in self.words], dtype=bool))
+
+    def where(self: Measured, chosen: np.ndarray) -> Measured:
+        """The measurements of the words that are chosen, (N,) bool."""
 
         def some(entry: Any) -> Any:
             if isinstance(entry, Mapping):
@@ -40,7 +46,13 @@ class PerWord:
             return entry[chosen] if isinstance(entry, np.ndarray) else entry
 
         kept = {field.name: some(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return dataclasses.replace(self, **{**kept, "words": tuple(w for w in self.words if w in words)})
+        words = tuple(word for word, keep in zip(self.words, chosen, strict=True) if keep)
+        return dataclasses.replace(self, **{**kept, "words": words})
+
+    def mean(self, values: np.ndarray) -> Estimate:
+        """The mean of what could be measured: a caption of one word has no other word. NaN if nothing could."""
+        known = ~np.isnan(values)
+        return estimate(values[known], self.images[known]) if known.any() else Estimate(*[math.nan] * 3)
 
 
 class Measurements:

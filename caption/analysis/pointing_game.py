@@ -8,15 +8,16 @@ number is the share of the map's mass that lies in the boxes. Both come with the
 
 from __future__ import annotations
 
-import html
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from caption.analysis.covered_cells import centres_inside, coverage
+from caption.analysis.table import Table
 from caption.box import BoxLike, cell_centres
 from caption.data.boxes import Boxes
 from caption.metrics.significance import estimate
@@ -25,6 +26,10 @@ from caption.text.mentions import Mention, find_mentions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from typing_extensions import Unpack
+
+    from caption.data.decoding import Photo
+    from caption.visualize.styles import OverlayOptions
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Pointing:
     mass_chance: float
     """The same for a uniform map: the share of the grid's area that the boxes cover."""
 
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return "not in the photo" if not self.mention.boxes else "hit" if self.hit else "miss"
+
 
 @dataclass(frozen=True)
 class Grounding:
@@ -59,30 +69,60 @@ class Grounding:
 
     def _repr_html_(self) -> str:
         """For a notebook: a row for each name, those with most mentions first, and one for all."""
-        names = Counter(pointing.mention.name for pointing in self.pointings)
+        counts = Counter(pointing.mention.name for pointing in self.pointings)
         rows = {
-            name: tuple(p for p in self.pointings if p.mention.name == name)
-            for name, _ in names.most_common()
+            name: Grounding(tuple(p for p in self.pointings if p.mention.name == name))
+            for name, _ in counts.most_common()
         }
-        lines = [_row(html.escape(name), Grounding(pointings)) for name, pointings in rows.items()]
-        heads = ("", "mentions", "pointing", "chance", "attention in boxes", "chance")
-        above = "".join(f"<th>{head}</th>" for head in heads)
-        return f"<table>\n<tr>{above}</tr>\n{''.join(lines)}{_row('all', self)}</table>"
+        table = Table(("", "mentions", "pointing", "chance", "attention in boxes", "chance"))
+        for name, of in [*rows.items(), ("all", self)]:
+            shares = (of.accuracy, of.chance, of.mass, of.mass_chance)
+            table.add([[name, len(of), *(f"{share:.2f}" for share in shares)]])
+        return table.html()
 
-    def plot(self, most: int = 12, **options: Any) -> Figure:
-        """The first mentions: map, boxes of the object, most attended cell (`caption.visualize.plot_grounding`).
+    def plot(
+        self, most: int = 12, *, images: Sequence[Photo] | None = None, **options: Unpack[OverlayOptions]
+    ) -> Figure:
+        """Draw the first mentions: the map over the photo, the boxes of the object, and the most attended cell.
+
+        The title has the word, and whether the cell lies in a box. Each caption has a scale of its own.
 
         Args:
             most: mentions that are drawn.
-            options: passed on, such as `style="paper"` or `images=photos`, where captions carry none.
+            images: the photos of the captions, in the same order; by default those that the captions carry.
+            options: see `plot_caption`.
 
         Raises:
-            ValueError: there are no mentions, no photos, or most is less than 1.
+            ValueError: there are no mentions, not one photo for each caption, or most is less than 1.
             caption.errors.ImageError: a photo cannot be opened.
         """
-        from caption.visualize.grounding import plot_grounding
+        from caption.data.decoding import open_image
+        from caption.visualize.layout import GAP, MARGIN, PAGE, PANEL, TITLE, add_axes, new_figure
+        from caption.visualize.overlay import overlay, photos_of
+        from caption.visualize.styles import OverlayStyle
 
-        return plot_grounding(self, most, **options)
+        pointings = self.pointings[: max(most, 0)]
+        if not pointings:
+            raise ValueError("there are no mentions to draw")
+        photos = photos_of(self.measured, images)
+        columns = min(int((PAGE - 2 * MARGIN) / (PANEL + GAP)), len(pointings))
+        rows = math.ceil(len(pointings) / columns)
+        size = columns * (PANEL + GAP) - GAP + 2 * MARGIN, rows * (PANEL + TITLE + GAP) - GAP + 2 * MARGIN
+        fig = new_figure(size)
+        for number, pointing in enumerate(pointings):
+            row, column = divmod(number, columns)
+            left, top = MARGIN + column * (PANEL + GAP), MARGIN + row * (PANEL + TITLE + GAP) + TITLE
+            ax = add_axes(fig, size, (left, top, PANEL, PANEL))
+            caption, word = self.measured[pointing.caption], pointing.mention.word
+            weights = caption.weights[word]
+            cell = np.unravel_index(int(weights.argmax()), weights.shape)
+            overlay(
+                ax, weights, caption.box, open_image(photos[pointing.caption]),
+                OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed), seen=caption.seen,
+                location=[int(place) for place in cell], boxes=pointing.mention.boxes, **options,
+            )  # fmt: skip
+            ax.set_title(f"{caption.words[word]}: {pointing.verdict}", fontsize=9, pad=3, parse_math=False)
+        return fig
 
     def __len__(self) -> int:
         """Number of mentions."""
@@ -162,12 +202,6 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
             pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
         measured.append(caption)
     return Grounding(tuple(pointings), tuple(measured))
-
-
-def _row(name: str, grounding: Grounding) -> str:
-    shares = (grounding.accuracy, grounding.chance, grounding.mass, grounding.mass_chance)
-    cells = "".join(f"<td>{share:.2f}</td>" for share in shares)
-    return f"<tr><td>{name}</td><td>{len(grounding)}</td>{cells}</tr>\n"
 
 
 def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:

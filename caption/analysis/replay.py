@@ -134,6 +134,19 @@ def sentences(
             raise ValueError("there are more captions than photos")
 
 
+def captioned(
+    captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int
+) -> Iterator[tuple[Views, list[Caption]]]:
+    """Photos in batches: the encoder's views, before any refiner, and the captions that the model generates.
+
+    Raises:
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    with eval_mode(captioner), torch.no_grad():
+        for batch in batches(photos, batch_size):
+            yield _captioned(captioner, batch)
+
+
 def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[Photo]]:
     """One photo, or many, in lists."""
     remaining = iter_photos(photos)
@@ -322,11 +335,12 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
-    decoded = [decode(photo, captioner.transform) for photo in photos]
-    views = encode(captioner.encoder, decoded, captioner.device)
     if captions is None:
-        hypotheses, seen = captioner.generate(views), [photo.box for photo in decoded]
-        captions = list(captioner.captions(hypotheses, captioner.grids(views), seen, photos))
+        views, captions = _captioned(captioner, photos)
+    else:
+        views = encode(
+            captioner.encoder, [decode(photo, captioner.transform) for photo in photos], captioner.device
+        )
     words = [
         torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)
         for caption in captions
@@ -335,3 +349,10 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)
     device = captioner.device
     return Sentences(captions, captioner.refine(views), padded.to(device), lengths.to(device))
+
+
+def _captioned(captioner: Captioner, photos: list[Photo]) -> tuple[Views, list[Caption]]:
+    decoded = [decode(photo, captioner.transform) for photo in photos]
+    views = encode(captioner.encoder, decoded, captioner.device)
+    hypotheses, seen = captioner.generate(views), [photo.box for photo in decoded]
+    return views, list(captioner.captions(hypotheses, captioner.grids(views), seen, photos))

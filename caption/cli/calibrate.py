@@ -9,7 +9,7 @@ from caption.cli.configuration.arguments import add_config, add_trust, verb_pars
 from caption.cli.exit_codes import DONE
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.analysis.calibration import Calibration
+    from caption.analysis.calibration import TemperatureFit
 
 DESCRIPTION = """\
 Find the temperature at which a model's probabilities fit people's captions best (the smallest NLL on the validation
@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _summary(found: Calibration, images: int) -> str:
+def _summary(found: TemperatureFit, images: int) -> str:
     from caption.analysis.calibration import TEMPERATURES
 
     at_the_end = found.temperature in (TEMPERATURES[0], TEMPERATURES[-1])

@@ -12,7 +12,8 @@ from caption.runtime.outputs import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.lens import Calibration
-    from caption.analysis.lens.calibration import PhotoReading, Reliability
+    from caption.analysis.lens.calibration import PhotoReading
+    from caption.analysis.reliability import Reliability
 
 FITTED = "val"
 """The split of the calibration."""
@@ -34,13 +35,13 @@ def main(args: list[str]) -> int:
 
     from caption.analysis.lens import Lens, make_lens
     from caption.analysis.lens.calibration import common_nouns, fit, of_regions, read_photos, reliability
+    from caption.analysis.lens.figure import plot_reliability
     from caption.analysis.lens.file import SUFFIX, save_lens
     from caption.cli.configuration.parts import read_splits
     from caption.models.model_zoo import load
     from caption.runtime.outputs import new_file
     from caption.runtime.progress import counted, progress_bar
     from caption.visualize import save_figure
-    from caption.visualize.plots import plot_reliability
 
     out = new_file(options.out, (SUFFIX,), "--out")
     figure = None if options.figure is None else new_file(options.figure, FIGURES, "--figure")
@@ -98,7 +99,7 @@ def _summary(
     """Reliabilities before and after calibration."""
     told = [
         f"calibration error {before.error:.3f} -> {after.error:.3f}, NLL {before.nll:.3f} -> {after.nll:.3f} "
-        f"({len(after.named):,} nouns of {what})"
+        f"({len(after.outcomes):,} nouns of {what})"
         for what, (before, after) in (("words", words), ("single regions", regions))
     ]
     return (

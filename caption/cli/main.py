@@ -32,7 +32,7 @@ VERBS = {
     "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
     "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
     "compare": ("compare", "training runs side by side: scores, learning curves, maps of the same photos"),
-    "analyse": ("analyse.command", "measure where models look, and whether that explains their words"),
+    "analyse": ("analyse", "measure where models look, and whether that explains their words"),
     "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),

@@ -73,7 +73,7 @@ def load(
     captioner = _load(os.fspath(model), device, trust)
     if lens:
         from caption.analysis.lens.file import load_lens
-        from caption.analysis.lens.naming import lens_postprocessors
+        from caption.analysis.lens.novel_objects import lens_postprocessors
 
         captioner.postprocessors = lens_postprocessors(captioner, load_lens(captioner, lens_path(model)))
     return captioner

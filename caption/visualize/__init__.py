@@ -4,36 +4,25 @@ from caption.visualize.animation import animation_frames, save_animation
 from caption.visualize.contact_sheet import contact_sheet
 from caption.visualize.figure import compare_captions, plot_caption, plot_maps, plot_word
 from caption.visualize.figure_file import save_figure
-from caption.visualize.forced_step import plot_forced_step
-from caption.visualize.grounding import plot_grounding
-from caption.visualize.intervention import plot_intervention
 from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
-from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot, plot_curves
-from caption.visualize.self_attention import plot_word_maps, word_matrix
+from caption.visualize.plots import alignment_matrix, gate_plot
 
 __all__ = [
     "alignment_matrix",
     "animation_frames",
     "compare_captions",
     "contact_sheet",
-    "curve_plot",
     "draw_scale",
     "gate_plot",
     "overlay",
     "plot_caption",
-    "plot_curves",
-    "plot_forced_step",
-    "plot_grounding",
-    "plot_intervention",
     "plot_maps",
     "plot_word",
-    "plot_word_maps",
     "save_animation",
     "save_figure",
     "save_html",
     "show_photo",
     "to_fragment",
     "to_html",
-    "word_matrix",
 ]

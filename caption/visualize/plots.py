@@ -1,4 +1,4 @@
-"""Plots: the alignment matrix, the gate along the sentence, deletion and insertion curves, reliability."""
+"""Plots of a caption: the alignment matrix, and the gate along the sentence."""
 
 from __future__ import annotations
 
@@ -6,21 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from caption.metrics.significance import estimate
-from caption.visualize.layout import new_figure
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
-    from caption.analysis.lens.calibration import Reliability
     from caption.result import Caption
-
-# Distinct in grey as well. Attention comes first: it is what everything is compared with.
-STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 
 
 def alignment_matrix(ax: Axes, caption: Caption) -> Axes:
@@ -72,88 +62,5 @@ def gate_plot(ax: Axes, caption: Caption) -> Axes:
     ax.set_xticks(steps)
     ax.set_xticklabels(caption.words, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set(ylim=(0, 1), ylabel="gate β", xlim=(-0.6, max(len(steps), 1) - 0.4))
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def plot_curves(curves: FaithfulnessCurves) -> Figure:
-    """Draw `curve_plot` of both kinds side by side.
-
-    Raises:
-        ValueError: there are no words.
-    """
-    fig = new_figure((8.0, 3.2))
-    fig.set_layout_engine("constrained")
-    axes = fig.subplots(1, 2, sharey=True)
-    kinds: tuple[Kind, ...] = ("deletion", "insertion")
-    for ax, kind in zip(axes, kinds, strict=True):
-        curve_plot(ax, curves, kind)
-        ax.set_title(kind, fontsize=10)
-        ax.label_outer()
-    axes[1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
-    return fig
-
-
-def plot_reliability(reliabilities: Mapping[str, Reliability]) -> Figure:
-    """Draw how often people name what a lens reads with a probability (after Guo et al. 2017, figure 1), a line each.
-
-    A dot is a tenth of the probabilities' range, at its mean; the larger, the more nouns of words it stands for. On the
-    diagonal the probabilities are right.
-
-    Raises:
-        ValueError: there is nothing to draw.
-    """
-    if not any(len(each.named) for each in reliabilities.values()):
-        raise ValueError("no words were read: there is no reliability to draw")
-    fig = new_figure((4.4, 4.0))
-    fig.set_layout_engine("constrained")
-    ax = fig.add_subplot()
-    ax.plot([0, 1], [0, 1], color="0.8", linewidth=1)
-    for number, (name, each) in enumerate(reliabilities.items()):
-        predicted, named, counts = each.bins()
-        label = f"{name}, calibration error {each.error:.2f}"
-        ax.plot(
-            predicted, named, STYLES[number % len(STYLES)], color=f"C{number}", label=label, linewidth=1.5
-        )
-        ax.scatter(
-            predicted, named, s=200 * counts / counts.max(), color=f"C{number}", alpha=0.5, linewidth=0
-        )
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="share that people name", aspect="equal")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc="upper left")
-    return fig
-
-
-def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind) -> Axes:
-    """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion), a line per order.
-
-    Bands are 95 % intervals over images. The axis of regions is a square root, stretched at its start, because with
-    attention the first few regions matter most.
-
-    Args:
-        ax: drawn on and returned.
-        curves: the curves; N >= 1 words.
-        kind: "deletion" or "insertion".
-
-    Raises:
-        ValueError: there are no words.
-    """
-    if not len(curves):
-        raise ValueError("no words: there are no curves to draw")
-    counts = np.array(curves.counts)
-    for number, order in enumerate(curves.orders):
-        curve = curves.curve(kind, order)
-        points = np.array([estimate(curve[:, point], curves.images) for point in range(len(counts))])
-        line = STYLES[number % len(STYLES)]
-        (drawn,) = ax.plot(
-            counts, points[:, 0], linestyle=line, linewidth=2 if number == 0 else 1.3, label=order
-        )
-        ax.fill_between(counts, points[:, 1], points[:, 2], color=drawn.get_color(), alpha=0.15, linewidth=0)
-    ax.set_xscale("function", functions=(np.sqrt, np.square))
-    ticks = [count for count in (0, 1, 4, 16, 64, 256) if count < counts[-1]] + [int(counts[-1])]
-    ax.set_xticks(ticks, labels=[str(tick) for tick in ticks])
-    ax.minorticks_off()
-    done = "hidden" if kind == "deletion" else "shown"
-    ax.set(xlim=(0, counts[-1]), ylim=(0, 1.02), xlabel=f"regions {done}, of {counts[-1]}", ylabel="p(word)")
     ax.spines[["top", "right"]].set_visible(False)
     return ax

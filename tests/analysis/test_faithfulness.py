@@ -9,9 +9,10 @@ import pytest
 import torch
 from helpers import planted
 from helpers.planted import REGIONS, VOCABULARY, caption_of, log_p, photo
+from matplotlib.figure import Figure
 
 from caption.analysis.faithfulness.ablation import Replaced
-from caption.analysis.faithfulness.curves import _points, faithfulness_curves
+from caption.analysis.faithfulness.curves import FaithfulnessCurves, _points, faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_occlusion
 
 NOTHING = torch.zeros(REGIONS + 1)
@@ -144,3 +145,64 @@ def test_a_point_that_is_not_there_is_refused():
     )
     with pytest.raises(ValueError, match="no point at 5"):
         curves.fall("occlusion", 5)
+
+
+PROBABILITIES = np.array([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points
+
+
+def curves() -> FaithfulnessCurves:
+    curves = {
+        ("deletion", "attention"): np.log(PROBABILITIES),
+        ("deletion", "random"): np.log(np.concatenate([PROBABILITIES, PROBABILITIES / 2], 1)),
+        ("insertion", "attention"): np.log(PROBABILITIES[..., ::-1]),
+        ("insertion", "random"): np.log(PROBABILITIES[..., ::-1]),
+    }
+    return FaithfulnessCurves(("red", "dog"), np.array([0, 1]), (0, 4, 16), curves)
+
+
+def test_a_line_per_order_at_the_mean_over_words_and_draws():
+    ax = Figure().subplots()
+    assert curves().draw(ax, "deletion") is ax
+    attention, random = ax.get_lines()
+    assert attention.get_xdata().tolist() == [0, 4, 16]
+    assert attention.get_ydata() == pytest.approx([0.8, 0.4, 0.2])
+    assert random.get_ydata() == pytest.approx(np.array([0.8, 0.4, 0.2]) * 0.75)
+    assert [line.get_label() for line in ax.get_lines()] == ["attention", "random"]
+    assert attention.get_linestyle() != random.get_linestyle()
+
+
+def test_bands_are_intervals_over_images():
+    ax = Figure().subplots()
+    curves().draw(ax, "deletion")
+    band, _ = ax.collections
+    corners = band.get_paths()[0].vertices
+    at_none = corners[corners[:, 0] == 0][:, 1]
+    assert (at_none.min(), at_none.max()) == pytest.approx((0.7, 0.9))
+
+
+def test_the_axis_names_its_quantity_and_starts_stretched():
+    ax = Figure().subplots()
+    curves().draw(ax, "insertion")
+    assert ax.get_xlabel() == "regions shown, of 16"
+    places = ax.transData.transform([(0, 0), (4, 0), (16, 0)])[:, 0]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "4", "16"]
+    assert "hidden" in curves().draw(Figure().subplots(), "deletion").get_xlabel()
+
+
+def test_both_curves_stand_side_by_side_and_in_a_table():
+    deletion, insertion = curves().plot().axes
+    assert (deletion.get_title(), insertion.get_title()) == ("deletion", "insertion")
+    assert [text.get_text() for text in insertion.get_legend().get_texts()] == ["attention", "random"]
+    assert (
+        repr(curves()) == "FaithfulnessCurves(2 words, areas under deletion: attention 0.375, random 0.281)"
+    )
+    table = curves()._repr_html_()
+    assert "<tr><td>attention</td><td>0.375 [" in table
+    assert curves().only([])._repr_html_() is None
+    assert repr(curves().only([])) == "FaithfulnessCurves(0 words, areas under deletion: none)"
+
+
+def test_no_words_no_curves():
+    with pytest.raises(ValueError, match="no words"):
+        curves().only([]).draw(Figure().subplots(), "deletion")

@@ -10,10 +10,12 @@ import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS
 
-from caption.analysis.interventions import Force, force_everywhere, intervene
+from caption.analysis.interventions import Force, ForcedStep, force_everywhere, intervene
+from caption.analysis.interventions.forced_step_figure import word_areas
 from caption.attention import MultiHeadAttention, Multinoulli
 from caption.captioner import Captioner
 from caption.decoders import ShowAttendAndTellDecoder
+from caption.result import Caption
 from caption.search import BeamSearch, Greedy
 
 PHOTO = tiny_captioner.photo()
@@ -66,3 +68,44 @@ def test_the_end_token_has_a_step_too():
     forced = intervene(model, PHOTO, Force((3, 5), at="<end>"), search=search)
     under = np.exp(forced.original_log_probs.under[-1])
     assert result.probability[3, 5] == pytest.approx(under, rel=1e-4)
+
+
+def forced(words: list[list[str]], step: int = 1) -> ForcedStep:
+    shape = len(words), len(words[0])
+    caption = Caption("a dog", ["a", "dog"], np.full((2, *shape), 1 / 36), 0.0, np.zeros(2), (0, 0, 120, 120))
+    return ForcedStep(caption, step, words, np.zeros(shape, np.float32))
+
+
+def test_areas_are_connected_along_edges_not_corners():
+    found = word_areas([["a", "a", "b"], ["b", "a", "b"], ["a", "b", "b"]])
+    assert [(word, len(cells)) for word, cells in found] == [("b", 4), ("a", 3), ("b", 1), ("a", 1)]
+    assert sorted(map(tuple, found[1][1])) == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_each_large_area_bears_its_word_once_and_within_itself():
+    words = [["dog"] * 6 for _ in range(3)] + [["grass"] * 6 for _ in range(3)]
+    words[0][0] = "cat"  # too near to the edge to be written
+    fig = forced(words).plot(tiny_captioner.photo(120, 120))
+    map_axes, word_axes = fig.axes
+    assert [text.get_text() for text in fig.texts] == ["a …", "dog", "and if it looked there?"]
+    places = {text.get_text(): text.get_position() for text in word_axes.texts}
+    assert {"dog", "grass"} <= set(places)
+    assert places["dog"][1] < 60 < places["grass"][1]
+    assert map_axes.images
+    assert word_axes.get_xlim() == (0, 120)
+
+
+def test_the_end_token_has_no_map_of_its_own():
+    fig = forced([["<end>"] * 6 for _ in range(6)], step=2).plot(tiny_captioner.photo(120, 120))
+    assert [text.get_text() for text in fig.texts] == ["a dog …", "<end>", "and if it looked there?"]
+    assert len(fig.axes[0].images) == 1
+
+
+def test_a_result_draws_itself_with_the_photo_that_it_carries():
+    model = planted.captioner([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], [0.0, 0.1, 0.8, 0.1, 0.0, 0.0])
+    result = force_everywhere(model, planted.photo(), "two", Greedy(2))
+    assert len(result.plot(style="paper").axes) == 2
+    assert repr(result).startswith("ForcedStep('two' at step 1; regions by their likeliest word: ")
+    result.caption.image = None
+    with pytest.raises(ValueError, match="no photo"):
+        result.plot()

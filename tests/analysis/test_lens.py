@@ -113,7 +113,7 @@ def test_a_reading_names_things_by_word(nouns: Nouns) -> None:
 
 
 def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
-    calibration = Calibration(1.0, 0.0, 0.0, 0.0, 0.0, doubtful={"dog": 0.2}, companions={"dog": ["cup"]})
+    calibration = Calibration((1.0, 0.0, 0.0, 0.0, 0.0), doubtful={"dog": 0.2}, companions={"dog": ["cup"]})
     lens = hand_lens(nouns, calibration)
     regions = Regions(torch.eye(4)[None], (2, 2))
 
@@ -158,7 +158,7 @@ def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
 
 def test_maps_sharper_than_those_of_the_fit_are_read_as_single_regions(nouns: Nouns) -> None:
     lens = hand_lens(nouns)
-    calibration = Calibration(-1.0, 0.0, 3.0, 0.0, 0.0, alone=(2.0, 0.5, -1.0), sharpest=0.4)
+    calibration = Calibration((-1.0, 0.0, 3.0, 0.0, 0.0), of_regions=(2.0, 0.5, -1.0), sharpest=0.4)
     context = torch.tensor([[2.0, 0, 0, 0]])
     cat = lens.places["cat"]
     x = float(torch.logit(context.softmax(-1)[0, 0]))

@@ -12,11 +12,12 @@ from helpers.tiny_captioner import captioner, photo
 from torch import nn
 
 from caption.analysis.pointing_game import ground
-from caption.analysis.scene_study import carried_back, make_scenes, play
-from caption.analysis.self_attention import RegionMaps, has_rollout, region_maps, rollout, word_maps
+from caption.analysis.self_attention import RegionMaps, WordMaps, has_rollout, region_maps, rollout, word_maps
+from caption.analysis.study import Images, Subject
 from caption.attention import HeadGates, MultiHeadAttention
 from caption.box import Box, cell_centres
 from caption.captioner import Captioner
+from caption.data.photo_boxes import BoxedPhoto
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import TransformerDecoder
@@ -178,21 +179,21 @@ def test_rolled_out_maps_point_again_on_shapes(tmp_path: Path):
     assert int(sources[:, 0].square().sum((0, 2)).argmax()) == row * 8 + col + AWAY
 
 
-def test_the_study_of_a_model_with_self_attention_has_rolled_out_maps(
-    tmp_path: Path,
-):
-    scenes = make_scenes(tmp_path, 2)
-    model = refined(SelfAttentionRefiner(None, 2), transform=ImageTransform(64, "squash"))
-    captions = list(model.describe(list(scenes.photos)))
-    (rolled,) = carried_back(model, captions, scenes).values()
-    for one, other in zip(rolled, rollout(model, scenes.photos, captions), strict=True):
-        np.testing.assert_array_equal(one.weights, other.weights)
-    assert list(play(captions, scenes, {"rolled": rolled}))[:3] == [
-        "its own maps",
-        "rolled",
-        "maps of another word",
+def test_the_study_of_a_model_with_self_attention_has_rolled_out_maps(tmp_path: Path):
+    model = refined(SelfAttentionRefiner(None, 2))
+    paths = [tmp_path / f"{seed}.png" for seed in range(2)]
+    for seed, path in enumerate(paths):
+        photo(seed=seed).save(path)
+    captions = model.describe(list(paths))
+    box = [(0.0, 0.0, 30.0, 20.0)]
+    boxed = [
+        BoxedPhoto(path, {caption.words[0]: box}, {}) for path, caption in zip(paths, captions, strict=True)
     ]
-    assert carried_back(captioner(), captions, scenes) == {}
+    played = Subject("mine", model, Images(list(map(str, paths)), boxed)).groundings
+    rolled = played["rolled out through self-attention"].measured
+    for one, other in zip(rolled, rollout(model, paths, captions), strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+    assert list(played)[:2] == ["own maps", "rolled out through self-attention"]
 
 
 def test_what_cannot_be_carried_back_is_refused():
@@ -223,3 +224,19 @@ def test_what_cannot_be_carried_back_is_refused():
         ValueError, match=r"lie on a grid of \(4, 4\), and the refiner's regions on one of \(8, 8\)"
     ):
         rollout(model, words, [smaller])
+
+
+def test_a_matrix_for_each_layer_and_head():
+    said = ["a", "$x$ _cat", "sits"]
+    weights = np.tril(np.random.default_rng(0).random((2, 3, 3, 3))).astype(np.float32)
+    fig = WordMaps(said, ["(start)", *said[:-1]], tuple(weights)).plot()
+    fig.draw_without_rendering()
+    assert [ax.get_title() for ax in fig.axes] == [f"layer {n}, head {m}" for n in range(2) for m in range(3)]
+    np.testing.assert_array_equal(fig.axes[4].images[0].get_array(), weights[1, 1])
+    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == said
+    assert [label.get_text() for label in fig.axes[5].get_xticklabels()] == ["(start)", "a", "$x$ _cat"]
+
+
+def test_a_caption_without_words_is_refused():
+    with pytest.raises(ValueError, match="without words"):
+        WordMaps([], [], ()).plot()

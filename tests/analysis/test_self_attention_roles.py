@@ -43,7 +43,7 @@ def test_heads_of_one_neighbour_are_positional():
     assert roles.neighbour[:2] == ((0, -1), (1, 1))
     assert roles.is_positional.tolist() == [True, True, False, False, False]
     # Where it has no neighbour, a head looks at all twelve alike, itself among them.
-    assert roles.own.tolist() == pytest.approx([1 / 4 / 12, 6 / 12 / 12, 1, 2 / 4 / 12, 1 / 12])
+    assert roles.at_itself.tolist() == pytest.approx([1 / 4 / 12, 6 / 12 / 12, 1, 2 / 4 / 12, 1 / 12])
     assert roles.confidence[[0, 2]].tolist() == pytest.approx([(0.7 * 9 + 3 / 12) / 12, 0.7])
     spread = -0.7 * math.log(0.7) - 0.3 * math.log(0.3 / 11)
     assert roles.entropy[[2, 4]].tolist() == pytest.approx([spread, math.log(12)])
@@ -78,7 +78,7 @@ def test_words_look_at_the_word_before_or_at_the_rarest():
     assert roles.neighbour == ((0, -1),) * 3
     # The first step of a caption has no word before it.
     assert roles.positional.tolist() == [1, 1 / 5, 0]
-    assert roles.own.tolist() == pytest.approx([2 / 7, 5 / 7, 1])
+    assert roles.at_itself.tolist() == pytest.approx([2 / 7, 5 / 7, 1])
     # Two words or more have been fed at steps 2, 3 and 4, and zebra, which has no count, is at 2.
     assert roles.rare.tolist() == pytest.approx([1 / 3, 1, 1 / 3])
     # Counted in the captions: a 4, red 2, zebra 1.
@@ -89,7 +89,7 @@ def test_words_look_at_the_word_before_or_at_the_rarest():
 def test_the_tables():
     roles = region_roles([regions(looking(0, -1), looking(0, 0))])
     lines = str(roles).splitlines()
-    assert " ".join(lines[0].split()) == "12 queries confidence entropy own neighbour there rare role"
+    assert " ".join(lines[0].split()) == "12 queries confidence entropy itself neighbour there rare role"
     assert re.fullmatch(
         r"layer 0 head 0 0\.55 1\.\d\d 0\.02 \+0, -1 1\.00 – positional", " ".join(lines[1].split())
     )

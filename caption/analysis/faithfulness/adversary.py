@@ -38,7 +38,7 @@ TOLERANCE = 0.05
 """Total variation that counts as the same prediction: a twentieth of the probability has moved."""
 LEARNING_RATE = 0.3
 """Of the logits of the maps, in Adam."""
-PRICE = 10.0
+PENALTY = 10.0
 """Bits that a total variation of 1 beyond the tolerance costs while the maps are searched."""
 SMALLEST = 1e-6
 """Weights below count as this where the search starts, since a softmax cannot leave 0."""
@@ -93,8 +93,8 @@ def adversarial_maps(
     for batch in sentences(captioner, photos, captions, batch_size):
         for step in replay.steps(batch):
             begin = permuted(replay, step, step.maps, starts, generator)
-            found = _search(replay, step, begin, tolerance, steps)
-            measured.add(batch, step, _measures(replay, step, begin, found, tolerance))
+            searched = _search(replay, step, begin, tolerance, steps)
+            measured.add(batch, step, _measures(replay, step, begin, searched, tolerance))
     names = ("divergences", "distances", "permuted", "permuted_distances", "weights")
     return Adversaries(
         measured.words, measured.images, *(measured.values.get(name, np.zeros(0)) for name in names)
@@ -117,7 +117,7 @@ def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: in
             current = maps()
             log_probs = replay.rerun(step, _put(replay, step, begin, current))
             beyond = (_distance(step, log_probs) - tolerance).clamp_min(0)
-            loss = (PRICE * beyond - _divergence(own, current)).sum()
+            loss = (PENALTY * beyond - _divergence(own, current)).sum()
             # The model's own weights get no gradient.
             for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
                 logit.grad = gradient

@@ -18,7 +18,6 @@ hidden; the end of the deletion curve shows how much that was.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -31,15 +30,19 @@ from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
+from caption.analysis.table import Table, Value
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.metrics.significance import estimate
 from caption.result import Caption
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Kind = Literal["deletion", "insertion"]
+# Distinct in grey as well. Attention comes first: it is what everything is compared with.
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 
 
 @dataclass(frozen=True)
@@ -66,24 +69,66 @@ class FaithfulnessCurves(PerWord):
 
     def _repr_html_(self) -> str | None:
         """For a notebook: the areas under both curves, a row for each order; None without words."""
-        if not len(self):
-            return None
-        lines = []
-        for order in self.orders:
-            areas = (estimate(self.area(kind, order), self.images) for kind in get_args(Kind))
-            cells = "".join(f"<td>{mean:.3f} [{low:.3f}, {high:.3f}]</td>" for mean, low, high in areas)
-            lines.append(f"<tr><td>{html.escape(order)}</td>{cells}</tr>\n")
-        return f"<table>\n<tr><th>area under</th><th>deletion</th><th>insertion</th></tr>\n{''.join(lines)}</table>"
+        table = Table(("area under", "deletion", "insertion"))
+        for order in self.orders if len(self) else ():
+            areas = (Value(estimate(self.area(kind, order), self.images)) for kind in get_args(Kind))
+            table.add([[order, *areas]])
+        return table.html() if table.rows else None
 
     def plot(self) -> Figure:
-        """Deletion and insertion side by side, a line per order (`caption.visualize.plot_curves`).
+        """Deletion and insertion side by side, see `draw`.
 
         Raises:
             ValueError: there are no words.
         """
-        from caption.visualize.plots import plot_curves
+        from caption.visualize.layout import new_figure
 
-        return plot_curves(self)
+        fig = new_figure((8.0, 3.2))
+        fig.set_layout_engine("constrained")
+        axes = fig.subplots(1, 2, sharey=True)
+        for ax, kind in zip(axes, get_args(Kind), strict=True):
+            self.draw(ax, kind)
+            ax.set_title(kind, fontsize=10)
+            ax.label_outer()
+        axes[1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+        return fig
+
+    def draw(self, ax: Axes, kind: Kind) -> Axes:
+        """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion).
+
+        There is a line for each order; bands are 95 % intervals over images. The axis of regions is a square root,
+        stretched at its start, because with attention the first few regions matter most.
+
+        Args:
+            ax: drawn on and returned.
+            kind: "deletion" or "insertion".
+
+        Raises:
+            ValueError: there are no words.
+        """
+        if not len(self):
+            raise ValueError("no words: there are no curves to draw")
+        counts = np.array(self.counts)
+        for number, order in enumerate(self.orders):
+            curve = self.curve(kind, order)
+            points = np.array([estimate(curve[:, point], self.images) for point in range(len(counts))])
+            line = STYLES[number % len(STYLES)]
+            (drawn,) = ax.plot(
+                counts, points[:, 0], linestyle=line, linewidth=2 if number == 0 else 1.3, label=order
+            )
+            ax.fill_between(
+                counts, points[:, 1], points[:, 2], color=drawn.get_color(), alpha=0.15, linewidth=0
+            )
+        ax.set_xscale("function", functions=(np.sqrt, np.square))
+        ticks = [count for count in (0, 1, 4, 16, 64, 256) if count < counts[-1]] + [int(counts[-1])]
+        ax.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+        ax.minorticks_off()
+        done = "hidden" if kind == "deletion" else "shown"
+        ax.set(
+            xlim=(0, counts[-1]), ylim=(0, 1.02), xlabel=f"regions {done}, of {counts[-1]}", ylabel="p(word)"
+        )
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
 
     def curve(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
         """(N, P) probability of each word, or its logarithm, the mean over draws."""

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.interventions.selection import (
-    SLIVER,
+    LEAST_COVER,
     Place,
     Steps,
     amounts,
@@ -138,7 +138,7 @@ class Mask(Change):
 
         def mask(weights: Tensor, grid: Grid) -> Tensor:
             share = resampled(visible, _grid(caption), grid)
-            return scaled_like(weights * share.where(share > SLIVER, 0).to(weights), weights)
+            return scaled_like(weights * share.where(share > LEAST_COVER, 0).to(weights), weights)
 
         return mask
 
@@ -167,7 +167,7 @@ def visible_regions(places: Sequence[Place], caption: Caption) -> Tensor:
 
 def visible_on(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
     """(L',) bool: `visible_regions` for another grid of the image; errors as there."""
-    return _some(resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - SLIVER)
+    return _some(resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - LEAST_COVER)
 
 
 def scaled_like(edited: Tensor, weights: Tensor) -> Tensor:

@@ -51,10 +51,21 @@ class ForcedStep:
         return f"ForcedStep({self.word!r} at step {self.step}; regions by their likeliest word: {words})"
 
     def plot(self, image: Photo | None = None, **options: Any) -> Figure:
-        """The map of the word, beside the words that the model would say (`caption.visualize.plot_forced_step`)."""
-        from caption.visualize.forced_step import plot_forced_step
+        """The map of the word, beside the words that the model would say; see `forced_step_figure`.
 
-        return plot_forced_step(self, image, **options)
+        Args:
+            image: the photo; by default the one that the caption carries.
+            options: of the left panel, see `plot_caption`.
+
+        Raises:
+            ValueError: there is no photo.
+            caption.errors.ImageError: the photo cannot be opened.
+        """
+        from caption.analysis.interventions.forced_step_figure import draw_forced_step
+        from caption.visualize.overlay import photos_of
+
+        (photo,) = photos_of([self.caption], None if image is None else [image])
+        return draw_forced_step(self.caption, self.step, self.words, open_image(photo), **options)
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from caption.analysis.interventions.encoded_photo import (
     log_probs_of,
 )
 from caption.analysis.interventions.forced_attention import Change, Erase
-from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
+from caption.analysis.interventions.log_probs import LogProbs, log_p_text, log_probs_table
 from caption.analysis.interventions.selection import tokens_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
@@ -30,7 +30,10 @@ from caption.result import Caption
 from caption.search import Search
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+CHANGED = "tab:orange"  # frame of the steps whose weights were changed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,19 +86,35 @@ class Intervention:
         return f"Intervention({str(self.original)!r} -> {str(self.changed)!r}, {self.verdict})"
 
     def plot(self, image: Photo | None = None, **options: Any) -> Figure:
-        """Both captions, one above the other (`caption.visualize.plot_intervention`, to which options go).
+        """Draw both captions, one above the other, with log p on every word's panel.
+
+        For a word of the original caption that is log p without the changes → log p under the changes. A coloured frame
+        marks the steps whose weights were changed.
 
         Args:
             image: the photo; by default the one that the captions carry.
-            options: such as `words=["man"]` or `style="paper"`.
+            options: of `compare_captions`, such as `words=["man"]` or `style="paper"`.
 
         Raises:
-            ValueError: there is no photo.
+            ValueError: there is no photo, or options that `compare_captions` refuses.
             caption.errors.ImageError: the photo cannot be opened.
         """
-        from caption.visualize.intervention import plot_intervention
+        from caption.visualize.figure import compare_captions
+        from caption.visualize.overlay import photos_of
+        from caption.visualize.words import steps_of
 
-        return plot_intervention(self, image, **options)
+        (photo,) = photos_of([self.original], None if image is None else [image])
+        fig = compare_captions({"as it is": self.original, "changed": self.changed}, photo, **options)
+        words, one, other = options.get("words"), self.original_log_probs, self.changed_log_probs
+        # The first axes hold the photo, the last the scale.
+        above, below = (part.axes[1:-1] for part in fig.subfigs)
+        for ax, step in zip(above, steps_of(self.original, words, strict=False), strict=True):
+            _note(ax, f"log p {log_p_text(one.without[step], 1)} → {log_p_text(one.under[step], 1)}")
+        for ax, step in zip(below, steps_of(self.changed, words, strict=False), strict=True):
+            _note(ax, f"log p {log_p_text(other.under[step], 1)}")
+            if step in self.steps:
+                ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
+        return fig
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""
@@ -164,3 +183,10 @@ def compare(
         LogProbs(others, log_probs_of(without), changed.log_probs),
         tuple(changed.edits.edited_steps(changed.caption)),
     )
+
+
+def _note(ax: Axes, text: str) -> None:
+    ax.text(
+        0.03, 0.03, text, transform=ax.transAxes, fontsize=8, va="bottom",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+    )  # fmt: skip

@@ -22,7 +22,7 @@ Steps = SupportsIndex | str | Sequence[SupportsIndex | str] | None
 """Steps of a caption, counted from 0, as numbers or as the words said there; None = every step. A finished caption has
 one more step than words: that of the end token, "<end>"."""
 
-SLIVER = 1e-6
+LEAST_COVER = 1e-6
 """The part of a cell that a box must cover to touch it: edges that should coincide may differ by rounding."""
 
 
@@ -61,7 +61,7 @@ def amounts(place: Place, caption: Caption) -> np.ndarray:
 
 def touched(place: Place, caption: Caption) -> np.ndarray:
     """(rows, cols) bool: the regions that have a part in the place; arguments and errors as for `amounts`."""
-    return amounts(place, caption) > SLIVER
+    return amounts(place, caption) > LEAST_COVER
 
 
 def tokens_of(caption: Caption) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
         raise ValueError(f"a box is (left, top, right, bottom), not {(left, top, right, bottom)}")
     rows, cols = caption.weights.shape[1:]
     amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)], caption.seen)
-    if not (amount > SLIVER).any():
+    if not (amount > LEAST_COVER).any():
         raise ValueError(
             f"the box {(left, top, right, bottom)} lies outside what the model sees of the photo, "
             f"{caption.seen or caption.box}"

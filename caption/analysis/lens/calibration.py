@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from caption.analysis.lens.lens import SURE, Calibration, Lens, read_weights, sizes
-from caption.analysis.replay import batches
+from caption.analysis.lens.lens import SURE, Calibration, Lens, read_weights, regions_of, sizes
+from caption.analysis.reliability import Reliability, logistic_regression
+from caption.analysis.replay import captioned
+from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
-from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.regions import Regions, mean_region
 from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
 from caption.text.nouns import GENERAL
 
 OFTEN = 5
@@ -41,7 +41,8 @@ RARE_SHARPNESS = 0.01
 FALSE_ALARMS = 0.015
 """Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
 REGIONS = 16
-BINS = 10
+RIDGE = 2e-3
+"""For each pair of a word and a noun."""
 
 
 class PhotoReading(NamedTuple):
@@ -52,40 +53,12 @@ class PhotoReading(NamedTuple):
     """(T, C) logits of each word's context."""
     entropies: Tensor
     """(T,) H[α] / log L."""
-    alone: Tensor
+    single_regions: Tensor
     """(R, C) logits of about `REGIONS` single regions, evenly spread."""
     region: Tensor
     """(D,) the mean region."""
     named: Tensor
     """(N,) bool: nouns that the references name."""
-
-
-class Reliability(NamedTuple):
-    """How well probabilities fit."""
-
-    probabilities: np.ndarray
-    """(P,) of pairs of a word and one of its likeliest nouns."""
-    named: np.ndarray
-    """(P,) bool: people name the noun."""
-
-    @property
-    def error(self) -> float:
-        """Expected calibration error over ten classes of probability (Guo et al. 2017, eq. 3)."""
-        predicted, named, counts = self.bins()
-        return float((np.abs(predicted - named) * counts).sum() / counts.sum())
-
-    def bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean probability, share that is named and number of pairs, of the tenths of the range that have any."""
-        place = np.minimum((self.probabilities * BINS).astype(int), BINS - 1)
-        parts = [place == number for number in range(BINS) if (place == number).any()]
-        means = [[column[part].mean() for part in parts] for column in (self.probabilities, self.named)]
-        return np.array(means[0]), np.array(means[1]), np.array([part.sum() for part in parts])
-
-    @property
-    def nll(self) -> float:
-        """Mean −log p, in nats."""
-        p = np.clip(self.probabilities, 1e-6, 1 - 1e-6)
-        return float(-np.where(self.named, np.log(p), np.log1p(-p)).mean())
 
 
 def read_photos(
@@ -101,17 +74,9 @@ def read_photos(
         caption.errors.ImageError: a photo cannot be read.
     """
     readings: list[PhotoReading] = []
-    with eval_mode(captioner), torch.no_grad():
-        for batch in batches(photos, batch_size):
-            decoded = [decode(photo, captioner.transform) for photo in batch]
-            views = encode(captioner.encoder, decoded, captioner.device)
-            hypotheses = captioner.generate(views)
-            captions = captioner.captions(
-                hypotheses, captioner.grids(views), [photo.box for photo in decoded]
-            )
-            for index, caption in enumerate(captions):
-                one = Regions(views[0].vectors[index : index + 1].cpu(), views[0].grid)
-                readings.append(read_photo(lens, one, caption, references[len(readings)]))
+    for views, captions in captioned(captioner, photos, batch_size):
+        for index, caption in enumerate(captions):
+            readings.append(read_photo(lens, regions_of(views, index), caption, references[len(readings)]))
     return readings
 
 
@@ -119,7 +84,7 @@ def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Seque
     """The reading of one photo's regions (1, L, D), also from a store."""
     weights = torch.from_numpy(read_weights(caption)).flatten(1)
     even = weights / weights.sum(1, keepdim=True).clamp(min=1e-8)
-    entropies = -torch.xlogy(even, even).sum(1) / np.log(max(2, even.shape[1]))
+    entropies = entropy(even) / np.log(max(2, even.shape[1]))
     named = lens.nouns.named(references)
     regions = regions._replace(vectors=regions.vectors.float())
     return PhotoReading(
@@ -148,16 +113,11 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
             f"a lens is calibrated on photos with captions, and {len(readings)} photos whose captions name "
             f"{len(fitted)} of its nouns at least {OFTEN} times are too few"
         )
-    x, entropy, size, named = _pairs(lens, readings, fitted)
-    slope, of_entropy, slope_of_entropy, of_size, offset = _logistic(
-        torch.stack((x, entropy, x * entropy, size), 1), named
-    )
+    x, h, size, named = _pairs(lens, readings, fitted)
+    of_words = _regression((x, h, x * h, size), named)
     x, _, size, named = _pairs(lens, [of_regions(reading) for reading in readings], fitted)
-    alone_slope, alone_of_size, alone_offset = _logistic(torch.stack((x, size), 1), named)
-    calibration = Calibration(
-        slope, of_entropy, slope_of_entropy, of_size, offset, (alone_slope, alone_of_size, alone_offset),
-        float(torch.cat([reading.entropies for reading in readings]).quantile(RARE_SHARPNESS)),
-    )  # fmt: skip
+    sharpest = torch.cat([reading.entropies for reading in readings]).quantile(RARE_SHARPNESS)
+    calibration = Calibration(of_words, _regression((x, size), named), float(sharpest))
     doubtful, companions = _words(lens, calibration, readings)
     known, farthest = _neighbours(
         torch.stack([reading.region for reading in readings]), calibration.neighbours
@@ -174,7 +134,9 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
 
 def of_regions(reading: PhotoReading) -> PhotoReading:
     """The same with the single regions in the place of the words."""
-    return reading._replace(contexts=reading.alone, entropies=torch.zeros(len(reading.alone)))
+    return reading._replace(
+        contexts=reading.single_regions, entropies=torch.zeros(len(reading.single_regions))
+    )
 
 
 def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:
@@ -216,27 +178,14 @@ def _pairs(
         columns[1].append(reading.entropies[:, None].expand_as(top.values).flatten())
         columns[2].append(size[fitted[top.indices]].flatten())
         columns[3].append(reading.named[fitted[top.indices]].flatten().float())
-    x, entropy, of_size, named = (torch.cat(column) for column in columns)
-    return x, entropy, of_size, named
+    x, h, of_size, named = (torch.cat(column) for column in columns)
+    return x, h, of_size, named
 
 
-def _logistic(features: Tensor, target: Tensor) -> list[float]:
-    """The weights of logistic regression, with the offset last."""
-    centre, scale = features.mean(0), features.std(0).clamp(min=1e-6)
-    scaled = torch.cat(((features - centre) / scale, torch.ones(len(features), 1)), 1)
-    weights = torch.zeros(scaled.shape[1], requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = functional.binary_cross_entropy_with_logits(scaled @ weights, target)
-        (value + 1e-3 * weights[:-1].square().sum()).backward()
-        return value
-
-    with torch.enable_grad():
-        optimizer.step(loss)
-    slopes = weights.detach()[:-1] / scale
-    return [*slopes.tolist(), float(weights.detach()[-1] - (slopes * centre).sum())]
+def _regression(features: Sequence[Tensor], named: Tensor) -> tuple[float, ...]:
+    """The weights of each feature (P,), and the offset."""
+    columns = torch.stack(list(features), 1).double().numpy()
+    return tuple(logistic_regression(columns, named.numpy(), ridge=RIDGE * len(columns)).tolist())
 
 
 def _words(

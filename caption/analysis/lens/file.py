@@ -26,7 +26,7 @@ from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import load_safetensors
 
 SUFFIX = ".lens"
-FORMAT = 1
+FORMAT = 2
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
@@ -77,11 +77,11 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
     try:
         texts, tensors = load_safetensors(Path(path))
         header = json.loads(texts["lens"])
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']}, not {FORMAT}")
         classifier = _classifier(tensors, header["norm_eps"])
         calibration = _calibration(header["calibration"], tensors.get("known"), classifier.linear.in_features)
         identity, fingerprint = header["encoder"], [float(number) for number in header["fingerprint"]]
-        if header["format"] != FORMAT:
-            raise ValueError(f"its format is {header['format']}, not {FORMAT}")
     except Exception as error:  # safetensors and damaged headers raise many types
         raise CheckpointError(
             f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
@@ -113,16 +113,16 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
 
 
 def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
-    names = ("slope", "of_entropy", "slope_of_entropy", "of_size", "offset", "sharpest")
-    slope, of_entropy, slope_of_entropy, of_size, offset, sharpest = (float(header[name]) for name in names)
-    alone_slope, alone_of_size, alone_offset = (float(number) for number in header["alone"])
     doubtful = {str(word): float(least) for word, least in header["doubtful"].items()}
     companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
     if known is not None and (known.ndim != 2 or known.shape[1] != size or not len(known)):
         raise ValueError("the mean regions have another size than the classifier's")
+    of_words, of_regions = (tuple(map(float, header[name])) for name in ("of_words", "of_regions"))
+    if (len(of_words), len(of_regions)) != (5, 3):
+        raise ValueError("the calibration has another number of weights")
     return Calibration(
-        slope, of_entropy, slope_of_entropy, of_size, offset, (alone_slope, alone_of_size, alone_offset), sharpest,
-        doubtful, companions, known, int(header["neighbours"]), float(header["farthest"]), int(header["photos"]),
+        of_words, of_regions, float(header["sharpest"]), doubtful, companions, known, int(header["neighbours"]),
+        float(header["farthest"]), int(header["photos"]),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.several_encoders import SeveralEncoders
@@ -51,12 +52,12 @@ class Calibration:
 
         p(noun) = σ(slope · x + of_entropy · h + slope_of_entropy · x · h + of_size · s + offset)
 
-    Of a map that is sharper than those of the fit, such as a single region, p = σ(k · x + l · s + m) with (k, l, m) =
-    `alone`, which was fitted to single regions.
+    Of a map that is sharper than those of the fit, such as a single region, p = σ(slope · x + of_size · s + offset),
+    fitted to single regions.
 
     Attributes:
-        slope, of_entropy, slope_of_entropy, of_size, offset: see above.
-        alone: slope, weight of the size, and offset for single regions.
+        of_words: slope, of_entropy, slope_of_entropy, of_size and offset.
+        of_regions: slope, of_size and offset for single regions.
         sharpest: h of the sharpest maps of the fit.
         doubtful: for words that are usually read rightly, the probability of their noun below which it is doubted.
         companions: for such words, and for "person", nouns that are read where the word is right, too.
@@ -67,12 +68,8 @@ class Calibration:
         encoder: class path and arguments of the encoder, without its weights.
     """
 
-    slope: float
-    of_entropy: float
-    slope_of_entropy: float
-    of_size: float
-    offset: float
-    alone: tuple[float, float, float] = (1.0, 0.0, 0.0)
+    of_words: tuple[float, ...]
+    of_regions: tuple[float, ...] = (1.0, 0.0, 0.0)
     sharpest: float = 0.0
     doubtful: dict[str, float] = field(default_factory=dict)
     companions: dict[str, list[str]] = field(default_factory=dict)
@@ -85,14 +82,9 @@ class Calibration:
         """Logits (..., T, C) of contexts, H[α] / log L (..., T), classes in nouns (C, N) -> (..., T, N)."""
         x = torch.logit((context.softmax(-1) @ membership).clamp(1e-6, 1 - 1e-6))
         h, s = entropy[..., None], sizes(membership)
-        logit = (
-            self.slope * x
-            + self.of_entropy * h
-            + self.slope_of_entropy * x * h
-            + self.of_size * s
-            + self.offset
-        )
-        slope, of_size, offset = self.alone
+        slope, of_entropy, slope_of_entropy, of_size, offset = self.of_words
+        logit = slope * x + of_entropy * h + slope_of_entropy * x * h + of_size * s + offset
+        slope, of_size, offset = self.of_regions
         return torch.sigmoid(torch.where(h < self.sharpest, slope * x + of_size * s + offset, logit))
 
     def distance(self, mean: Tensor) -> float:
@@ -187,7 +179,7 @@ class Lens:
             entropies = torch.ones(logits.shape[:2])
         else:
             even = _even_sum(torch.as_tensor(weights), regions)
-            entropies = -torch.xlogy(even, even).sum(-1) / torch.as_tensor(real).clamp(min=2).log()
+            entropies = entropy(even) / torch.as_tensor(real).clamp(min=2).log()
         return self.calibration.probabilities(logits, entropies, self.membership)
 
     def where(self, views: Views, thing: str) -> np.ndarray:
@@ -231,13 +223,7 @@ class Lens:
         Raises:
             UserError: the weights of a caption are on another grid, or may be negative.
         """
-        regions, readings = views[0], []
-        for index, caption in enumerate(captions):
-            chosen = slice(index, index + 1)
-            mask = None if regions.mask is None else regions.mask[chosen].cpu()
-            one = Regions(regions.vectors[chosen].cpu(), regions.grid, mask)
-            readings.append(self._read(one, caption))
-        return readings
+        return [self._read(regions_of(views, index), caption) for index, caption in enumerate(captions)]
 
     def _read(self, regions: Regions, caption: Caption) -> LensReading:
         weights = torch.from_numpy(read_weights(caption))[None]
@@ -328,6 +314,13 @@ def read_weights(caption: Caption) -> np.ndarray:
     chosen = np.zeros((steps, rows, cols), np.float32)
     chosen[np.arange(steps), caption.maps.locations[:, 0], caption.maps.locations[:, 1]] = 1
     return chosen
+
+
+def regions_of(views: Views, index: int) -> Regions:
+    """(1, L, D) the regions of one image in the first view, on the CPU."""
+    vectors, grid, mask = views[0]
+    part = slice(index, index + 1)
+    return Regions(vectors[part].cpu(), grid, None if mask is None else mask[part].cpu())
 
 
 def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> Lens:

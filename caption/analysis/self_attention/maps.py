@@ -2,7 +2,7 @@
 
     maps = region_maps(captioner, photos)[0]
     maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
-    plot_word_maps(word_maps(captioner, photos)[0])
+    word_maps(captioner, photos)[0].plot()
 
 After self-attention a region carries what other regions have seen, so a decoder's map over refined regions does not say
 which part of the image was read. Attention rollout carries it back (Abnar and Zuidema 2020, "Quantifying Attention Flow
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -33,6 +34,11 @@ from caption.regions import Grid
 from caption.result import AttentionMaps, Caption
 from caption.runtime.eval_mode import eval_mode
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CELL, MARGIN = 0.2, 0.9
+"""Inches of a figure of `WordMaps`."""
 RESIDUAL = 0.5
 """The share of the residual connection in Abnar and Zuidema 2020."""
 
@@ -112,6 +118,38 @@ class WordMaps:
     """The word that each step is fed: the one before, and "(start)"."""
     layers: tuple[np.ndarray, ...]
     """(M, T, T) float32 of each layer: the weight that a step (second index) gives to each word fed so far (third)."""
+
+    def plot(self) -> Figure:
+        """Draw each head's weights as a matrix: a row for each word that is said, a column for each word fed so far.
+
+        The darker a cell, the more weight; white is 0 and black is 1. A row of matrices is a layer.
+
+        Raises:
+            ValueError: the caption has no words.
+        """
+        from caption.visualize.layout import new_figure
+
+        if not self.said:
+            raise ValueError("a caption without words has no self-attention to draw")
+        layers, heads = len(self.layers), max(map(len, self.layers))
+        side = CELL * len(self.said)
+        fig = new_figure((heads * side + 2 * MARGIN, layers * (side + MARGIN)))
+        axes = np.asarray(fig.subplots(layers, heads, squeeze=False))
+        for (layer, head), ax in np.ndenumerate(axes):
+            if head < len(self.layers[layer]):
+                ax.imshow(self.layers[layer][head], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+                for words, axis in ((self.fed, ax.xaxis), (self.said, ax.yaxis)):
+                    axis.set_ticks(range(len(words)))
+                    axis.set_ticklabels(words, fontsize=7, parse_math=False)
+                ax.tick_params("x", rotation=90)
+                ax.set_title(f"layer {layer}, head {head}", fontsize=8)
+                ax.label_outer()
+            else:
+                ax.set_axis_off()
+        fig.supylabel("the word that is said", fontsize=8)
+        fig.supxlabel("the words fed so far", fontsize=8)
+        fig.set_layout_engine("constrained")
+        return fig
 
 
 def region_maps(

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from caption.analysis.heads import TIE, aligned, html_table, two_digits
+from caption.analysis.heads import Roles, numbers, shares_of_maximum
 from caption.analysis.self_attention.maps import RegionMaps, WordMaps
+from caption.analysis.table import Table
 from caption.attention.map_entropy import entropy
 
 POSITIONAL = 0.9
@@ -32,59 +33,40 @@ AROUND = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down
 
 
 @dataclass(frozen=True)
-class SelfAttentionRoles:
+class SelfAttentionRoles(Roles):
     """Measures of H heads, each a mean over the queries: regions of photos, or steps of captions.
 
-    Where n weights are equally large, each counts as 1/n of the maximum. NaN = there was nothing to average.
+    Where n weights are equally large, each counts as 1/n of the maximum. `positional` is the share of the queries at
+    which the maximum lies at the head's neighbour, among those that have this neighbour.
     """
 
-    labels: tuple[str, ...]
-    """The H heads, such as "layer 0 head 2"."""
     queries: int
     """How many regions or steps were measured."""
-    confidence: np.ndarray
-    """(H,) mean of the largest weight."""
-    entropy: np.ndarray
-    """(H,) mean entropy in nats."""
-    own: np.ndarray
+    at_itself: np.ndarray
     """(H,) share of the queries at which the maximum lies on the query itself."""
     neighbour: tuple[tuple[int, int], ...]
     """H offsets, rows down and columns to the right: the neighbour where the head's maximum lies most often. A word's
     is (0, -1), the word before."""
-    positional: np.ndarray
-    """(H,) share of the queries at which the maximum lies there, among those that have this neighbour."""
     rare: np.ndarray
     """(H,) share of the steps at which the maximum lies on the rarest word fed so far, among those after two or more;
     NaN for regions."""
-
-    def __len__(self) -> int:
-        """Number of heads."""
-        return len(self.labels)
 
     @property
     def is_positional(self) -> np.ndarray:
         """(H,) bool: the heads that are positional by the 90 % rule."""
         return self.positional >= POSITIONAL
 
-    def __str__(self) -> str:
-        return aligned(self._table())
-
-    def _repr_html_(self) -> str:
-        return html_table(self._table())
-
-    def _table(self) -> list[list[str]]:
-        table = [
-            [f"{self.queries} queries", "confidence", "entropy", "own", "neighbour", "there", "rare", "role"]
-        ]
-        for head, label in enumerate(self.labels):
-            numbers = [
-                two_digits(values[head])
-                for values in (self.confidence, self.entropy, self.own, self.positional, self.rare)
-            ]
-            down, across = self.neighbour[head]
-            numbers.insert(3, f"{down:+d}, {across:+d}")
-            table.append([label, *numbers, "positional" if self.is_positional[head] else ""])
-        return table
+    def table(self) -> Table:
+        columns = {
+            "confidence": numbers(self.confidence),
+            "entropy": numbers(self.entropy),
+            "itself": numbers(self.at_itself),
+            "neighbour": [f"{down:+d}, {across:+d}" for down, across in self.neighbour],
+            "there": numbers(self.positional),
+            "rare": numbers(self.rare),
+            "role": ["positional" if positional else "" for positional in self.is_positional],
+        }
+        return self._table(f"{self.queries} queries", columns)
 
 
 def region_roles(maps: Iterable[RegionMaps]) -> SelfAttentionRoles:
@@ -159,8 +141,7 @@ def _measure(
         rarest: (Q,) the key of the rarest word, or `NOWHERE`.
     """
     heads = torch.from_numpy(np.concatenate(layers)).double()
-    maxima = heads >= heads.amax(-1, keepdim=True) * (1 - TIE)
-    shares = (maxima.double() / maxima.sum(-1, keepdim=True)).numpy()  # (H, Q, K)
+    shares = shares_of_maximum(heads).double().numpy()  # (H, Q, K)
 
     def share_at(keys: np.ndarray) -> np.ndarray:
         """(H,) mean share of the maximum at one key of each query."""
@@ -177,7 +158,7 @@ def _measure(
         queries=heads.shape[1],
         confidence=heads.amax(-1).mean(-1).numpy(),
         entropy=entropy(heads).mean(-1).numpy(),
-        own=share_at(targets[0, 0]),
+        at_itself=share_at(targets[0, 0]),
         neighbour=tuple(around[offset] for offset in best),
         positional=at[np.arange(len(at)), best],
         rare=share_at(rarest),

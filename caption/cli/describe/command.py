@@ -181,7 +181,7 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
     if not wanted and not path.is_file():
         return
     from caption.analysis.lens.file import load_lens
-    from caption.analysis.lens.naming import lens_postprocessors
+    from caption.analysis.lens.novel_objects import lens_postprocessors
 
     lens = load_lens(captioner, path)
     if lens.calibration is None:

@@ -1,15 +1,18 @@
-"""Does a model know when it names what is not there? Nouns of its captions that no reference names, and their scores.
+"""Hallucination: does a model know when it names what is not there? Nouns that no reference names, and their scores.
 
 Each noun that a caption uses and the lens knows is named by a reference, itself or by a less or more general word, or
 by none (the idea of CHAIR, Rohrbach et al. 2018, "Object Hallucination in Image Captioning", without boxes). A score
 is good if it is higher for nouns that nobody names: its AUROC is the probability that it orders a pair of both kinds
-rightly. Within words, only pairs of the same word count, so that "camera is often wrong" earns nothing.
+rightly. Of pairs of the same word, "camera is often wrong" earns nothing.
 
-The lens is read with the model's own map and, as controls, with the mean map, the map of another photo and even
+The lens is read with the model's own map and, as controls, with the mean map, the map of another image and even
 weights. The last is the classifier on the whole photo, Rohrbach's image consistency: what attention adds is the
-distance from it.
+distance from it. Its calibration is not used.
 
 Whatever is chosen or fitted is chosen on other photos than those that are scored.
+
+    uses = noun_uses(captioner, make_lens(captioner), photos, references)
+    print(hallucination_table(uses))
 """
 
 from __future__ import annotations
@@ -23,29 +26,36 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis import baseline_maps
-from caption.analysis.lens.lens import Lens, read_weights
+from caption.analysis.lens.lens import Lens, read_weights, regions_of
 from caption.analysis.per_word import PerWord
-from caption.analysis.replay import batches
+from caption.analysis.reliability import logistic_regression
+from caption.analysis.replay import captioned
+from caption.analysis.table import Table, Value
+from caption.attention.map_entropy import entropy
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
-from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
+from caption.errors import UserError
 from caption.metrics.significance import Estimate
-from caption.regions import Regions, Views
+from caption.regions import Regions, Views, WeightProperties
 from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
 from caption.text.vocabulary import PAD, START
 
-OWN, MEAN, OTHER, EVEN = "own map", "mean map", "another photo's map", "even map"
-SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
-"""Of the context's logits in the mixture with those of the whole photo; the last is the context alone."""
-ALONE = "context alone"
-TOGETHER = "word and model together"
-JOINT = {TOGETHER: (), f"with lens, {EVEN}": (EVEN,), f"with lens, {EVEN} and {OWN}": (EVEN, OWN)}
+OWN, MEAN, OTHER, EVEN = "own map", "mean map", "another image's map", "even map"
+WORD, MODEL = "the word alone", "word and model together"
+JOINT = {MODEL: (), f"with lens, {EVEN}": (EVEN,), f"with lens, {EVEN} and {OWN}": (EVEN, OWN)}
 """Logistic regressions on the word, what the model says, and the lens read with these maps."""
+GAINS = {
+    f"lens, {EVEN}, less −log p": (f"lens, {EVEN}", "−log p"),
+    f"lens: {OWN} less {EVEN}": (f"lens, {OWN}", f"lens, {EVEN}"),
+    f"lens: {OWN} less {OTHER}": (f"lens, {OWN}", f"lens, {OTHER}"),
+    "word and model: with lens less without": (f"with lens, {EVEN}", MODEL),
+}
+"""Two scores whose AUROCs are subtracted, by the row's name."""
+SCALED = WeightProperties(sums_to_one=False)
 DRAWS = 1000
 FOLDS = 5
-"""Parts of the photos; how often a word is wrong in one is taken from the others."""
+"""Parts of the photos; what is fitted for one is fitted on the others."""
 PRIOR_USES = 5
 """Uses of a word that its share of wrong ones begins with, at the mean of all words."""
 
@@ -56,11 +66,11 @@ class NounUses(PerWord):
 
     unnamed: np.ndarray
     """(N,) bool: no reference names it."""
-    of_model: dict[str, np.ndarray]
+    model: dict[str, np.ndarray]
     """(N,) what the model itself says: "−log p" of the noun's words, the sum of their "entropy" before they are said in
     nats, "map entropy" of α at the last one in nats, and "gate" β at it where there is one."""
-    surprise: dict[str, np.ndarray]
-    """By the map that the lens reads: (N, SHARES) −log of the probability of the word's classes."""
+    lens: dict[str, np.ndarray]
+    """By the map that the lens reads: (N,) −log of the probability of the word's classes."""
 
 
 def noun_uses(
@@ -90,21 +100,12 @@ def noun_uses(
     captions: list[Caption] = []
     entropies: list[np.ndarray] = []
     regions: list[Regions] = []
-    with eval_mode(captioner), torch.no_grad():
-        for batch in batches(photos, batch_size):
-            decoded = [decode(photo, captioner.transform) for photo in batch]
-            views = encode(captioner.encoder, decoded, captioner.device)
-            boxes = [photo.box for photo in decoded]
-            written = list(captioner.captions(captioner.generate(views), captioner.grids(views), boxes))
-            captions += written
-            entropies += _entropies(captioner, views, written)
-            vectors, grid, mask = views[0]
-            masks = [None] * len(vectors) if mask is None else list(mask.cpu())
-            regions += [
-                Regions(one[None].half().cpu(), grid, None if real is None else real[None])
-                for one, real in zip(vectors, masks, strict=True)
-            ]
-            advance(len(batch))
+    for views, written in captioned(captioner, photos, batch_size):
+        captions += written
+        entropies += _entropies(captioner, views, written)
+        several = [regions_of(views, index) for index in range(len(written))]
+        regions += [one._replace(vectors=one.vectors.half()) for one in several]
+        advance(len(written))
     return measure(lens, captions, entropies, regions, references)
 
 
@@ -120,7 +121,7 @@ def measure(
     maps = {OWN: read, MEAN: baseline_maps.mean_map(read), OTHER: baseline_maps.other_image(read)}
     words: list[str] = []
     columns: dict[str, list[float]] = {}
-    surprise: dict[str, list[np.ndarray]] = {name: [] for name in (*maps, EVEN)}
+    read_at: dict[str, list[np.ndarray]] = {name: [] for name in (*maps, EVEN)}
     for index, caption in enumerate(captions):
         spoken = lens.nouns.spoken([word.lower() for word in caption.words])
         spoken = [(span, nouns) for span, nouns in spoken if "person" not in nouns]
@@ -128,15 +129,14 @@ def measure(
             continue
         steps = [span.stop - 1 for span, _ in spoken]
         named = lens.nouns.named(references[index])
-        even = _scaled(read[index].weights)
+        spread = entropy(torch.from_numpy(read[index].weights).double().flatten(1), SCALED)
         classes = torch.stack(
             [lens.membership[:, [lens.places[noun] for noun in nouns]].amax(1) for _, nouns in spoken]
         )
-        photo = lens.logits(regions[index])[0]
-        for name, of in maps.items():
-            contexts = lens.logits(regions[index], of[index].weights[None, steps])[0]
-            surprise[name].append(_surprise(contexts, photo, classes))
-        surprise[EVEN].append(_surprise(photo.expand(len(steps), -1), photo, classes))
+        for name, of_map in maps.items():
+            contexts = lens.logits(regions[index], of_map[index].weights[None, steps])[0]
+            read_at[name].append(_surprise(contexts, classes))
+        read_at[EVEN].append(_surprise(lens.logits(regions[index])[0].expand(len(steps), -1), classes))
         for (span, nouns), step in zip(spoken, steps, strict=True):
             words.append(" ".join(caption.words[span]).lower())
             values = {
@@ -144,7 +144,7 @@ def measure(
                 "unnamed": named.isdisjoint(nouns),
                 "−log p": -caption.word_log_probs[span].sum(),
                 "entropy": entropies[index][span].sum(),
-                "map entropy": -np.sum(even[step] * np.log(np.maximum(even[step], 1e-12))),
+                "map entropy": spread[step],
             }
             if caption.gates is not None:
                 values["gate"] = caption.gates[step]
@@ -156,14 +156,7 @@ def measure(
         arrays.pop("image", np.zeros(0)).astype(np.int64),
         arrays.pop("unnamed", np.zeros(0)).astype(bool),
         arrays,
-        {name: np.concatenate(parts or [np.zeros((0, len(SHARES)))]) for name, parts in surprise.items()},
-    )
-
-
-def chosen_share(uses: NounUses, name: str) -> int:
-    """The place in SHARES of the mixture with the highest AUROC, of a map."""
-    return max(
-        range(len(SHARES)), key=lambda place: auroc(uses.surprise[name][:, place], uses.unnamed, uses.words)
+        {name: np.concatenate(parts or [np.zeros(0)]) for name, parts in read_at.items()},
     )
 
 
@@ -171,28 +164,63 @@ def scores(fitted: NounUses, scored: NounUses) -> dict[str, np.ndarray]:
     """The scores of nouns, by name: higher = rather named by nobody.
 
     Args:
-        fitted: of the photos on which signs, shares and weights are chosen, such as the validation split.
+        fitted: of the photos on which signs and weights are chosen, such as the validation split.
         scored: of those whose scores are given.
     """
-    found = {"the word alone": _often_wrong(fitted, scored)}
-    for name, values in scored.of_model.items():
-        sign = 1 if auroc(fitted.of_model[name], fitted.unnamed, fitted.words) >= 0.5 else -1
+    found = {WORD: _often_wrong(fitted, scored)}
+    for name, values in scored.model.items():
+        sign = 1 if auroc(fitted.model[name], fitted.unnamed, fitted.words) >= 0.5 else -1
         found[name] = sign * values
-    model = [_logit(found["the word alone"]), *scored.of_model.values()]
-    model_fitted = [_logit(_often_wrong(fitted, fitted, folds=FOLDS)), *fitted.of_model.values()]
-    lens, lens_fitted = {}, {}
-    for name in (EVEN, MEAN, OTHER, OWN):
-        share = chosen_share(fitted, name)
-        lens[name], lens_fitted[name] = scored.surprise[name][:, share], fitted.surprise[name][:, share]
-        found[f"lens, {name}"] = lens[name]
-    for name in (MEAN, OTHER, OWN):
-        found[f"lens, {name}, {ALONE}"] = scored.surprise[name][:, -1]
+    found |= {f"lens, {name}": scored.lens[name] for name in (EVEN, MEAN, OTHER, OWN)}
+    words = _often_wrong(fitted, fitted, FOLDS), found[WORD]
     for title, names in JOINT.items():
-        weights = _logistic(
-            np.stack([*model_fitted, *(lens_fitted[name] for name in names)], 1), fitted.unnamed
-        )
-        found[title] = weights(np.stack([*model, *(lens[name] for name in names)], 1))
+        columns = [
+            np.stack([_logit(wrong), *uses.model.values(), *(uses.lens[name] for name in names)], 1)
+            for wrong, uses in zip(words, (fitted, scored), strict=True)
+        ]
+        *slopes, offset = logistic_regression(columns[0], fitted.unnamed)
+        found[title] = columns[1] @ np.array(slopes) + offset
     return found
+
+
+def cross_fitted_scores(uses: NounUses) -> dict[str, np.ndarray]:
+    """`scores` of all nouns, each fitted on other photos: those of the other parts, of `FOLDS`."""
+    found: dict[str, np.ndarray] = {}
+    for fold in range(FOLDS):
+        here = uses.images % FOLDS == fold
+        if here.any():
+            for name, values in scores(uses.where(~here), uses.where(here)).items():
+                found.setdefault(name, np.zeros(len(uses)))[here] = values
+    return found
+
+
+def hallucination_table(uses: NounUses) -> Table:
+    """How well each score tells the nouns that nobody names: the AUROC of all pairs of nouns, and of pairs of one word.
+
+    Raises:
+        UserError: in a part of the photos no noun is named by people, or all are.
+    """
+    for fold in np.unique(uses.images % FOLDS):
+        others = uses.unnamed[uses.images % FOLDS != fold]
+        if others.all() or not others.any():
+            raise UserError(
+                f"of {len(uses)} nouns in its captions, {uses.unnamed.sum()} are named by no reference: too few to "
+                "tell both kinds apart; take more photos"
+            )
+    table, found = Table(("score", "AUROC, all pairs", "AUROC, same word")), cross_fitted_scores(uses)
+    pairs, same = intervals(found, uses), intervals(found, uses, within=True)
+    table.add([name, Value(pairs[name]), Value(same[name])] for name in found)
+    for name, (better, base) in GAINS.items():
+        of_both = {key: found[key] for key in (better, base)}
+        gains = [intervals(of_both, uses, within, less=base)[better] for within in (False, True)]
+        table.add([[name, *map(Value, gains)]])
+    share, words, lens = uses.unnamed.mean(), Value(pairs["−log p"], 2), Value(pairs[f"lens, {EVEN}"], 2)
+    finding = (
+        f"{share:.0%} of {len(uses)} nouns are named by nobody; −log p tells them with an AUROC of {words}, the lens "
+        f"on the whole image with {lens}."
+    )
+    table.answer(finding, f"{share:.0%}", f"of {len(uses)} nouns are named by nobody")
+    return table
 
 
 def auroc(score: np.ndarray, unnamed: np.ndarray, words: Sequence[str], within: bool = False) -> float:
@@ -262,22 +290,10 @@ def _entropies(captioner: Captioner, views: Views, captions: Sequence[Caption]) 
     return [row[: len(one.words)] for row, one in zip(by_step, captions, strict=True)]
 
 
-def _surprise(contexts: Tensor, photo: Tensor, classes: Tensor) -> np.ndarray:
-    """Logits of contexts (N, C) and of the whole photo (1, C), the classes (N, C) of each word -> (N, SHARES)."""
-    contexts, photo = contexts.double(), photo.double()
+def _surprise(contexts: Tensor, classes: Tensor) -> np.ndarray:
+    """Logits of contexts (N, C), and the classes (N, C) of each word -> (N,)."""
     outside = torch.where(classes > 0, 0.0, -torch.inf)
-    return torch.stack(
-        [
-            -((share * contexts + (1 - share) * photo).log_softmax(-1) + outside).logsumexp(-1)
-            for share in SHARES
-        ],
-        1,
-    ).numpy()
-
-
-def _scaled(weights: np.ndarray) -> np.ndarray:
-    flat = weights.reshape(len(weights), -1).astype(np.float64)
-    return flat / np.maximum(flat.sum(1, keepdims=True), 1e-12)
+    return -(contexts.double().log_softmax(-1) + outside).logsumexp(-1).numpy()
 
 
 def _often_wrong(fitted: NounUses, scored: NounUses, folds: int = 0) -> np.ndarray:
@@ -295,21 +311,3 @@ def _often_wrong(fitted: NounUses, scored: NounUses, folds: int = 0) -> np.ndarr
 
 def _logit(p: np.ndarray) -> np.ndarray:
     return np.log(p / (1 - p))
-
-
-def _logistic(features: np.ndarray, target: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Logistic regression of (N, F) on (N,) bool by Newton's method, with a small ridge; returns its logit."""
-    centre, scale = features.mean(0), features.std(0) + 1e-9
-
-    def with_one(of: np.ndarray) -> np.ndarray:
-        return np.column_stack(((of - centre) / scale, np.ones(len(of))))
-
-    x = with_one(features)
-    ridge = np.eye(x.shape[1])
-    ridge[-1, -1] = 0
-    weights = np.zeros(x.shape[1])
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
-        gradient = x.T @ (p - target) + ridge @ weights
-        weights -= np.linalg.solve((x.T * (p * (1 - p))) @ x + ridge + 1e-9 * np.eye(len(weights)), gradient)
-    return lambda of: with_one(of) @ weights

@@ -8,22 +8,23 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from torch import nn
 
-from caption.analysis.lens import Lens
-from caption.analysis.lens.unnamed_nouns import (
+from caption.analysis.hallucination import (
     EVEN,
     MEAN,
     OTHER,
     OWN,
-    SHARES,
     NounUses,
     auroc,
-    chosen_share,
+    cross_fitted_scores,
+    hallucination_table,
     intervals,
     measure,
     noun_uses,
     scores,
 )  # fmt: skip
+from caption.analysis.lens import Lens
 from caption.encoders.classifier import Classifier
+from caption.errors import UserError
 from caption.regions import Regions
 from caption.result import Caption
 from caption.text.nouns import Nouns
@@ -70,10 +71,10 @@ def test_nouns_are_measured_but_those_for_people() -> None:
     assert uses.words == ("dogs", "kitten", "sax")
     assert uses.images.tolist() == [0, 0, 1]
     assert uses.unnamed.tolist() == [False, True, False]
-    assert uses.of_model["−log p"].tolist() == [2, 3, 1]
-    assert uses.of_model["entropy"].tolist() == [0.2, 0.3, 0.4]
-    assert uses.of_model["map entropy"].tolist() == pytest.approx([0, np.log(2), 0])
-    assert "gate" not in uses.of_model
+    assert uses.model["−log p"].tolist() == [2, 3, 1]
+    assert uses.model["entropy"].tolist() == [0.2, 0.3, 0.4]
+    assert uses.model["map entropy"].tolist() == pytest.approx([0, np.log(2), 0])
+    assert "gate" not in uses.model
 
 
 def test_a_noun_of_two_words_is_one_noun() -> None:
@@ -90,43 +91,25 @@ def test_a_noun_of_two_words_is_one_noun() -> None:
     )
     assert uses.words == ("hot dog", "dog")
     assert uses.unnamed.tolist() == [True, False]
-    assert uses.of_model["−log p"].tolist() == [2 + 3, 4]
-    assert uses.of_model["entropy"] == pytest.approx([0.2 + 0.3, 0.4])
-    assert uses.surprise[OWN][:, -1] == pytest.approx(
-        [surprise([0, SCALE, 0], 1), surprise([SCALE, 0, 0], 0)]
-    )
+    assert uses.model["−log p"].tolist() == [2 + 3, 4]
+    assert uses.model["entropy"] == pytest.approx([0.2 + 0.3, 0.4])
+    assert uses.lens[OWN] == pytest.approx([surprise([0, SCALE, 0], 1), surprise([SCALE, 0, 0], 0)])
 
 
-def test_the_lens_reads_four_maps_in_mixtures_with_the_photo() -> None:
-    uses = measured()
-    alone = {name: values[:, SHARES.index(1.0)] for name, values in uses.surprise.items()}
-    assert alone[OWN] == pytest.approx(
+def test_the_lens_reads_four_maps() -> None:
+    read = measured().lens
+    assert read[OWN] == pytest.approx(
         [surprise([0, SCALE, 0], 1), surprise([SCALE / 2, 0, SCALE / 2], 0), surprise([0, 0, SCALE], 2)],
         rel=1e-5,
     )
     # The maps of the other photo, word by word; the last is repeated.
-    assert alone[OTHER] == pytest.approx(
+    assert read[OTHER] == pytest.approx(
         [surprise([0, 0, SCALE], 1), surprise([0, 0, SCALE], 0), surprise([SCALE, 0, 0], 2)],
         rel=1e-5,
     )
     mean = [SCALE * 0.25, SCALE * 0.5, SCALE * 0.25]  # of (1, 0, 0), (0, 3, 0), (½, 0, ½), (0, 0, 1)
-    assert alone[MEAN] == pytest.approx([surprise(mean, 1), surprise(mean, 0), surprise(mean, 2)], rel=1e-5)
-    assert uses.surprise[EVEN] == pytest.approx(np.full((3, len(SHARES)), np.log(3)))
-    quarter = SHARES.index(0.25)
-    mixed = [0.75 * SCALE / 3, 0.75 * SCALE / 3 + 0.25 * SCALE, 0.75 * SCALE / 3]
-    assert uses.surprise[OWN][0, quarter] == pytest.approx(surprise(mixed, 1))
-    for values in uses.surprise.values():
-        assert values[:, 0] == pytest.approx(np.full(3, np.log(3)))
-
-
-def test_a_mixture_weighs_the_photo_with_the_rest() -> None:
-    captions = [caption_of(["dog"], [[0, 0, 1]]), caption_of(["cat"], [[1, 0, 0]])]
-    mostly_cats = Regions(torch.eye(3)[[0, 0, 1]][None], (1, 3))
-    uses = measure(lens(), captions, [np.zeros(1)] * 2, [mostly_cats] * 2, [["a dog"], ["a cat"]])
-    photo = np.array([SCALE * 2 / 3, SCALE / 3, 0])
-    for place, share in enumerate(SHARES):
-        logits = share * np.array([0, SCALE, 0]) + (1 - share) * photo
-        assert uses.surprise[OWN][0, place] == pytest.approx(surprise(list(logits), 1), rel=1e-5)
+    assert read[MEAN] == pytest.approx([surprise(mean, 1), surprise(mean, 0), surprise(mean, 2)], rel=1e-5)
+    assert read[EVEN] == pytest.approx(np.full(3, np.log(3)))
 
 
 def test_entropies_are_those_of_single_steps() -> None:
@@ -144,17 +127,14 @@ def test_entropies_are_those_of_single_steps() -> None:
             if word in ("cat", "dog"):
                 expected.append(-sum(q * np.log(q) for q in p if q > 0))
     assert len(expected) >= 2
-    assert read.of_model["entropy"] == pytest.approx(expected, abs=1e-4)
-    assert "gate" in read.of_model
+    assert read.model["entropy"] == pytest.approx(expected, abs=1e-4)
+    assert "gate" in read.model
 
 
 def uses_of(words: str, unnamed: list[int], images: list[int], **values: list[float]) -> NounUses:
-    count = len(unnamed)
-    surprise = {
-        name: np.tile(np.linspace(0, 1, count)[:, None], len(SHARES)) for name in (OWN, MEAN, OTHER, EVEN)
-    }
-    of_model = {name: np.array(numbers, float) for name, numbers in values.items()}
-    return NounUses(tuple(words), np.array(images), np.array(unnamed, bool), of_model, surprise)
+    lens = {name: np.linspace(0, 1, len(unnamed)) for name in (OWN, MEAN, OTHER, EVEN)}
+    model = {name: np.array(numbers, float) for name, numbers in values.items()}
+    return NounUses(tuple(words), np.array(images), np.array(unnamed, bool), model, lens)
 
 
 def test_auroc_counts_pairs() -> None:
@@ -186,15 +166,12 @@ def test_intervals_draw_photos_and_subtract_on_the_same_draws() -> None:
     assert intervals({"noisy": noisy.repeat(2)}, twice)["noisy"] == pytest.approx(found["noisy"])
 
 
-def test_signs_shares_and_weights_are_chosen_on_other_photos() -> None:
+def test_signs_and_weights_are_chosen_on_other_photos() -> None:
     fitted = uses_of("aabb", [1, 0, 1, 0], [0, 1, 2, 3], gate=[0, 1, 0, 1])
-    fitted.surprise[OWN][:] = 0.5
-    fitted.surprise[OWN][:, 4] = [1, 0, 1, 0]
-    assert chosen_share(fitted, OWN) == 4
     scored = uses_of("aab", [0, 1, 1], [0, 1, 2], gate=[0.2, 0.4, 0.6])
     found = scores(fitted, scored)
     assert found["gate"].tolist() == [-0.2, -0.4, -0.6]  # although here a high one would be right
-    assert found[f"lens, {OWN}"].tolist() == scored.surprise[OWN][:, 4].tolist()
+    assert found[f"lens, {OWN}"].tolist() == scored.lens[OWN].tolist()
     assert (np.diff(found["word and model together"][:2]) < 0).all()
 
 
@@ -202,3 +179,35 @@ def test_a_word_alone_is_as_doubtful_as_it_was_wrong() -> None:
     fitted = uses_of("aaaab", [1, 1, 1, 1, 0], [0, 1, 2, 3, 4], gate=[0, 1, 0, 1, 0])
     found = scores(fitted, uses_of("abc", [0, 1, 1], [0, 1, 2], gate=[0, 0, 0]))["the word alone"]
     assert found == pytest.approx([(4 + 5 * 0.8) / 9, 5 * 0.8 / 6, 0.8])
+
+
+def planted(photos: int = 60) -> NounUses:
+    """Two nouns in every photo; −log p tells the unnamed ones nearly always, the words never."""
+    generator = np.random.default_rng(0)
+    unnamed = generator.random(2 * photos) < 0.4
+    noise = generator.normal(size=(2, 2 * photos))
+    values = {"−log p": list(unnamed + 0.3 * noise[0]), "gate": list(noise[1])}
+    return uses_of("ab" * photos, list(unnamed), list(np.repeat(np.arange(photos), 2)), **values)
+
+
+def test_every_noun_is_scored_by_what_other_photos_say() -> None:
+    uses = planted()
+    found = cross_fitted_scores(uses)
+    part = uses.images % 5 == 2
+    assert found["the word alone"][part] == pytest.approx(
+        scores(uses.where(~part), uses.where(part))["the word alone"]
+    )
+    table = hallucination_table(uses)
+    cells = {row[0]: row[1] for row in table.rows}
+    assert cells["−log p"].estimate.mean > 0.95
+    assert 0.3 < cells["gate"].estimate.mean < 0.7
+    assert cells["word and model together"].estimate.mean > 0.9
+    assert cells[f"lens, {EVEN}, less −log p"].estimate.high < 0
+    assert "of 120 nouns are named by nobody; −log p tells them with an AUROC of 0.9" in table.findings[0]
+
+
+def test_nouns_of_one_kind_cannot_be_told_apart() -> None:
+    with pytest.raises(
+        UserError, match="of 4 nouns in its captions, 0 are named by no reference: too few to"
+    ):
+        hallucination_table(uses_of("abab", [0, 0, 0, 0], [0, 1, 2, 3]))

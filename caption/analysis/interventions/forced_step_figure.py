@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
+from caption.analysis.interventions.selection import tokens_of
 from caption.box import BoxLike
-from caption.data.decoding import open_image
 from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure
-from caption.visualize.overlay import overlay, photos_of, show_photo
+from caption.visualize.overlay import overlay, show_photo
 from caption.visualize.styles import OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from typing_extensions import Unpack
 
-    from caption.analysis.interventions.forced_step import ForcedStep
-    from caption.data.decoding import Photo
+    from caption.result import Caption
 
 WIDTH = 6.4  # inches, as for an animation: letters can be read on a phone
 LETTERS = 15.0  # points
@@ -36,26 +36,22 @@ COLOURS = ("#e8590c", "#1c7ed6", "#2f9e44", "#ae3ec9", "#e0b000", "#0c8599", "#e
 OPACITY = 0.4
 
 
-def plot_forced_step(
-    result: ForcedStep, image: Photo | None = None, **options: Unpack[OverlayOptions]
+def draw_forced_step(
+    caption: Caption, step: int, words: list[list[str]], photo: Image, **options: Unpack[OverlayOptions]
 ) -> Figure:
-    """Draw the map of the word beside a map of the words that the model would say in its place.
+    """Draw the map of a word beside a map of the words that the model would say in its place.
 
     On the left is the photo with the word's own attention, on the scale of the whole caption. On the right, each area
     bears the likeliest word when all attention is on a region there. Small areas are left out.
 
     Args:
-        result: from `force_everywhere`, of a word of the caption or of its end token.
-        image: the photo; by default the one that the caption carries.
+        caption: of the photo.
+        step: of the word, or of the end token.
+        words: (rows, cols) the likeliest word with all attention on each region.
+        photo: as it is drawn.
         options: of the left panel, see `plot_caption`.
-
-    Raises:
-        ValueError: there is no photo.
-        caption.errors.ImageError: the photo cannot be opened.
     """
-    caption = result.caption
-    photo = open_image(photos_of([caption], None if image is None else [image])[0])
-    heading = textwrap.wrap(" ".join([*caption.words[: result.step], "…"]), CHARACTERS)
+    heading = textwrap.wrap(" ".join([*caption.words[:step], "…"]), CHARACTERS)
     panel = (WIDTH - 2 * MARGIN - GAP) / 2
     height = panel * photo.height / photo.width
     top = MARGIN + LINE * (len(heading) + 1)
@@ -63,46 +59,46 @@ def plot_forced_step(
     fig = new_figure(size)
     for number, line in enumerate(heading):
         _write(fig, size, MARGIN, MARGIN + LINE * number, line)
-    own, elsewhere = (
-        add_axes(fig, size, (left, top, panel, height)) for left in (MARGIN, MARGIN + panel + GAP)
-    )
-    if result.step < len(caption.words):
+    lefts = MARGIN, MARGIN + panel + GAP
+    map_axes, word_axes = (add_axes(fig, size, (left, top, panel, height)) for left in lefts)
+    if step < len(caption.words):
         scale = OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
-        overlay(own, caption.weights[result.step], caption.box, photo, scale, seen=caption.seen, **options)
+        overlay(map_axes, caption.weights[step], caption.box, photo, scale, seen=caption.seen, **options)
     else:
-        show_photo(own, photo)
-    _write(fig, size, MARGIN, top - LINE, result.word, color=COLOURS[0])
-    _write(fig, size, MARGIN + panel + GAP, top - LINE, "and if it looked there?")
-    show_photo(elsewhere, photo, saturation=0.3)
-    _draw_words(elsewhere, result)
+        show_photo(map_axes, photo)
+    word = tokens_of(caption)[step]
+    _write(fig, size, lefts[0], top - LINE, word, color=COLOURS[0])
+    _write(fig, size, lefts[1], top - LINE, "and if it looked there?")
+    show_photo(word_axes, photo, saturation=0.3)
+    _draw_words(word_axes, words, word, caption.box)
     return fig
 
 
-def areas(words: list[list[str]]) -> list[tuple[str, np.ndarray]]:
+def word_areas(words: list[list[str]]) -> list[tuple[str, np.ndarray]]:
     """The connected areas of equal words on a grid, largest first: the word, and its cells (n, 2) as row and column."""
     grid = np.array(words)
-    left = {(row, col) for row, col in np.ndindex(*grid.shape)}
-    found: list[tuple[str, np.ndarray]] = []
-    while left:
-        edge = [min(left)]
-        left.remove(edge[0])
+    remaining = {(row, col) for row, col in np.ndindex(*grid.shape)}
+    areas: list[tuple[str, np.ndarray]] = []
+    while remaining:
+        edge = [min(remaining)]
+        remaining.remove(edge[0])
         for row, col in edge:  # which grows meanwhile
-            near = {(row + 1, col), (row - 1, col), (row, col + 1), (row, col - 1)} & left
+            near = {(row + 1, col), (row - 1, col), (row, col + 1), (row, col - 1)} & remaining
             reached = [place for place in sorted(near) if grid[place] == grid[row, col]]
-            left.difference_update(reached)
+            remaining.difference_update(reached)
             edge.extend(reached)
-        found.append((str(grid[edge[0]]), np.array(edge)))
-    return sorted(found, key=lambda area: -len(area[1]))
+        areas.append((str(grid[edge[0]]), np.array(edge)))
+    return sorted(areas, key=lambda area: -len(area[1]))
 
 
-def _draw_words(ax: Axes, result: ForcedStep) -> None:
-    box, (rows, cols) = result.caption.box, result.probability.shape
+def _draw_words(ax: Axes, words: list[list[str]], own_word: str, box: BoxLike) -> None:
+    rows, cols = len(words), len(words[0])
     width, height = (box[2] - box[0]) / cols, (box[3] - box[1]) / rows
     panel = ax.get_window_extent()
     renderer = FigureCanvasAgg(ax.get_figure(root=True)).get_renderer()
-    limits, colours = (ax.get_xlim(), ax.get_ylim()), {result.word: COLOURS[0]}
+    limits, colours = (ax.get_xlim(), ax.get_ylim()), {own_word: COLOURS[0]}
     taken: list[Bbox] = []
-    for word, cells in areas(result.words):
+    for word, cells in word_areas(words):
         if len(cells) < SMALLEST * rows * cols:
             break
         row, col = _innermost(cells)

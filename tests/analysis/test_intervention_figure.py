@@ -9,7 +9,7 @@ from matplotlib.colors import same_color
 from PIL import Image
 
 from caption.analysis.interventions import Force, Intervention, LogProbs
-from caption.visualize.intervention import CHANGED, plot_intervention
+from caption.analysis.interventions.intervene import CHANGED
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def notes(ax):
 
 
 def test_the_original_is_above_with_its_words_new_probabilities(result):
-    above, below = plot_intervention(result, Image.new("RGB", (30, 20))).subfigs
+    above, below = result.plot(Image.new("RGB", (30, 20))).subfigs
     assert [ax.get_title() for ax in above.axes[:-1]] == ["as it is", "red", "dog"]
     assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "red", "cat", "runs"]
     assert [notes(ax) for ax in panels(above)] == [["log p 0.0 → 0.0"], ["log p −1.0 → −∞"]]
@@ -45,7 +45,7 @@ def test_the_original_is_above_with_its_words_new_probabilities(result):
 
 
 def test_the_steps_that_were_changed_are_framed(result):
-    above, below = plot_intervention(result, Image.new("RGB", (30, 20))).subfigs
+    above, below = result.plot(Image.new("RGB", (30, 20))).subfigs
     framed = [
         [
             ax.spines["left"].get_visible() and same_color(ax.spines["left"].get_edgecolor(), CHANGED)
@@ -58,10 +58,10 @@ def test_the_steps_that_were_changed_are_framed(result):
 
 def test_the_photo_is_the_captions_own_unless_another_is_given(result):
     with pytest.raises(ValueError, match="carry no photo"):
-        plot_intervention(result)
+        result.plot()
     result.original.image = Image.new("RGB", (30, 20), "red")
     for image, colour in ((None, (255, 0, 0)), (Image.new("RGB", (30, 20), "blue"), (0, 0, 255))):
-        shown = plot_intervention(result, image).subfigs[1].axes[0].images[0].get_array()
+        shown = result.plot(image).subfigs[1].axes[0].images[0].get_array()
         assert tuple(shown[0, 0]) == colour
 
 
@@ -76,5 +76,5 @@ def test_a_result_draws_itself_and_named_words_keep_their_numbers(result):
 
 
 def test_options_go_to_the_figure_of_a_caption(result):
-    part = plot_intervention(result, Image.new("RGB", (30, 20)), columns=1, style="cells").subfigs[0]
+    part = result.plot(Image.new("RGB", (30, 20)), columns=1, style="cells").subfigs[0]
     assert panels(part)[0].images[1].get_interpolation() == "nearest"

@@ -1,0 +1,119 @@
+"""How many heads does a model need? The probability of its words while heads are removed, least important first.
+
+A head is removed by setting its map to 0, so that it adds nothing to the context. Its importance is how much log p of
+the words falls, on the mean, when it alone is removed (Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
+who estimate this by gradients; here it is measured). Only one step is changed at a time. The model is not trained
+again; `caption.objectives.AttentionPenalty` removes heads in training.
+
+    pruning = head_pruning(captioner, photos)
+    pruning.order                          # heads, least important first
+    pruning.log_probs.mean(0)              # with none removed, one, two, ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.analysis.per_word import Measurements, PerWord
+from caption.analysis.replay import Maps, Replay, Step, iter_photos, sentences
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
+from caption.errors import UserError
+from caption.regions import Grid
+from caption.result import Caption
+
+
+@dataclass(frozen=True)
+class HeadPruning(PerWord):
+    """N words of a model with H heads, counted through the maps of all its attentions."""
+
+    order: tuple[int, ...]
+    """The heads in the order in which they were removed."""
+    importances: tuple[float, ...]
+    """Of each head, in nats, in this order."""
+    log_probs: np.ndarray
+    """(N, H + 1) log p of each word with the first 0 to H heads of the order removed."""
+
+
+def head_pruning(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    batch_size: int = 32,
+) -> HeadPruning:
+    """Remove heads, least important first, and measure log p of every word.
+
+    Args:
+        captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
+
+    Raises:
+        UserError: the decoder has no attention, or a single map for each word.
+        ValueError: photos and captions differ in number, or there are no words.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    photos = list(iter_photos(photos))
+    captions = captioner.describe(photos, batch_size=batch_size) if captions is None else list(captions)
+    heads = count_heads(captioner, photos, captions)
+    if heads < 2:
+        raise UserError(
+            "this model has a single map for each word: heads are removed of one that has several"
+        )
+    single = torch.eye(heads, dtype=torch.bool)
+    alone = _log_probs(
+        captioner, photos, captions, torch.cat((torch.zeros_like(single[:1]), single)), batch_size
+    )
+    mean = alone.values["log_probs"].mean(0)
+    falls = mean[0] - mean[1:]
+    order = np.argsort(falls, kind="stable")
+    first = torch.arange(heads + 1)[:, None] > torch.from_numpy(np.argsort(order))
+    pruned = _log_probs(captioner, photos, captions, first, batch_size)
+    log_probs = pruned.values["log_probs"]
+    return HeadPruning(
+        pruned.words, pruned.images, tuple(order.tolist()), tuple(falls[order].tolist()), log_probs
+    )
+
+
+def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterable[Caption]) -> int:
+    """The number of a word's maps that lie on grids; ValueError if no caption has words."""
+    replay, sizes = Replay(captioner.decoder), list[int]()
+
+    def count(map_: Tensor, grid: Grid) -> Tensor:
+        sizes.append(math.prod(map_.shape[2:-1]))
+        return map_
+
+    for photo, caption in zip(photos, captions, strict=True):
+        if caption.words:
+            (batch,) = sentences(captioner, photo, [caption])
+            replay.over_grids(count, next(replay.steps(batch)))
+            return sum(sizes)
+    raise ValueError("heads are measured at words, and these captions have none")
+
+
+def _log_probs(
+    captioner: Captioner, photos: list[Photo], captions: list[Caption], removed: Tensor, batch_size: int
+) -> Measurements:
+    """log p (N, K) of every word, without each of K sets of heads: (K, H) bool."""
+    replay, measured = Replay(captioner.decoder), Measurements()
+    for batch in sentences(captioner, photos, captions, batch_size):
+        for step in replay.steps(batch):
+            log_probs = replay.rerun(step, _without(replay, step, removed.to(step.weights.device)))
+            measured.add(batch, step, {"log_probs": step.of_word(log_probs)})
+    return measured
+
+
+def _without(replay: Replay, step: Step, removed: Tensor) -> Maps:
+    """The step's maps with K of each, in which the removed heads, (K, H) bool, are 0."""
+    remaining = iter(removed.unbind(1))
+
+    def keep(map_: Tensor, grid: Grid) -> Tensor:
+        structure = map_.shape[2:-1]
+        of_map = torch.stack([next(remaining) for _ in range(math.prod(structure))], 1)
+        return map_ * ~of_map.view(len(removed), *structure, 1)
+
+    return replay.over_grids(keep, step)

@@ -1,0 +1,214 @@
+"""The report of a study on photos: one self-contained page with questions, answers, tables and pictures."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.study.run import Study
+from caption.analysis.study.subject import OWN, Subject
+from caption.analysis.table import Cell, Table, Value
+from caption.data.boxes import Boxes
+from caption.errors import printable
+from caption.result import Caption
+from caption.visualize.figure import plot_word
+from caption.visualize.figure_file import dpi_of, render
+from caption.visualize.html_document import document
+from caption.visualize.layout import new_figure
+from caption.visualize.overlay import photo_name
+from caption.visualize.page_script import web_resource
+
+WIDTH = 480
+"""Pixels of an example's picture."""
+EXAMPLES = 6
+"""Best, and worst, photos of a model."""
+PANELS: tuple[tuple[Kind, str], ...] = (
+    ("deletion", "removed"),
+    ("deletion", "replaced"),
+    ("insertion", "removed"),
+)
+"""Of the figure of curves: the curve, and how regions are hidden."""
+
+
+class Example(NamedTuple):
+    """A word of a caption and its map."""
+
+    score: float
+    """Higher = better."""
+    caption: Caption
+    word: int
+    """Its place in the caption."""
+    boxes: Boxes
+    """Of what the word names; {} without boxes."""
+    verdict: str
+    """Such as "hit, 81 % of α in the box"."""
+
+
+def report_html(study: Study, setting: str) -> str:
+    """The page, a complete HTML document that loads nothing.
+
+    Args:
+        study: of models.
+        setting: on what was measured, in plain text.
+
+    Raises:
+        caption.errors.ImageError: a photo of the examples cannot be opened.
+    """
+    pictures = {
+        "grounding": "".join(_examples(subject, len(study.subjects) > 1) for subject in study.subjects),
+        "faithfulness": _figure(draw_curves(study)),
+    }
+    tables = study.tables.items()
+    body = f"""<h1>{_text(study.title)}</h1>
+<p class="setting">{_text(setting)}</p>
+<nav>
+{"".join(_tile(name, table) for name, table in tables)}</nav>
+{"".join(_section(name, table, pictures.get(name, "")) for name, table in tables)}"""
+    return document(printable(study.title), body, web_resource("report.css"))
+
+
+def draw_curves(study: Study) -> Figure:
+    """A row of deletion and insertion curves for each model."""
+    panels = [panel for panel in PANELS if panel[1] in study.subjects[0].curves]
+    fig = new_figure((0.8 + 3.2 * len(panels), 0.4 + 2.6 * len(study.subjects)))
+    fig.set_layout_engine("constrained")
+    rows = fig.subplots(len(study.subjects), len(panels), squeeze=False, sharey=True)
+    for axes, subject in zip(rows, study.subjects, strict=True):
+        for ax, (kind, way) in zip(axes, panels, strict=True):
+            subject.images.about(subject.curves[way]).draw(ax, kind)
+            ax.set_title(f"{subject.name}: {kind}, {way}", fontsize=10, parse_math=False)
+            ax.label_outer()
+    rows[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    return fig
+
+
+def examples(subject: Subject) -> Mapping[str, Sequence[Example]]:
+    """The photos with the best and the worst maps, no photo twice.
+
+    With boxes, photos are ordered by how often the maps hit and how much of them lies in the boxes beyond chance;
+    without, by how much more the words lose when regions are hidden in the order of α than at random. A photo is shown
+    by its best, or worst, word.
+    """
+    words = _pointings(subject) if subject.groundings else _falls(subject)
+    photos = sorted(words.values(), key=lambda several: -float(np.mean([one.score for one in several])))
+    half = min(EXAMPLES, len(photos) // 2)
+    return {
+        "best": [max(several, key=lambda one: one.score) for several in photos[:half]],
+        "worst": [min(several, key=lambda one: one.score) for several in photos[::-1][:half]],
+    }
+
+
+def _pointings(subject: Subject) -> Mapping[int, list[Example]]:
+    """By photo, each word that has a box."""
+    words: dict[int, list[Example]] = {}
+    for one in subject.groundings[OWN].pointings:
+        even = f"an even map: {100 * one.mass_chance:.0f} %"
+        verdict = f"{'hit' if one.hit else 'miss'}, {100 * one.mass:.0f} % of α in the box ({even})"
+        boxes, caption = {one.mention.name: one.mention.boxes}, subject.pointed.captions[one.caption]
+        example = Example(one.hit + one.mass - one.mass_chance, caption, one.mention.word, boxes, verdict)
+        words.setdefault(int(subject.pointed.images[one.caption]), []).append(example)
+    return words
+
+
+def _falls(subject: Subject) -> Mapping[int, list[Example]]:
+    """By photo, each word of the model's caption."""
+    curves = subject.curves["removed"]
+    gains = curves.area("deletion", "random") - curves.area("deletion", "attention")
+    words: dict[int, list[Example]] = {}
+    for photo, gain in zip(curves.images.tolist(), gains.tolist(), strict=True):
+        of_photo = words.setdefault(photo, [])
+        verdict = f"p(word) falls by {gain:.2f} more in the order of α"
+        of_photo.append(Example(gain, subject.captions[photo], len(of_photo), {}, verdict))
+    return words
+
+
+def _text(text: object) -> str:
+    return html.escape(printable(text)).replace(" %", "&nbsp;%")
+
+
+def _tile(name: str, table: Table) -> str:
+    """A link to the table, with its first number."""
+    number, of_what = table.headline
+    above = f"<strong>{_text(number)}</strong> {_text(of_what)}" if number else "not measured"
+    return f'<a href="#{name}"><span>{_text(table.title)}</span> {above}</a>\n'
+
+
+def _section(name: str, table: Table, pictures: str) -> str:
+    if table.missing:
+        answer = f'<p class="missing">Left out. {_text(table.missing)}</p>\n{pictures}'
+    else:
+        findings = "".join(f"<li>{_text(finding)}</li>\n" for finding in table.findings)
+        notes = "".join(f"<p>{_text(note)}</p>\n" for note in table.notes)
+        rows = f'<div class="table" tabindex="0">{table.html(_cell)}</div>\n'
+        answer = f'<p class="meaning">{_text(table.meaning)}</p>\n<ul class="findings">\n{findings}</ul>\n'
+        answer += f"{pictures}{rows}{notes}"
+    return f'<section id="{name}">\n<h2>{_text(table.title)}</h2>\n{answer}</section>\n'
+
+
+def _cell(cell: Cell) -> str:
+    """A cell; a share with its interval as a bar."""
+    if not isinstance(cell, Value):
+        return f'<td class="{"number" if isinstance(cell, int) else "name"}">{_text(cell)}</td>'
+    bar = ""
+    if cell.is_share and cell.estimate.mean == cell.estimate.mean:
+        mean, low, high = (100 * number for number in cell.estimate)
+        bar = (
+            '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" '
+            f'height="6"/><rect class="mean" width="{mean:.1f}" height="6"/><rect class="interval" x="{low:.1f}" y="2" '
+            f'width="{max(high - low, 0.6):.1f}" height="2"/></svg>'
+        )
+    return f"<td>{_text(cell)}{bar}</td>"
+
+
+def _examples(subject: Subject, is_one_of_several: bool) -> str:
+    """The pictures of the best and the worst maps of a model, which the headings name where there are several."""
+    measure = (
+        "pointing and mass in the box, beyond that of an even map"
+        if subject.groundings
+        else "how much faster p(word) falls in the order of α than at random"
+    )
+    of_model = f" of {_text(subject.name)}" if is_one_of_several else ""
+    return "".join(
+        f'<h3>Photos with the {kind} maps{of_model}</h3>\n<p class="meaning">By {measure}.</p>\n'
+        f'<div class="gallery">\n{"".join(map(_example, several))}</div>\n'
+        for kind, several in examples(subject).items()
+        if several
+    )
+
+
+def _example(example: Example) -> str:
+    caption, place = example.caption, example.word
+    assert caption.image is not None
+    # The scale is that of the whole caption, the boxes those of this word alone.
+    fig = plot_word(caption, caption.image, place, boxes=example.boxes)
+    words = " ".join(
+        f"<mark>{_text(word)}</mark>" if step == place else _text(word)
+        for step, word in enumerate(caption.words)
+    )
+    name = _text(photo_name(caption.image, 0))
+    picture = _picture(render(fig, "jpg", dpi_of(fig, WIDTH)), "jpeg", f"{name}: where it looked")
+    return (
+        f"<figure>{picture}<figcaption><b>{_text(caption.words[place])}</b>: {_text(example.verdict)}<br>{words}<br>"
+        f"<small>{name}</small></figcaption></figure>\n"
+    )
+
+
+def _figure(fig: Figure) -> str:
+    picture = _picture(render(fig, "png", 110), "png", "Curves of deletion and insertion")
+    return f'<figure class="curves">{picture}</figure>\n'
+
+
+def _picture(data: bytes, kind: str, alt: str) -> str:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        width, height = image.size
+    source = base64.b64encode(data).decode()
+    return f'<img src="data:image/{kind};base64,{source}" width="{width}" height="{height}" alt="{alt}">'

@@ -1,0 +1,97 @@
+"""A study: models, measured on images, as tables.
+
+result = study({"mine": captioner}, Images(photos))
+print(result.tables["faithfulness"])
+result.subjects[0].curves["removed"].plot()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from caption.analysis.study.subject import Images, Progress, Subject, no_progress
+from caption.analysis.study.tables import ON_PHOTOS, ON_SHAPES
+from caption.analysis.table import Table
+from caption.captioner import Captioner
+from caption.errors import UserError
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was measured."""
+
+    subjects: Sequence[Subject]
+    """The models, with the measurements behind the tables."""
+    tables: Mapping[str, Table]
+    """By the name of the measure, in the order of a page."""
+
+    @property
+    def title(self) -> str:
+        names = [subject.name for subject in self.subjects]
+        what = f"the model {names[0]} looks" if len(names) == 1 else f"{', '.join(names)} look"
+        return f"Where {what}, and whether that is why"
+
+    def text(self) -> str:
+        """The findings, a line each."""
+        return "\n".join(finding for table in self.tables.values() for finding in table.findings)
+
+    def markdown(self, setting: str, pictures: Mapping[str, str]) -> str:
+        """A document of all tables.
+
+        Args:
+            setting: on what was measured.
+            pictures: names of files of figures, by the name of the table above which they stand.
+        """
+        blocks = [f"# {self.title}", setting]
+        for name, table in self.tables.items():
+            blocks += [f"## {table.title}", table.meaning]
+            blocks += [f"![{table.title}]({pictures[name]})"] if name in pictures else []
+            findings = "\n".join(f"- {finding}" for finding in table.findings)
+            blocks += [table.missing] if table.missing else [findings, table.markdown(), *table.notes]
+        return "\n\n".join(filter(None, blocks)) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the models, every table, and the captions by photo."""
+        captions = {
+            subject.name: dict(
+                zip(subject.photos, (caption.text for caption in subject.captions), strict=True)
+            )
+            for subject in self.subjects
+        }
+        tables = {name: table.to_dict() for name, table in self.tables.items()}
+        return {"models": list(captions), **tables, "captions": captions}
+
+
+def study(
+    models: Mapping[str, Captioner],
+    images: Images,
+    measures: Sequence[str] | None = None,
+    progress: Progress = no_progress,
+) -> Study:
+    """Measure where models look, and whether that is why they say it.
+
+    Args:
+        models: by name.
+        images: at least two, with what is known of them. What needs boxes or people's captions is measured on the
+            images that have them.
+        measures: names of `ON_PHOTOS` or `ON_SHAPES`; None = all of the second where the truth about every word is
+            known (`Images.naming`), else all of the first. What none of the models can be asked is left out: "heads" of
+            single maps, "hallucination" of an encoder without a classifier.
+        progress: shows how far the work is.
+
+    Raises:
+        UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and
+            people's captions, although some have either; there is no such measure.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    if images.boxed and not images.pointed_at:
+        raise UserError("no photo has both boxes and people's captions: give those of the same photos")
+    known = ON_SHAPES | ON_PHOTOS
+    if unknown := [name for name in measures or () if name not in known]:
+        raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(known)}")
+    names = measures or (ON_SHAPES if images.naming else ON_PHOTOS)
+    subjects = [Subject(name, captioner, images, progress) for name, captioner in models.items()]
+    tables = {name: known[name](subjects) for name in names}
+    return Study(subjects, {name: table for name, table in tables.items() if table is not None})

@@ -1,0 +1,268 @@
+"""What is studied: images with all that is known of them, and one model on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from caption.analysis import baseline_maps
+from caption.analysis.faithfulness import (
+    FaithfulnessCurves,
+    Removed,
+    Replaced,
+    faithfulness_curves,
+    mean_regions,
+)
+from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
+from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
+from caption.analysis.per_word import Measured
+from caption.analysis.pointing_game import Grounding, Pointing, ground
+from caption.analysis.posterior_attention import posterior
+from caption.analysis.reference_attention import attend_references
+from caption.analysis.self_attention import has_rollout, rollout
+from caption.captioner import Captioner
+from caption.data.photo_boxes import BoxedPhoto
+from caption.data.shapes import Shapes
+from caption.data.shapes.scene import COLOURS
+from caption.data.shapes.silhouettes import SHAPES
+from caption.errors import ImageError, UserError
+from caption.metrics.significance import Comparison, difference
+from caption.result import Caption
+from caption.runtime.progress import counted
+
+OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
+OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
+"""Names of the maps of the pointing game; see `caption.analysis.baseline_maps`."""
+DRAWS = 3
+"""Random orders of deletion."""
+TRAINING_SCENES = 500
+"""Scenes that the width of the centre prior and the mean region are taken from."""
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Called with an activity and the number of images; see `caption.runtime.progress.progress_bar`."""
+
+
+def no_progress(activity: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    return nullcontext(lambda count: None)
+
+
+@dataclass(frozen=True)
+class Images:
+    """What models are measured on. Only the photos are needed; the rest makes more measures possible."""
+
+    photos: Sequence[str]
+    """Paths."""
+    boxed: Sequence[BoxedPhoto] = ()
+    """Those of the photos that have boxes."""
+    references: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """People's captions of photos, by their paths."""
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The words for the objects of each category of COCO files."""
+    naming: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Words that name things, by what they may be exchanged with, such as colours. Given where the truth about every
+    word is known: naming what has no box is then a miss, and measures of words are about these words."""
+    other_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Further classes of words."""
+    training: Sequence[str] = ()
+    """Other images, whose mean region replaces hidden ones."""
+    sigma: float | None = None
+    """Width of the centre prior, fitted to other images; see `baseline_maps.fit_sigma`."""
+
+    @classmethod
+    def of_shapes(cls, folder: Path, count: int) -> Images:
+        """So many scenes of the test split of Shapes, which are written to a folder."""
+        reader = Shapes(str(folder), train=TRAINING_SCENES, val=1, test=count)
+        splits, boxes = reader.read(), reader.boxes("test")
+        paths = [str(image.path) for image in splits["test"]]
+        boxed = [BoxedPhoto(image.path, boxes[image.id], {}) for image in splits["test"]]
+        sides = (0, 0, reader.size, reader.size)
+        return cls(
+            paths,
+            boxed,
+            naming={"colours": frozenset(COLOURS), "shapes": frozenset(SHAPES)},
+            other_words={"relations": frozenset(("above", "below", "left", "right"))},
+            training=[str(image.path) for image in splits["train"]],
+            sigma=baseline_maps.fit_sigma((objects, sides) for objects in reader.boxes("train").values()),
+        )
+
+    @property
+    def pointed_at(self) -> list[BoxedPhoto]:
+        """Photos of the pointing game: with people's captions if there are any, else all with boxes."""
+        if not self.references:
+            return list(self.boxed)
+        return [photo for photo in self.boxed if str(photo.path) in self.references]
+
+    def about(self, measured: Measured) -> Measured:
+        """The words that measures are about: those that name things if they are known, else all."""
+        return measured.only(frozenset().union(*self.naming.values())) if self.naming else measured
+
+
+class Pointed(NamedTuple):
+    """The captions of the pointing game: people's, which the model is fed, or its own."""
+
+    captions: list[Caption]
+    photos: list[BoxedPhoto]
+    """Of each caption; one may come several times."""
+    images: np.ndarray
+    """(N,) int64 the number of each caption's photo."""
+
+
+class Subject:
+    """One model on the images. What several tables need is measured once, when it is first asked for.
+
+    Args:
+        name, captioner: the model.
+        images: what it is measured on.
+        progress: shows how far the work is.
+
+    Raises:
+        UserError: fewer than two images have captions with words, or, where the truth is known, no caption names a
+            thing.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+
+    def __init__(
+        self, name: str, captioner: Captioner, images: Images, progress: Progress = no_progress
+    ) -> None:
+        self.name, self.captioner, self.images, self._progress = name, captioner, images, progress
+        self.photos = list(images.photos)
+        self.captions: list[Caption] = []
+        """The model's own, one of each photo."""
+        with self.progress("captioning") as advance:
+            for caption in captioner.describe_each(self.photos):
+                if isinstance(caption, ImageError):
+                    raise caption
+                self.captions.append(caption)
+                advance(1)
+        if (spoken := sum(bool(caption.words) for caption in self.captions)) < 2:
+            raise UserError(
+                f"--model {name}: {spoken} of its {len(self.captions)} captions have words, and maps are exchanged "
+                "between two: take another model, or more images"
+            )
+        if images.naming and not len(self._ground(self.captions)):
+            raise UserError(
+                f"--model {name}: its captions name no object of Shapes, such as {self.captions[0].text!r}"
+            )
+
+    def progress(
+        self, activity: str, count: int | None = None
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Progress over the photos, or so many of them."""
+        return self._progress(f"{self.name}: {activity}", len(self.photos) if count is None else count)
+
+    @cached_property
+    def pointed(self) -> Pointed:
+        photos, references = self.images.pointed_at, self.images.references
+        if references:
+            texts = [references[str(photo.path)] for photo in photos]
+            captions = attend_references(self.captioner, [str(photo.path) for photo in photos], texts)
+            images = np.repeat(np.arange(len(photos)), [len(several) for several in texts])
+        else:
+            by_path = dict(zip(map(Path, self.photos), self.captions, strict=True))
+            captions, images = [by_path[photo.path] for photo in photos], np.arange(len(photos))
+        return Pointed(captions, [photos[image] for image in images], images)
+
+    @cached_property
+    def groundings(self) -> dict[str, Grounding]:
+        """The pointing game by the maps that were used; {} without boxes, or if no word names what has one."""
+        captions, photos, images = self.pointed
+        if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
+            return {}  # maps are exchanged between images
+        with self.progress("pointing game", len(self.images.pointed_at)) as advance:
+            own = self._ground(captions)
+            if not len(own):
+                return {}
+            maps = {}
+            if has_rollout(self.captioner):
+                paths = [str(photo.path) for photo in photos]
+                maps["rolled out through self-attention"] = rollout(self.captioner, paths, captions)
+            if not self.images.naming and not self.captioner.decoder.properties.signed:
+                maps[POSTERIOR] = self._posterior(advance)
+            maps |= {
+                OTHER_WORD: baseline_maps.other_word(captions),
+                OTHER_IMAGE: baseline_maps.other_image(captions, images=images.tolist()),
+                MEAN: baseline_maps.mean_map(captions),
+                MIDDLE: baseline_maps.middle(captions),
+                CHANCE: baseline_maps.uniform(captions),
+            }
+            if self.images.naming:
+                adversaries = self.adversaries
+                maps["an adversary's map"] = [
+                    caption.with_weights(
+                        adversaries.weights[adversaries.images == n].reshape(caption.weights.shape)
+                    )
+                    for n, caption in enumerate(captions)
+                ]
+            if self.images.sigma is not None:
+                maps["centre prior"] = baseline_maps.centred(captions, self.images.sigma)
+            return {OWN: own} | {name: self._ground(drawn) for name, drawn in maps.items()}
+
+    def _ground(self, captions: Sequence[Caption]) -> Grounding:
+        grounding = ground(zip(captions, (photo.boxes for photo in self.pointed.photos), strict=True))
+        return grounding if self.images.naming else grounding.present
+
+    def _posterior(self, advance: Callable[[int], None]) -> list[Caption]:
+        """Posterior maps, the slowest of all; `advance` is called with the number of photos that are begun."""
+
+        def paths() -> Iterator[str]:
+            begun = -1
+            for photo, image in zip(self.pointed.photos, self.pointed.images.tolist(), strict=True):
+                advance(image - begun)
+                begun = image
+                yield str(photo.path)
+
+        return posterior(self.captioner, paths(), self.pointed.captions)
+
+    @property
+    def by_kind(self) -> dict[str, Grounding]:
+        """The model's own maps at the words for each kind of thing."""
+        own, photos = self.groundings[OWN], self.pointed.photos
+        pointings: dict[str, list[Pointing]] = {}
+        for one in own.pointings:
+            pointings.setdefault(photos[one.caption].kinds.get(one.mention.name, ""), []).append(one)
+        return {kind: Grounding(tuple(pointings[kind]), own.measured) for kind in sorted(pointings) if kind}
+
+    def images_of(self, grounding: Grounding) -> np.ndarray:
+        """(N,) the image of every mention, for `estimate`."""
+        return self.pointed.images[grounding.captions]
+
+    @property
+    def above_the_middle(self) -> Comparison:
+        """The accuracy of the model's own maps less that of always the middle cell, paired."""
+        own, middle = (self.groundings[name] for name in (OWN, MIDDLE))
+        return difference(middle.values("hit"), own.values("hit"), self.images_of(own))
+
+    @cached_property
+    def curves(self) -> dict[str, FaithfulnessCurves]:
+        """Deletion and insertion of the words that measures are about, by the way of hiding regions."""
+        ways: dict[str, Removed | Replaced] = {"removed": Removed()}
+        if self.images.training:
+            ways["replaced"] = Replaced(mean_regions(self.captioner, list(self.images.training)))
+        orders: dict[str, Order] = {**ORDERS, "random": AtRandom(DRAWS)}
+        if not self.images.naming:  # gradients and occlusion take long on large grids
+            orders = {name: orders[name] for name in ("attention", "random")}
+        found = {}
+        for way, ablation in ways.items():
+            with self.progress(f"deletion and insertion, {way}") as advance:
+                found[way] = faithfulness_curves(
+                    self.captioner, counted(self.photos, advance), self.captions, orders, ablation
+                )
+        return found
+
+    @property
+    def faithfulness(self) -> Comparison:
+        """The area under the deletion curve at random less that by attention."""
+        curves = self.images.about(self.curves["removed"])
+        attention, random = (curves.area("deletion", order) for order in ("attention", "random"))
+        return difference(attention, random, curves.images)
+
+    @cached_property
+    def adversaries(self) -> Adversaries:
+        with self.progress("adversarial maps") as advance:
+            return adversarial_maps(self.captioner, counted(self.photos, advance), self.captions)

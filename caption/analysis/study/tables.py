@@ -1,0 +1,432 @@
+"""The measures of a study. Each is a function that takes the models and gives a table."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from caption.analysis.agreement import Agreement, agree_all
+from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.faithfulness.interchange import interchange
+from caption.analysis.faithfulness.permutation import permute
+from caption.analysis.hallucination import hallucination_table, noun_uses
+from caption.analysis.lens import make_lens
+from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
+from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
+from caption.analysis.per_word import Measured
+from caption.analysis.pointing_game import Grounding
+from caption.analysis.pruned_heads import count_heads, head_pruning
+from caption.analysis.study.subject import MIDDLE, OWN, Subject
+from caption.analysis.table import Cell, Table, Value, share
+from caption.errors import UserError, first_few
+from caption.metrics.significance import Estimate, estimate
+from caption.result import Caption
+from caption.runtime.progress import counted
+
+Subjects = Sequence[Subject]
+Measure = Callable[[Subjects], Table | None]
+"""None = none of the models can be asked."""
+Rows = Iterator[list[Cell]]
+CURVES: tuple[Kind, ...] = ("deletion", "insertion")
+HIDDEN = 4
+"""Regions after which the fall of log p is reported: about as many as one object of Shapes covers."""
+NEED_BOXES = (
+    "Give boxes of objects with --boxes: COCO's instances_*.json, or a JSON object of photos by name, each with its "
+    "size and objects."
+)
+NEED_REFERENCES = (
+    "Give people's captions with --references: COCO's captions JSON, a token file, CSV, JSON lines or Karpathy's "
+    "JSON."
+)
+NEED_MODELS = "Give several models, each as --model NAME=MODEL."
+
+
+def measure(*columns: str) -> Callable[[Callable[[Table, Subjects], None]], Measure]:
+    """Make a measure of a function that fills a table; its docstring is the question, and how it is answered."""
+
+    def decorate(fill: Callable[[Table, Subjects], None]) -> Measure:
+        title, _, meaning = (inspect.getdoc(fill) or "").partition("\n\n")
+
+        @functools.wraps(fill)
+        def of_subjects(subjects: Subjects) -> Table | None:
+            table = Table(columns, title=title, meaning=" ".join(meaning.split()))
+            fill(table, subjects)
+            return table if table.rows or table.missing else None
+
+        return of_subjects
+
+    return decorate
+
+
+@measure("model", "maps", "words", "pointing accuracy", "mass in the box")
+def grounding(table: Table, subjects: Subjects) -> None:
+    """Does it look at what it names?
+
+    The pointing game: for every word that names something with a box, the most attended cell should lie in such a
+    box (or mask). Maps that know less are the measure: the middle of the image, where people put things; the mean
+    of the model's maps; its maps of another word and of another image. Posterior maps know the word. The mass is
+    the share of attention in the boxes. This says where it looked, not that the word comes from there.
+    """
+    images = subjects[0].images
+    if not images.boxed:
+        table.missing = NEED_BOXES
+    elif not any(subject.groundings for subject in subjects):
+        things = first_few(images.categories) if images.categories else "an object of the boxes"
+        table.missing = (
+            f"No word of the captions, or those of one photo alone, names {things}: give the boxes of what is in "
+            "these photos" + ("." if images.references else ", or people's captions with --references.")
+        )
+    for subject in subjects:
+        if subject.groundings:
+            table.answer(*_grounding_finding(subject))
+            table.add(_grounding_rows(subject), subject.name)
+            said = " ".join(f" {' '.join(caption.words).lower()} " for caption in subject.pointed.captions)
+            unnamed = [
+                category
+                for category, words in images.categories.items()
+                if not any(f" {word} " in said for word in words)
+            ]
+            if unnamed:
+                table.notes.append(
+                    f"{len(unnamed)} of {len(images.categories)} categories are named by no word of the captions: "
+                    f"{first_few(unnamed)}."
+                )
+    table.notes = list(dict.fromkeys(table.notes))
+
+
+def _grounding_finding(subject: Subject) -> tuple[str, Value, str]:
+    own, above, middle = (
+        subject.groundings[OWN],
+        subject.above_the_middle,
+        subject.groundings[MIDDLE].accuracy,
+    )
+    accuracy = share(estimate(own.values("hit"), subject.images_of(own)))
+    finding = (
+        f"{subject.name}: at {accuracy} of {len(own)} words the most attended cell lies on what the word names; the "
+        f"middle of the photo would at {100 * middle:.0f} %, so the maps gain {100 * above.difference:+.0f} points "
+        f"[{100 * above.low:+.0f}, {100 * above.high:+.0f}]."
+    )
+    return finding, accuracy, "of words hit"
+
+
+def _grounding_rows(subject: Subject) -> Rows:
+    own, others = subject.groundings[OWN], dict(subject.groundings)
+    kinds = {f"{OWN}, {kind}": grounding for kind, grounding in subject.by_kind.items()}
+    for name, played in ({OWN: own} | kinds | others).items():
+        yield [
+            name,
+            len(played),
+            *(_pointing_cell(subject, played, name, field) for field in ("hit", "mass")),
+        ]
+
+
+def _pointing_cell(subject: Subject, played: Grounding, name: str, field: str) -> Value:
+    found = estimate(played.values(field), subject.images_of(played))
+    return Value(found, is_share=not subject.images.naming)
+
+
+@measure("model", "regions", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}")
+def faithfulness(table: Table, subjects: Subjects) -> None:
+    """Do its words depend on where it looks?
+
+    Deletion hides the regions of one word one after the other, and insertion shows them, in the order of the
+    attention α or at random; the area is the word's mean probability on the way. If α says what matters, deletion
+    in its order lowers the probability faster than at random, and insertion raises it faster. The fall is that of
+    log p after 4 regions, in nats. Regions that are removed leave their weight to the others; those that are
+    replaced are read as the mean region of other images.
+    """
+    for subject in subjects:
+        gain = subject.faithfulness
+        numbers = f"{gain.difference:.3f} [{gain.low:.3f}, {gain.high:.3f}]"
+        finding = (
+            f"{subject.name}: hiding regions in the order of α lowers the probability of a word by {numbers} "
+        )
+        table.answer(f"{finding}more than hiding them at random.", numbers, "below random orders")
+        for way, curves in subject.curves.items():
+            some = subject.images.about(curves)
+            for order in some.orders:
+                areas = [Value(estimate(some.area(kind, order), some.images)) for kind in CURVES]
+                fall = estimate(some.fall(order, HIDDEN), some.images) if HIDDEN in some.counts else None
+                table.add([[way, order, *areas, "–" if fall is None else Value(fall, 2)]], subject.name)
+
+
+@measure("model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random")
+def classes(table: Table, subjects: Subjects) -> None:
+    """Which words depend on it?
+
+    By class of words: their probability with all regions and with none, and the areas under deletion.
+    """
+    for subject in subjects:
+        for name, curves in _by_class(subject, subject.curves["removed"]).items():
+            curve = curves.curve("deletion", "attention")
+            areas = [curves.area("deletion", order) for order in ("attention", "random")]
+            cells = [Value(estimate(values, curves.images)) for values in (curve[:, 0], curve[:, -1], *areas)]
+            table.add([[f"{name} ({len(curves)})", *cells]], subject.name)
+
+
+@measure("model", "weights", "fall of log p", "distance", "changed")
+def permutation(table: Table, subjects: Subjects) -> None:
+    """Do its words depend on this map?
+
+    Each word is said again with other weights at its step: permuted, even, of another word, of another image. The
+    fall of log p is in nats; distance is the total variation between both predictions; changed says how often
+    another word becomes the likeliest. A word that stays the same did not need its map.
+    """
+    for subject in subjects:
+        with subject.progress("permuted maps") as advance:
+            measured = permute(subject.captioner, counted(subject.photos, advance), subject.captions)
+        some = subject.images.about(measured)
+        rows = {
+            name: (
+                Value(some.mean(some.falls[name]), 2),
+                Value(some.mean(some.distances[name])),
+                share(some.mean(some.changed[name])),
+            )
+            for name in some.falls
+        }
+        fall, _, changed = rows["permuted"]
+        finding = f"{subject.name}: with its weights permuted a word loses {fall} nats, and {changed} of the likeliest "
+        table.answer(f"{finding}words change.", changed, "of the likeliest words change")
+        table.add(([name, *cells] for name, cells in rows.items()), subject.name)
+
+
+@measure("model", "words", "divergence", "distance", "divergence, permuted", "distance, permuted")
+def adversary(table: Table, subjects: Subjects) -> None:
+    """How far may a map go from α while the prediction stays?
+
+    The map farthest from α, in Jensen-Shannon divergence (bits, at most 1), whose prediction differs by a total
+    variation of 0.05 at most; searched for each word. Permuted maps are as far and change it.
+    """
+    for subject in subjects:
+        for name, found in _by_class(subject, subject.adversaries).items():
+            measures = (found.divergences, found.distances, found.permuted, found.permuted_distances)
+            cells = [Value(estimate(measure, found.images)) for measure in measures]
+            table.add([[f"{name} ({len(found)})", *cells]], subject.name)
+
+
+@measure("model", "pairs", "weights", "the other word", "the word itself", "lead of the other")
+def exchange(table: Table, subjects: Subjects) -> None:
+    """Does the word follow the map?
+
+    Each word gets the map of another word of the same kind. How often the other word, and the word itself, comes
+    first, and how far log p of the other is ahead.
+    """
+    for subject in subjects:
+        for kind, words in subject.images.naming.items():
+            with subject.progress(f"exchanged maps of {kind}") as advance:
+                photos = counted(subject.photos, advance)
+                pairs = interchange(subject.captioner, photos, words, subject.captions)
+            for name in pairs.follows if len(pairs) else ():
+                follows, stays = (share(pairs.mean(of[name])) for of in (pairs.follows, pairs.stays))
+                cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
+                table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
+
+
+@measure("models", "words", "measure", "same word", "another word", "another image")
+def agreement(table: Table, subjects: Subjects) -> None:
+    """Do the models look at the same places?
+
+    All are fed the captions of the first, and their maps compared word by word. Divergence is Jensen-Shannon's in
+    bits, 0 for equal maps; overlap is the mass in common; same cell says how often both have their maximum there.
+    The same with maps of another word and image is the level that any two maps reach.
+    """
+    if len(subjects) == 1:
+        table.missing = NEED_MODELS
+        return
+    first, models = subjects[0], {subject.name: subject.captioner for subject in subjects}
+    try:
+        with first.progress("agreement", len(first.photos) * len(subjects)) as advance:
+            found = agree_all(models, first.photos, first.captions)
+            advance(len(first.photos) * len(subjects))
+    except UserError as error:  # their grids differ
+        table.missing = f"{error}."
+        return
+    for names, agreed in found.items():
+        same, other = (share(agreed.mean(maps["same cell"])) for maps in (agreed.measures, agreed.other_word))
+        finding = (
+            f"{' and '.join(names)}: at {same} of {len(agreed)} words both look most at the same cell; with the map of "
+            f"another word of the caption at {other}."
+        )
+        table.answer(finding, same, "of words at the same cell")
+        parts = {"all": agreed} | ({"naming": first.images.about(agreed)} if first.images.naming else {})
+        for words, part in parts.items():
+            table.add(_agreement_rows(part), " / ".join(names), words)
+
+
+def _agreement_rows(part: Agreement) -> Rows:
+    for name in part.measures:
+        yield [
+            name,
+            *(Value(part.mean(maps[name])) for maps in (part.measures, part.other_word, part.other_image)),
+        ]
+
+
+@measure("model", "captions", "H[α]", "change", "hardly looked at")
+def entropy(table: Table, subjects: Subjects) -> None:
+    """How concentrated are its maps?
+
+    H[α] is the entropy in nats, from 0, one region, to log L, all alike; e to the H is the number of regions over
+    which attention is spread. Change is the share of α that moves from one word to the next; hardly looked at are
+    regions with less than 0.1 in a whole caption.
+    """
+    for subject in subjects:
+        largest = measure_maps(subject.captions)["attention_entropy_max"]
+        cells = _map_cells(subject.captions)
+        finding = (
+            f"{subject.name}: in its own captions H[α] is {cells[0]} of log L = {largest:.2f} nats, as if α were even "
+            f"over {math.exp(cells[0].estimate.mean):.0f} of {math.exp(largest):.0f} regions"
+        )
+        table.add([["its own", *cells]], subject.name)
+        if subject.images.references and subject.pointed.captions:
+            people = _map_cells(subject.pointed.captions)
+            table.add([["people's, with boxes", *people]], subject.name)
+            finding += f"; in people's {people[0]}"
+        table.answer(f"{finding}.", cells[0], f"of log L = {largest:.2f} nats")
+
+
+def _map_cells(captions: Sequence[Caption]) -> list[Value]:
+    """H[α] in nats, the share of α that moves from word to word, and the share of regions hardly looked at."""
+
+    def over_captions(measure: Callable[[Caption], np.ndarray]) -> Estimate:
+        values = [measure(caption) for caption in captions]
+        images = np.repeat(np.arange(len(captions)), [len(several) for several in values])
+        return (
+            estimate(np.concatenate(values), images)
+            if len(images)
+            else Estimate(math.nan, math.nan, math.nan)
+        )
+
+    hardly = over_captions(lambda caption: np.array([unseen(caption)] * bool(caption.words)))
+    return [Value(over_captions(entropies), 2), Value(over_captions(changes), 2), share(hardly)]
+
+
+@measure("model", "people agree on", "photos", *(f"says {group}" for group in GROUPS))
+def naming(table: Table, subjects: Subjects) -> None:
+    """Who is named?
+
+    Photos count for a group if at least three people's captions name it and none names another one. The table says
+    how often the model's caption names each group there: a model that says "man" of women more often than "woman"
+    of men has learnt who is more frequent. Intervals are Wilson's.
+    """
+    references = subjects[0].images.references
+    counts = {
+        subject.name: count_named(references, dict(zip(subject.photos, subject.captions, strict=True)))
+        for subject in subjects
+    }
+    if not references:
+        table.missing = NEED_REFERENCES
+    elif not any(photos for groups in counts.values() for photos, _ in groups.values()):
+        table.missing = (
+            f"There is no photo of which {AGREE} people's captions name the same group, such as man, woman or dog, and "
+            "no other: give more captions of each photo, or more photos."
+        )
+    for name, groups in () if table.missing else counts.items():
+        table.add(named_rows(groups), name)
+        (men, of_men), (women, of_women) = groups["man"], groups["woman"]
+        if men and women:
+            called_men, called_women = share_of(of_women["man"], women), share_of(of_men["woman"], men)
+            finding = (
+                f'{name}: of {women} photos of women its captions say "man" at {called_men}, and of {men} photos of '
+                f'men "woman" at {called_women}.'
+            )
+            table.answer(finding, called_men, "of women are called men")
+        else:
+            finding = f"{name}: {men} photos are of men, and {women} of women: too few to compare."
+            table.answer(finding, f"{men} and {women}", "photos of men and women: too few")
+
+
+@measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
+def heads(table: Table, subjects: Subjects) -> None:
+    """How many of its heads does it need?
+
+    Maps of heads, hops or queries are set to 0, the one first that the words need least, and the words are said
+    again; only one step is changed at a time. Log p is in nats.
+    """
+    for subject in subjects:
+        if count_heads(subject.captioner, subject.photos, subject.captions) < 2:
+            continue
+        pruning = subject.images.about(head_pruning(subject.captioner, subject.photos, subject.captions))
+        falls = pruning.log_probs[:, :1] - pruning.log_probs
+        means = [
+            [estimate(column, pruning.images) for column in values.T] for values in (pruning.log_probs, falls)
+        ]
+        names: list[Cell] = ["–", *(f"head {head}" for head in pruning.order)]
+        table.add(
+            ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
+        )
+        half = len(pruning.order) // 2
+        loss = Value(means[1][half], 2)
+        finding = f"{subject.name}: without the {half} of its {len(pruning.order)} heads that matter least"
+        table.answer(f"{finding} a word loses {loss} nats.", loss, "nats without half of them")
+
+
+@measure("model", "score", "AUROC, all pairs", "AUROC, same word")
+def hallucination(table: Table, subjects: Subjects) -> None:
+    """Does it know when it names what is not there?
+
+    Nouns of captions, words for people left out, that none of people's captions names, not even by a synonym or a more
+    or less general word. The AUROC is the probability that a score is higher for such a noun than for one that is
+    named; 0.5 is chance. The lens is the encoder's own classifier, read with a map.
+    """
+    references = subjects[0].images.references
+    photos = [photo for photo in subjects[0].photos if photo in references]
+    reasons = []
+    for subject in subjects:
+        try:
+            lens = make_lens(subject.captioner)
+        except UserError:  # its encoder has no classifier
+            continue
+        if not references:
+            table.missing = NEED_REFERENCES
+            return
+        with subject.progress("nouns", len(photos)) as advance:
+            uses = noun_uses(
+                subject.captioner, lens, photos, [references[photo] for photo in photos], advance=advance
+            )
+        try:
+            scored = hallucination_table(uses)
+        except UserError as error:
+            reasons.append(f"{subject.name}: {error}.")
+            continue
+        table.add(scored.rows, subject.name)
+        table.answer(f"{subject.name}: {scored.findings[0]}", *scored.headline)
+    if table.rows:
+        table.notes = reasons
+    else:
+        table.missing = " ".join(reasons)
+
+
+def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:
+    """The measurements of each class of words that has any, and those of all other words."""
+    classes = {**subject.images.naming, **subject.images.other_words}
+    parts = {name: measured.only(words) for name, words in classes.items()}
+    parts["other words"] = measured.only(set(measured.words).difference(*classes.values()))
+    return {name: part for name, part in parts.items() if len(part)}
+
+
+ON_PHOTOS: dict[str, Measure] = {
+    "grounding": grounding,
+    "faithfulness": faithfulness,
+    "permutation": permutation,
+    "agreement": agreement,
+    "entropy": entropy,
+    "named": naming,
+    "hallucination": hallucination,
+    "heads": heads,
+}
+ON_SHAPES: dict[str, Measure] = {
+    "grounding": grounding,
+    "entropy": entropy,
+    "faithfulness": faithfulness,
+    "classes": classes,
+    "permutation": permutation,
+    "adversary": adversary,
+    "exchange": exchange,
+    "agreement": agreement,
+    "heads": heads,
+}
+"""Measures by name, in the order of a page; on Shapes those, too, that need the truth about every word."""

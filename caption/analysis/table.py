@@ -1,0 +1,98 @@
+"""The tables of analyses: a question, its answer in sentences, and rows; as text, as Markdown and as HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from caption.metrics.significance import Estimate
+
+
+class Value(NamedTuple):
+    """A mean with its 95 % interval, as a cell of a table; "–" where it is NaN."""
+
+    estimate: Estimate
+    digits: int = 3
+    is_share: bool = False
+    """Written in per cent."""
+
+    def __str__(self) -> str:
+        mean, low, high = self.estimate
+        if math.isnan(mean):
+            return "–"
+        if self.is_share:
+            return f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+        return f"{mean:.{self.digits}f} [{low:.{self.digits}f}, {high:.{self.digits}f}]"
+
+
+Cell = str | int | Value
+
+
+def share(estimate: Estimate) -> Value:
+    """A cell in per cent."""
+    return Value(estimate, is_share=True)
+
+
+@dataclass
+class Table:
+    """Rows under a head, and what they answer. In a notebook it is shown as HTML."""
+
+    head: Sequence[str] = ()
+    rows: list[list[Cell]] = field(default_factory=list)
+    title: str = ""
+    """The question."""
+    meaning: str = ""
+    """How it was measured."""
+    findings: list[str] = field(default_factory=list)
+    """The answer: a sentence for each model, with 95 % intervals."""
+    headline: tuple[str, str] = ("", "")
+    """The first number, and of what it is."""
+    missing: str = ""
+    """If it could not be measured: why, and what would bring it."""
+    notes: list[str] = field(default_factory=list)
+
+    def answer(self, finding: str, number: object, of_what: str) -> None:
+        """Add a finding; the first one's number is the headline."""
+        self.findings.append(finding)
+        self.headline = self.headline if self.headline[0] else (str(number), of_what)
+
+    def add(self, rows: Iterable[Sequence[Cell]], *first: Cell) -> None:
+        """Add rows, each after the cells that come first in all of them."""
+        self.rows += ([*first, *row] for row in rows)
+
+    def __str__(self) -> str:
+        """Aligned columns, the first to the left."""
+        lines = [[*self.head], *([str(cell) for cell in row] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines
+        )
+
+    def markdown(self) -> str:
+        lines = [self.head, ["---"] * len(self.head), *self.rows]
+        return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines).replace("| --- ", "|---")
+
+    def html(self, cell: Callable[[Cell], str] = lambda cell: f"<td>{html.escape(str(cell))}</td>") -> str:
+        """Args: cell: an element for each cell."""
+        heads = "".join(f"<th>{html.escape(name)}</th>" for name in self.head)
+        lines = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in self.rows)
+        return f"<table>\n<tr>{heads}</tr>\n{lines}</table>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: a list of rows, each with its cells by the heads of their columns."""
+        if self.missing:
+            return {"title": self.title, "missing": self.missing}
+        rows = [dict(zip(self.head, map(_plain, row), strict=True)) for row in self.rows]
+        return {"title": self.title, "findings": self.findings, "notes": self.notes, "rows": rows}
+
+
+def _plain(cell: Cell) -> Any:
+    if not isinstance(cell, Value):
+        return cell
+    return None if math.isnan(cell.estimate.mean) else cell.estimate._asdict()

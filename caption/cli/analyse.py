@@ -1,0 +1,255 @@
+"""`caption analyse`: where models look, and whether that is why they say it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.errors import ImageError, UserError, first_few, printable
+from caption.runtime.files import MARK, replacing_own, seal
+from caption.runtime.outputs import check_outputs, output_file
+from caption.runtime.progress import progress_bar
+
+if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
+    from caption.analysis.study import Images, Study
+
+MODELS = ("soft=shapes", "hard=shapes-hard")
+SCENES = 500
+"""Of the test split of Shapes."""
+INTERVALS = "Brackets are 95 % intervals, by bootstrap over images."
+
+DESCRIPTION = """\
+Measure where models look, and whether that is why they say it.
+
+  caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
+  caption analyse --photos val2017/ --boxes instances_val2017.json \\
+      --references captions_val2017.json --limit 200                   with boxes and people's captions: more of it
+  caption analyse                                                      the installed models on Shapes, some minutes
+
+On photos: does attention lie on what the words name (with --boxes), do the words depend on the regions and on their
+maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
+photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
+where the truth is known: a page of tables and a figure of the same name.
+"""
+EPILOG = """\
+Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
+JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
+"box": [left, top, right, bottom]}]}}. Photos are found by the names of their files.
+
+With --references the pointing game is played on people's captions, which the models are fed, else on the models' own.
+
+exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
+wrong usage
+"""
+
+
+def main(args: list[str]) -> int:
+    """Run `caption analyse`; EPILOG tells the exit codes."""
+    options = make_parser().parse_args(args)
+    about_photos = ("boxes", "references", "recursive")
+    if not options.photos and (
+        given := next((name for name in about_photos if getattr(options, name)), None)
+    ):
+        raise UserError(f"--{given} is about photos: name them with --photos")
+    if options.split and not options.references:
+        raise UserError("--split is about people's captions: name them with --references")
+    options.models = _models(options.model or (["photos"] if options.photos else MODELS))
+    return _analyse_photos(options) if options.photos else _analyse_scenes(options)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption analyse`."""
+    parser = verb_parser("analyse", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    help_ = (
+        "a checkpoint or an installed model, and its name on the page; may be repeated; default photos, and on Shapes "
+        f"{' and '.join(MODELS)}"
+    )
+    add("--model", action="append", metavar="[NAME=]MODEL", help=help_)
+    help_ = "folders, files or quoted patterns; at least two photos"
+    add("--photos", nargs="+", default=[], metavar="DIR", help=help_)
+    add("--recursive", action="store_true", help="also take the photos in subfolders")
+    add(
+        "--boxes",
+        nargs="+",
+        default=[],
+        metavar="FILE.json",
+        help="boxes of objects in the photos, see below",
+    )
+    help_ = "people's captions of the photos, in any format that caption score reads"
+    add("--references", metavar="FILE", help=help_)
+    add("--split", metavar="NAME", help="of references that have splits")
+    help_ = f"the first N photos; or test scenes, by default all {SCENES}"
+    add("--limit", type=count, metavar="N", help=help_)
+    help_ = "default analysis.html, and on Shapes analysis.md; the JSON, or the figure, has the same name"
+    add("--out", metavar="FILE", help=help_)
+    add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
+    add_trust(parser)
+    return parser
+
+
+def _models(entries: Sequence[str]) -> dict[str, str]:
+    """Models by their names on the page: NAME=MODEL, or a model alone, which is called like its file or folder."""
+    models: dict[str, str] = {}
+    for entry in entries:
+        name, equals, model = entry.partition("=")
+        if not equals or os.path.exists(entry):  # "runs/lr=0.1/best.ckpt"
+            stem = os.path.splitext(os.path.basename(entry))[0]
+            folder = os.path.basename(os.path.dirname(os.path.abspath(entry)))
+            name, model = (folder if stem in ("best", "last") else stem), entry
+        if not name or not model or name in models:
+            raise UserError(f"--model {entry}: write NAME=MODEL, such as soft=shapes, each name once")
+        models[name] = model
+    return models
+
+
+def _analyse_scenes(options: argparse.Namespace) -> int:
+    """On the test split of Shapes: a page of tables, and a figure."""
+    limit = options.limit or SCENES
+    if limit < 2:
+        raise UserError(f"--limit {limit}: at least 2, since maps are exchanged between scenes")
+    page, picture = _outputs(options, "analysis.md", (".md",), ".png", "figure", options.models.values())
+
+    from caption.analysis.study import Images
+    from caption.analysis.study.report import draw_curves
+    from caption.visualize import save_figure
+
+    with tempfile.TemporaryDirectory() as folder:
+        images = Images.of_shapes(Path(folder), limit)
+        setting = f"{limit} scenes of the test split of Shapes; the centre prior has σ = {images.sigma:.2f}."
+        study = _study(options, images)
+    save_figure(draw_curves(study), picture, dpi=110, opener=replacing_own)
+    text = study.markdown(f"{setting} {INTERVALS}", {"faithfulness": picture.name})
+    with replacing_own(page) as file:
+        file.write(f"{text}\n<!-- {MARK} -->\n".encode())
+        seal(file)
+    return _tell(study, f"wrote {page} and {picture}")
+
+
+def _analyse_photos(options: argparse.Namespace) -> int:
+    """On the user's photos: a page with pictures, and the same numbers as JSON."""
+    from caption.cli.describe.photos import STDIN, input_photos
+
+    if STDIN in options.photos:
+        raise UserError("--photos -: photos are read several times here, so they must be files")
+    found = input_photos(options.photos, options.recursive)
+    for note in found.notes:
+        _say(note)
+    inputs = [*found.photos, *options.models.values(), *options.boxes, *filter(None, [options.references])]
+    page, numbers = _outputs(options, "analysis.html", (".html", ".htm"), ".json", "JSON", inputs)
+
+    photos = _readable(found.photos[: options.limit])
+    images, setting = _images(photos, options)
+    study = _study(options, images)
+
+    from caption.analysis.study.report import report_html
+    from caption.visualize import save_html
+
+    save_html(report_html(study, setting), page, opener=replacing_own)
+    data = {"written_by": MARK, "setting": setting, **study.to_dict()}
+    with replacing_own(numbers) as file:
+        file.write(f"{json.dumps(data, indent=1)}\n".encode())
+        seal(file)
+    _tell(study, f"wrote {page} and {numbers}")
+    return DONE if len(photos) == len(found.photos[: options.limit]) else SOME_FAILED
+
+
+def _outputs(
+    options: argparse.Namespace,
+    default: str,
+    endings: tuple[str, ...],
+    ending: str,
+    what: str,
+    inputs: Sequence[str],
+) -> tuple[Path, Path]:
+    """The page, and what is written beside it."""
+    page = output_file(options.out or default, endings, "--out")
+    if not page.suffix:  # a device
+        raise UserError(f"--out {page}: name a {endings[0]} file; the {what} is written beside it")
+    beside = page.with_suffix(ending)
+    check_outputs({"--out": [page, beside]}, inputs)
+    return page, beside
+
+
+def _study(options: argparse.Namespace, images: Images) -> Study:
+    from functools import partial
+
+    from caption.analysis.study import study
+    from caption.models.model_zoo import load
+
+    captioners = {name: load(model, options.device, options.trust) for name, model in options.models.items()}
+    return study(captioners, images, progress=partial(progress_bar, unit="photos"))
+
+
+def _tell(study: Study, written: str) -> int:
+    for finding in study.text().splitlines():
+        print(printable(finding))
+    _say(written)
+    return DONE
+
+
+def _readable(paths: Sequence[str]) -> list[str]:
+    """The photos that can be opened; the others are named on stderr.
+
+    Raises:
+        UserError: fewer than two photos are left.
+    """
+    from caption.data.decoding import open_image
+
+    readable = []
+    with progress_bar("opening", len(paths), unit="photos") as advance:
+        for path in paths:
+            try:
+                open_image(path)
+            except ImageError as error:
+                _say(str(error))
+            else:
+                readable.append(path)
+            advance(1)
+    if len(readable) < 2:
+        raise UserError(
+            f"--photos and --limit leave {len(readable)} photos: at least 2 are needed, since maps are exchanged "
+            "between them"
+        )
+    return readable
+
+
+def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str]:
+    """The photos with their boxes and captions, and what they are, in a sentence."""
+    from caption.analysis.study import Images
+    from caption.data.photo_boxes import PhotoBoxes, read_photo_boxes
+    from caption.metrics.caption_files import captions_of, read_captions
+
+    boxes = read_photo_boxes(options.boxes, photos) if options.boxes else PhotoBoxes([], [], {})
+    setting = [f"{len(photos)} photos"]
+    if options.boxes:
+        files = first_few(Path(file).name for file in options.boxes)
+        setting.append(f"{len(boxes.boxed)} with boxes in {files}")
+        if boxes.missing:
+            _say(
+                f"boxes of {len(boxes.missing)} other photos are left out, such as {first_few(boxes.missing)}"
+            )
+    references: dict[str, list[str]] = {}
+    if options.references:
+        file = read_captions(options.references, options.split)
+        references = captions_of(file, photos)
+        if not references:
+            raise UserError(
+                f"{file.name} has captions of {first_few(file.captions)}, and of none of these photos, such as "
+                f"{Path(photos[0]).name}: give the captions of these photos"
+            )
+        setting.append(f"{len(references)} with people's captions in {Path(options.references).name}")
+    images = Images(photos, boxes.boxed, references, boxes.words)
+    return images, f"{', '.join(setting)}. {INTERVALS}"
+
+
+def _say(message: str) -> None:
+    print(f"caption analyse: {printable(message)}", file=sys.stderr, flush=True)

@@ -1,0 +1,205 @@
+"""The study of models: what is measured, and its tables."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import tiny_captioner
+
+from caption.analysis.agreement import Agreement
+from caption.analysis.faithfulness.adversary import Adversaries
+from caption.analysis.faithfulness.curves import FaithfulnessCurves
+from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
+from caption.analysis.faithfulness.permutation import Permutation
+from caption.analysis.study import Images, Subject, study, tables
+from caption.analysis.study import subject as subject_module
+from caption.analysis.study.subject import TRAINING_SCENES
+from caption.analysis.table import Table
+from caption.attention import MultiHeadAttention
+from caption.decoders import ShowAttendAndTellDecoder
+from caption.errors import UserError
+from caption.metrics.significance import difference
+from caption.models.model_zoo import load
+from caption.result import Caption
+
+WORDS = ("red", "circle", "above", "the")
+SCENES = 40
+COUNTS = (0, 1, 2, 4, 8, 16)
+
+
+def curves(heights: dict[str, float], left: dict[str, float] | None = None) -> FaithfulnessCurves:
+    """Curves of every word in every scene: from 1 to `left` of the word, over a height given for each order."""
+    words = [(scene, word) for scene in range(SCENES) for word in WORDS]
+    ends = [(left or {}).get(word, 0.1) for _, word in words]
+    curves = {}
+    for order, height in heights.items():
+        deletion = [[[1.0, *[height] * 4, end]] for end in ends]
+        curves["deletion", order] = np.log(deletion)
+        curves["insertion", order] = np.log([[[end, *[1 - height] * 4, 1.0]] for end in ends])
+    return FaithfulnessCurves(
+        tuple(word for _, word in words), np.array([scene for scene, _ in words]), COUNTS, curves
+    )
+
+
+def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
+    """One pair in every scene; the other word comes in the given number of scenes."""
+
+    def share(part: float) -> np.ndarray:
+        return (np.arange(SCENES) < part * SCENES).astype(float)
+
+    came = dict(zip(WEIGHTS, (share(0), share(follows), share(permuted)), strict=True))
+    stayed = {name: 1 - values for name, values in came.items()}
+    others = np.array(["blue"] * SCENES)
+    return Interchange(("red",) * SCENES, np.arange(SCENES), others, came, stayed, came)
+
+
+def subject(name: str = "mine") -> Any:
+    """What was measured of a model whose attention is right about everything."""
+    words = tuple(WORDS) * SCENES
+    images = np.repeat(np.arange(SCENES), len(WORDS))
+    heights = {"attention": 0.2, "random": 0.6, "occlusion": 0.19}
+    caption = Caption(
+        "red circle", ["red", "circle"], np.full((2, 4, 4), 1 / 16), 0, np.zeros(2), (0, 0, 8, 8)
+    )
+    numbers = (0.5, 0.04, 0.75, 0.8)
+    ways = {way: curves(heights, {"above": 0.9, "the": 0.8}) for way in ("removed", "replaced")}
+    naming = Images([""] * SCENES, naming={"colours": frozenset({"red"}), "shapes": frozenset({"circle"})},
+                    other_words={"relations": frozenset({"above"})})  # fmt: skip
+    about = naming.about(ways["removed"])
+    areas = [about.area("deletion", order) for order in ("attention", "random")]
+    return SimpleNamespace(
+        name=name, captioner=None, images=naming, photos=naming.photos, captions=[caption] * SCENES, curves=ways,
+        faithfulness=difference(*areas, about.images),
+        adversaries=Adversaries(words, images, *(np.full(len(words), n) for n in numbers), np.zeros((len(words), 16))),
+        progress=lambda activity, count=0: nullcontext(lambda count: None),
+    )  # fmt: skip
+
+
+def rows(table: Table | None, *cells: str) -> list[list[str]]:
+    """The other cells of the rows that begin with some cells."""
+    assert table is not None
+    lines = [list(map(str, row)) for row in table.rows]
+    return [line[len(cells) :] for line in lines if line[: len(cells)] == [*cells]]
+
+
+def test_curves_are_about_naming_words_and_by_class_about_all():
+    table = tables.faithfulness([subject("one"), subject("two")])
+    # Of naming words: heights 0.2 (0.8) and 0.6 (0.4) between the ends 1 and 0.1, at COUNTS of 16 regions.
+    for name in ("one", "two"):
+        for way in ("removed", "replaced"):
+            ((deletion, insertion, fall),) = rows(table, name, way, "attention")
+            assert deletion.startswith("0.200 [")
+            assert insertion.startswith("0.828 [")
+            assert fall.startswith("1.61 [")  # log 5
+            assert rows(table, name, way, "random")[0][0].startswith("0.488 [")
+    assert table.headline[0].startswith("0.288 [")
+    assert "by 0.288 [0.287, 0.288] more than hiding them at random" in table.findings[0]
+    by_class = tables.classes([subject()])
+    assert [row[0] for row in rows(by_class, "mine")] == [
+        f"{words} (40)" for words in ("colours", "shapes", "relations", "other words")
+    ]
+    relations = rows(by_class, "mine", "relations (40)")[0]
+    assert [cell.partition(" ")[0] for cell in relations] == ["1.000", "0.900", "0.400", "0.688"]
+
+
+def test_maps_are_measured_by_words_and_captions():
+    found = tables.adversary([subject()])
+    cells = rows(found, "mine", "colours (40)")[0]
+    assert [cell.partition(" ")[0] for cell in cells] == ["0.500", "0.040", "0.750", "0.800"]
+    # Uniform maps: log 16 = 2.77 nats, without change.
+    entropy = tables.entropy([subject()])
+    assert rows(entropy, "mine", "its own")[0][:2] == ["2.77 [2.77, 2.77]", "0.00 [0.00, 0.00]"]
+    assert "of log L = 2.77 nats, as if α were even over 16 of 16 regions" in entropy.findings[0]
+
+
+def test_other_maps_have_the_measure_of_their_column(monkeypatch: pytest.MonkeyPatch):
+    words = tuple(WORDS) * SCENES
+    images = np.repeat(np.arange(SCENES), len(WORDS))
+    is_naming = np.isin(words, ["red", "circle"])
+    numbers = {"permuted": np.where(is_naming, 1.0, 9.0), "other word": np.full(len(words), np.nan)}
+    measured = Permutation(words, images, np.zeros(len(words)), numbers, numbers, numbers)
+    monkeypatch.setattr(tables, "permute", lambda *args: measured)
+    table = tables.permutation([subject()])
+    assert rows(table, "mine", "permuted") == [
+        ["1.00 [1.00, 1.00]", "1.000 [1.000, 1.000]", "100 % [100, 100]"]
+    ]
+    assert rows(table, "mine", "other word") == [["–", "–", "–"]]
+    monkeypatch.setattr(tables, "interchange", lambda *args: exchanged(0.9))
+    other = rows(tables.exchange([subject()]), "mine", "shapes (40)", "of the other")[0]
+    assert [cell.partition(" [")[0] for cell in other] == ["90 %", "10 %", "0.90"]
+
+
+def test_agreement_of_two_models(monkeypatch: pytest.MonkeyPatch):
+    words, images = ("red", "the"), np.array([0, 1])
+    measures = {"same cell": np.array([1.0, 0.0]), "overlap": np.array([0.5, 0.25])}
+    unknown = {name: np.array([0.25, np.nan]) for name in measures}
+    agreed = {("one", "two"): Agreement(words, images, measures, measures, unknown)}
+    monkeypatch.setattr(tables, "agree_all", lambda *args: agreed)
+    table = tables.agreement([subject("one"), subject("two")])
+    every, naming = "0.500 [0.000, 1.000]", "0.500 [0.500, 0.500]"
+    assert rows(table, "one / two", "all", "same cell") == [[every, every, "0.250 [0.250, 0.250]"]]
+    assert rows(table, "one / two", "naming", "overlap") == [[naming, naming, "0.250 [0.250, 0.250]"]]
+    assert "Give several models" in tables.agreement([subject()]).missing
+
+
+def test_the_maps_played_are_those_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def away(captioner: Any, photos: Any, captions: list[Caption]) -> SimpleNamespace:
+        """Maps of an adversary: the model's own, turned by half of the grid."""
+        numbers = np.repeat(np.arange(len(captions)), [len(caption.words) for caption in captions])
+        maps = np.concatenate([caption.weights.reshape(len(caption.words), -1) for caption in captions])
+        return SimpleNamespace(images=numbers, weights=np.roll(maps, 36, axis=1))
+
+    monkeypatch.setattr(subject_module, "adversarial_maps", away)
+    images = Images.of_shapes(tmp_path, 6)
+    played = Subject("mine", load("shapes"), images).groundings
+    assert list(played) == [
+        "own maps", "another word", "another image", "mean map", "middle cell", "any cell (chance)",
+        "an adversary's map", "centre prior",
+    ]  # fmt: skip
+    assert played["any cell (chance)"].accuracy == pytest.approx(played["own maps"].chance)
+    assert played["own maps"].accuracy > 0.5 > played["another image"].accuracy
+    assert played["centre prior"].mass > played["any cell (chance)"].mass
+    assert played["an adversary's map"].accuracy < played["own maps"].accuracy
+    assert images.sigma is not None
+    assert 0.15 < images.sigma < 0.3
+    assert len(images.training) == TRAINING_SCENES
+
+
+@pytest.mark.parametrize("spoken", [0, 1])
+def test_maps_are_not_exchanged_between_fewer_than_two_captions(spoken: int, monkeypatch: pytest.MonkeyPatch):
+    captioner = tiny_captioner.captioner()
+    spoke = [SimpleNamespace(words=["a"] * (number < spoken)) for number in range(3)]
+    monkeypatch.setattr(captioner, "describe_each", lambda photos: iter(spoke))
+    with pytest.raises(UserError, match=f"--model mine: {spoken} of its 3 captions have words"):
+        Subject("mine", captioner, Images(["a", "b", "c"]))
+
+
+def test_a_model_that_names_nothing_of_shapes_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="--model mine: its captions name no object of Shapes, such as"):
+        study({"mine": tiny_captioner.captioner()}, Images.of_shapes(tmp_path, 2))
+
+
+def test_measures_are_chosen_by_name():
+    with pytest.raises(UserError, match="there is no measure 'faith': the measures are grounding, "):
+        study({"mine": tiny_captioner.captioner()}, Images(["a", "b"]), ["faith"])
+
+
+def test_a_study_of_a_model_with_heads_removes_them(tmp_path: Path):
+    decoder = ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=4), 6, 7)
+    model = tiny_captioner.captioner(decoder=decoder)
+    paths = [str(tmp_path / f"{seed}.png") for seed in range(2)]
+    for seed, path in enumerate(paths):
+        tiny_captioner.photo(seed=seed).save(path)
+    result = study({"mine": model}, Images(paths), ["heads", "faithfulness"])
+    assert [row[1] for row in result.tables["heads"].rows] == [0, 1, 2]
+    assert "without the 1 of its 2 heads" in result.text()
+    text = result.markdown("Two photos.", {"faithfulness": "curves.png"})
+    assert text.startswith("# Where the model mine looks, and whether that is why\n\nTwo photos.\n")
+    assert "![Do its words depend on where it looks?](curves.png)" in text
+    assert "| mine | 0 | " in text
+    assert set(result.to_dict()) == {"models", "heads", "faithfulness", "captions"}
