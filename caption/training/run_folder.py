@@ -51,8 +51,8 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
                 for other in damaged:
                     _set_aside(other)
                 return str(path)
-    for error in damaged.values():
-        raise error
+    if damaged:
+        raise [*damaged.values()][-1]
     return None
 
 
