@@ -1,0 +1,34 @@
+"""The rooms stay within the bounds of the table in CONTRIBUTING.md, and the model is what one sees first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tools.lines_of_code import MODEL, by_room
+
+ROOT = Path(__file__).parents[2]
+
+
+def bounds() -> dict[tuple[str, ...], int]:
+    """The rows: rooms, and their lines of code at most."""
+    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## How much there is\n")[2]
+    rows = re.findall(r"^\| ([a-z ,]+) \| ([\d,]+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    return {tuple(rooms.split(", ")): int(lines.replace(",", "")) for rooms, lines in rows}
+
+
+def test_every_room_is_within_its_bound():
+    lines, at_most = by_room(), bounds()
+    lines["all"] = lines.total()
+    assert {room for rooms in at_most for room in rooms} == set(lines)
+    too_many = {
+        ", ".join(rooms): f"{sum(lines[room] for room in rooms)} lines of at most {most}"
+        for rooms, most in at_most.items()
+        if sum(lines[room] for room in rooms) > most
+    }
+    assert not too_many, "take something out; python -m tools.lines_of_code counts"
+
+
+def test_the_model_is_more_than_a_quarter():
+    lines = by_room()
+    assert sum(lines[room] for room in MODEL) >= 0.27 * lines.total()
