@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import mechanisms
+from helpers.exact_paths import every_path
 from helpers.loops import randomise
 from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS, TWO_VIEWS
 from helpers.tiny_captioner import WORDS, photo
@@ -22,7 +23,6 @@ from caption.captioner import Captioner
 from caption.decoders import Decoder
 from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
-from caption.objectives.exact import every_path
 from caption.parts import make
 from caption.regions import Regions, Views
 from caption.search import BeamSearch, Greedy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.exact_paths import fixed_paths
 from helpers.toy import gradient, problem, toy
 from torch import Tensor
 
@@ -20,7 +21,6 @@ from caption.objectives import (
     Rewards,
     SelfCritical,
 )
-from caption.objectives.exact import fixed_paths
 
 # One image, one caption of two words, three samples; credit for the future.
 WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 import torch
+from helpers.exact_paths import every_path, fixed_paths
 from helpers.toy import REGIONS, problem, toy
 from torch import Tensor
 
 from caption.attention import Softmax
 from caption.attention.scored import AlignmentOutput, Selection
 from caption.objectives import word_log_likelihoods
-from caption.objectives.exact import every_path, fixed_paths
 
 
 class ReadsOne(Softmax):
@@ -45,27 +45,6 @@ def test_all_paths_are_those_of_a_walk_with_single_steps(steps: int):
             log_likelihood += scores[0, 0, captions.targets[0, 0, t]].item()
         assert by_path.pop(path) == pytest.approx((log_prob, log_likelihood), rel=1e-5)
     assert not by_path
-
-
-def test_the_bound_and_the_marginal_by_hand():
-    decoder = toy()
-    paths = every_path(decoder, *problem(decoder, [[2]]))
-    likely = [
-        (p.exp().item(), y.exp().item()) for p, y in zip(paths.log_prob, paths.log_likelihood, strict=True)
-    ]
-    assert sum(p for p, _ in likely) == pytest.approx(1)
-    bound = sum(p * torch.tensor(y).log().item() for p, y in likely)
-    assert paths.bound.item() == pytest.approx(bound, rel=1e-5)
-    assert paths.marginal.exp().item() == pytest.approx(sum(p * y for p, y in likely), rel=1e-5)
-    assert paths.bound < paths.marginal - 0.01  # eq. 10, as a strict inequality
-
-
-def test_the_decoder_is_as_before_afterwards():
-    decoder = toy()
-    with pytest.raises(RuntimeError), fixed_paths(decoder, torch.zeros(1, 1)):
-        raise RuntimeError
-    assert not decoder.attention.alignment.draws_overridden
-    assert not decoder._forward_pre_hooks
 
 
 def test_each_hypothesis_follows_its_path_again_in_every_unroll():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.exact_paths import every_path, fixed_paths
 from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
 
@@ -21,7 +22,6 @@ from caption.objectives import (
     Reinforce,
     SelfCritical,
 )
-from caption.objectives.exact import every_path, fixed_paths
 from caption.tensor_tree import select_images
 
 pytestmark = pytest.mark.slow

@@ -62,11 +62,6 @@ class Paths(NamedTuple):
         """L_s = Σ_s p(s|a) log p(y|s,a), eq. 10."""
         return (self.log_prob.exp() * self.log_likelihood).sum()
 
-    @property
-    def marginal(self) -> Tensor:
-        """log p(y|a) = log Σ_s p(s|a) p(y|s,a), which L_s bounds from below."""
-        return (self.log_prob + self.log_likelihood).logsumexp(0)
-
 
 def every_path(decoder: Decoder, memory: Memory, captions: CaptionBatch) -> Paths:
     """Follow all paths of one caption of one image in parallel.
