@@ -12,7 +12,7 @@ from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.result import Caption
-from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.search import BeamSearch, Greedy, Sampling, Search, Step
 from caption.search.step_functions import with_likeliest_words, with_prefix, with_word_aliases
 from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
@@ -93,6 +93,21 @@ def test_search_finds_the_same_with_and_without_them():
     assert (plain.log_probs == traced.log_probs).all()
     assert (plain.trace.weights == traced.trace.trace.weights).all()
     assert traced.trace.words.shape == (*plain.words.shape, 3)
+
+
+def test_the_first_wrapper_is_the_innermost():
+    model, calls = captioner(), []
+
+    def noting(step: Step, name: str) -> Step:
+        def noted(state: State, words: Tensor) -> tuple[Tensor, State]:
+            calls.append(name)
+            return step(state, words)
+
+        return noted
+
+    wrappers = [partial(noting, name="inner"), partial(noting, name="outer")]
+    model.generate(model.encode([photo()]), Greedy(max_length=1), wrappers)
+    assert calls == ["outer", "inner"]
 
 
 def test_the_step_gets_back_its_own_trace():
