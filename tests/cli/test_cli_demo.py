@@ -35,7 +35,7 @@ def configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Replaces the configurations by tiny ones."""
     for attention in ("soft", "hard"):
         config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
-        config["trainer"] |= QUIET
+        config["trainer"] |= QUIET | {"max_epochs": 1}
         if attention == "hard":
             alignment = config["model"]["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
             alignment["class_path"] = "caption.attention.Multinoulli"
@@ -160,7 +160,7 @@ def test_sigterm_is_not_the_end_of_training(cli: Cli, configs: None, tmp_path: P
     step = CaptionTraining.training_step
 
     def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
-        if (self.current_epoch, index) == (1, 2):
+        if index == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, batch, index)
 
@@ -175,7 +175,7 @@ def test_sigterm_is_not_the_end_of_training(cli: Cli, configs: None, tmp_path: P
         CaptionTraining, "on_train_batch_end", lambda self, *args: steps.append(self.global_step)
     )
     assert cli("demo", "--out", folder).code == 0
-    assert steps == [9, 10]
+    assert steps == [4, 5]
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["in a folder of others", "in a demo"])
