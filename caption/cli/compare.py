@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
     options = make_parser().parse_args(args)
     plan = _plan(options)
     if plan.curves:
-        _draw_curves(plan)
+        _draw_curves(plan.runs, plan.curves)
     results, complete = _scores(plan)
     print(_json(plan.runs, results) if options.format == "json" else _text(plan.runs, results))
     if plan.inputs.photos:
@@ -106,7 +106,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     curves = output_file(options.curves, FIGURES, "--curves") if options.curves else None
     maps = output_paths(options.maps, inputs.photos, FIGURES, "--maps") if options.maps else []
     page = output_file(options.html, (".html", ".htm"), "--html") if options.html else None
-    outputs = {"--curves": [curves], "--maps": maps, "--html": [page]}
+    outputs: dict[str, Sequence[Path | None]] = {"--curves": [curves], "--maps": maps, "--html": [page]}
     read = [*inputs.photos, *(str(run.best) for run in runs), *filter(None, [options.references])]
     check_outputs({option: [path for path in paths if path] for option, paths in outputs.items()}, read)
     by_name = dict(zip(names, runs, strict=True))
@@ -196,15 +196,15 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
 # -- figures ---------------------------------------------------------------------------------------------------
 
 
-def _draw_curves(plan: Plan) -> None:
+def _draw_curves(runs: Mapping[str, RunResults], path: Path) -> None:
     from caption.training.learning_curves import plot_learning_curves
     from caption.visualize import save_figure
 
     try:
-        fig = plot_learning_curves({name: run.curves for name, run in plan.runs.items()})
+        fig = plot_learning_curves({name: run.curves for name, run in runs.items()})
     except ValueError as error:
         raise UserError(f"--curves: {error}") from error
-    save_figure(fig, plan.curves, opener=replacing_own)
+    save_figure(fig, path, opener=replacing_own)
 
 
 def _draw_maps(plan: Plan) -> bool:

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 def bounds() -> dict[tuple[str, ...], int]:
     """The rows: rooms, and their lines of code at most; not the goals beside them."""
     section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## How much there is\n")[2]
-    rows = re.findall(r"^\| ([a-z ,]+) \| ([\d,]+) \| [\d,]+ \|$", section.partition("\n## ")[0], re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([a-z ,]+) \| ([\d,]+) \| [\d,]+ \|$", section.partition("\n## ")[0], re.MULTILINE
+    )
     return {tuple(rooms.split(", ")): int(lines.replace(",", "")) for rooms, lines in rows}
 
 

@@ -81,7 +81,11 @@ class PicturePlan:
     def outputs(self) -> dict[str, list[Path]]:
         """The paths by the option that named them; of pictures of words, one that stands for them."""
         heatmaps = [path_of_word(path, 0, "") for path in self.heatmaps] if self.per_word else self.heatmaps
-        named = {"--heatmap": heatmaps, "--contact-sheet": [self.sheet], "--html": [self.page]}
+        named: dict[str, Sequence[Path | None]] = {
+            "--heatmap": heatmaps,
+            "--contact-sheet": [self.sheet],
+            "--html": [self.page],
+        }
         return {option: [path for path in paths if path] for option, paths in named.items() if any(paths)}
 
 
@@ -225,8 +229,11 @@ class Pictures:
             save_figure(sheet, self.plan.sheet, opener=replacing_own, **self.plan.size)
         if self.plan.page:
             # Ctrl-C may come between the two models.
-            both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
-            page = to_html(both if self.compared else self.captions, **self.plan.look)
+            captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
+            first, second = self.models
+            if second and self.compared:
+                captions = {first: self.captions[: len(self.compared)], second: self.compared}
+            page = to_html(captions, **self.plan.look)
             save_html(page, self.plan.page, opener=replacing_own)
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from caption.cli.describe.photos import image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
@@ -42,7 +43,7 @@ def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> in
         raise UserError(f"{given[name]} is not for --engine ray")
     if not (options.out and options.model and len(options.model) == 1):
         raise UserError("--engine ray needs a folder for the results, --out, and one model, --model")
-    form = options.format or FORMATS[0]
+    form: Any = options.format or FORMATS[0]
     if form not in FORMATS or options.device not in ("cpu", "cuda"):
         raise UserError("--engine ray writes --format jsonl or parquet, and runs on --device cpu or cuda")
     try:
