@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as registration
+from torch.overrides import TorchFunctionMode
 
 from caption.captioner import Captioner
 from caption.checkpoint.files import PREFIX, read
@@ -36,6 +37,7 @@ CLASSES: dict[str, type] = {
 """Base classes of the parts that a training checkpoint describes."""
 LARGEST_ARGUMENT = 20_000
 """Of a part's arguments: far above any size, and low enough for a list of that many layers."""
+DRAWING = (Tensor.normal_, Tensor.uniform_)
 MOST_COMPUTED = 50_000_000
 """Elements of what a model's construction computes and its file does not hold."""
 
@@ -99,7 +101,10 @@ def _with_weights(description: dict[str, Any], weights: dict[str, Tensor], trust
         captioner.load_state_dict(weights)
     else:
         # Copies, whose type and memory are those of a model that was never in a file.
-        copies = {name: torch.empty_like(state[name], device="cpu").copy_(weights[name]) for name in weights}
+        copies = {
+            name: torch.empty_strided(weight.shape, weight.stride(), dtype=weight.dtype).copy_(weights[name])
+            for name, weight in state.items()
+        }
         captioner.load_state_dict(copies, assign=True)
     return captioner
 
@@ -135,12 +140,24 @@ def without_memory(
     """
     check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
-        with torch.device("meta"), _few_modules(10_000 + 10 * len(weights)):
+        with torch.device("meta"), _NoRandomNumbers(), _few_modules(10_000 + 10 * len(weights)):
             return build()
     except RuntimeError:  # NotImplementedError, too
         if all(path.startswith("caption.") for path in class_paths(specs)):
             raise
         return build()
+
+
+class _NoRandomNumbers(TorchFunctionMode):
+    """Leaves out the drawing of first weights, for which the meta device would import torch's compiler: seconds."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in DRAWING or getattr(function, "__module__", "") == nn.init.__name__:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw
 
 from caption.cli.configuration.own_data import next_commands, own_data_configuration
 from caption.data.check import Check, SplitSummary
+from caption.data.findings import Findings
 from caption.encoders import EfficientNetLite
 from caption.models import model_zoo
 from caption.parts import Part, make
@@ -118,7 +119,8 @@ def test_the_written_configuration_starts_from_the_installed_model(cli: Cli, own
 
 @pytest.mark.parametrize(("images", "epochs"), [(42, 6), (140, 3), (350, 3), (5000, 3)])
 def test_epochs_and_batches_follow_from_the_number_of_photos(images: int, epochs: int):
-    check = Check([], {"train": SplitSummary(images=images), "val": SplitSummary(images=9)}, None, 0, 0)
+    splits = {"train": SplitSummary(images, [], []), "val": SplitSummary(9, [], [])}
+    check = Check(Findings(), splits, None, 0, 0)
     config = own_data_configuration("own_photos", "own", {"class_path": "x"}, {}, check)
     assert config["trainer"]["max_epochs"] == epochs
     stored = images == 5000
