@@ -104,6 +104,7 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(name: str) -> Non
     assert all(torch.isfinite(tensor).all() for tensor in captioner.decoder.parameters())
 
 
+@pytest.mark.nightly
 def test_the_table_of_the_laws_has_the_mechanisms_of_all_configurations() -> None:
     """Refiners have laws of their own; the other configurations change the decoder."""
     refiners = {name for name in FILES if "refiner" in WRITTEN[name]["model"]}

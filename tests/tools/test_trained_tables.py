@@ -155,7 +155,7 @@ def stopped(make: Callable[..., int], *arguments: object, batch: int = 1) -> int
         return make(*arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stopped_training_goes_on_and_ends_as_one_that_was_not(
     folder: Path, make: Callable[..., int], commands: list[list[str]]
 ):
@@ -173,7 +173,7 @@ def test_a_stopped_training_goes_on_and_ends_as_one_that_was_not(
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_that_fails_leaves_the_others_and_another_process_may_publish_meanwhile(
     folder: Path,
     make: Callable[..., int],
@@ -429,7 +429,7 @@ def test_the_installed_model_is_tested_as_it_is(tmp_path: Path, monkeypatch: pyt
     assert bench._arguments(scratch, 1)[0] == ["flickr8k_soft", 200, "--seed_everything=1"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pointing_on_photos_is_that_of_caption_analyse(
     reader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
