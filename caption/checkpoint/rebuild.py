@@ -38,6 +38,7 @@ CLASSES: dict[str, type] = {
 LARGEST_ARGUMENT = 20_000
 """Of a part's arguments: far above any size, and low enough for a list of that many layers."""
 DRAWING = (Tensor.normal_, Tensor.uniform_)
+"""Methods that draw first weights; the functions of `torch.nn.init` are left out by their module."""
 MOST_COMPUTED = 50_000_000
 """Elements of what a model's construction computes and its file does not hold."""
 
