@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as registration
 from torch.overrides import TorchFunctionMode
 
 from caption.captioner import Captioner
@@ -138,14 +135,14 @@ def without_memory(
     Args:
         build: constructs them.
         specs: of the parts, by the names in `CLASSES`.
-        weights: in the file, of which no model has much fewer than modules and parameters.
+        weights: in the file; construction takes ten calls of torch for each of them.
 
     Raises:
         CheckpointError: an argument is too large, or the parts have many times more weights.
     """
     check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
-        with torch.device("meta"), _NoRandomNumbers(), _few_modules(10_000 + 10 * len(weights)):
+        with torch.device("meta"), _Construction(30_000 + 30 * len(weights)):
             return build()
     except RuntimeError:  # NotImplementedError, too
         if all(path.startswith("caption.") for path in class_paths(specs)):
@@ -153,39 +150,26 @@ def without_memory(
         return build()
 
 
-class _NoRandomNumbers(TorchFunctionMode):
-    """Leaves out the drawing of first weights, for which the meta device would import torch's compiler: seconds."""
+class _Construction(TorchFunctionMode):
+    """Leaves out the drawing of first weights, for which the meta device would import torch's compiler: seconds.
+
+    Refuses the construction of many more parts than a file has weights: numbers in it say how many there are.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.left = most
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        self.left -= 1
+        if self.left < 0:
+            raise CheckpointError("it describes a model that is larger than its weights")
         if function in DRAWING or getattr(function, "__module__", "") == nn.init.__name__:
             return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
-
-
-@contextmanager
-def _few_modules(most: int) -> Iterator[None]:
-    """Refuse the construction of more modules, parameters and buffers: numbers in a file say how many there are."""
-    count, thread = 0, threading.get_ident()
-
-    def registered(*_: Any) -> None:
-        nonlocal count
-        count += threading.get_ident() == thread  # the hooks see the modules of all threads
-        if count > most:
-            raise CheckpointError("it describes a model that is larger than its weights")
-
-    hooks = [
-        registration.register_module_module_registration_hook(registered),
-        registration.register_module_parameter_registration_hook(registered),
-        registration.register_module_buffer_registration_hook(registered),
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -1,16 +1,14 @@
 """Captioning on a Ray cluster: photos in pieces, each piece captioned by one actor and written as one file.
 
 A piece is the unit of work and of restarting. Its file gets its name only when it is complete, whichever process or
-machine dies. Ray gives a piece whose actor has died to another actor.
+machine dies. Ray restarts an actor that has died, and gives it its piece again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -48,12 +46,20 @@ class Job:
     trust: tuple[str, ...] = ()
 
 
+class Piece(NamedTuple):
+    """Photos that are captioned together, and the name of their file."""
+
+    name: str
+    photos: list[str]
+
+
 class Done(NamedTuple):
     """One piece that has been captioned, or all those of earlier runs."""
 
     photos: int
     failed: int
     pieces: int = 1
+    name: str = ""
 
 
 class Actor:
@@ -68,14 +74,14 @@ class Actor:
         if job.search:
             self.captioner.search = adjusted(self.captioner.search, **job.search)
 
-    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
-        photos = list(piece["photos"])
+    def caption(self, piece: Piece) -> Done:
+        """Caption the photos of a piece, and write its file."""
+        photos = piece.photos
         sources: list[Any] = [RemotePhoto(photo) if "://" in photo else photo for photo in photos]
         captions = self.captioner.describe_each(sources)
         records = [self._record(photo, caption) for photo, caption in zip(photos, captions, strict=True)]
-        write_whole(self.job.out, piece["name"], encoded(records, self.job.form))
-        failed = sum("error" in record for record in records)
-        return {"name": piece["name"], "photos": len(photos), "failed": failed}
+        write_whole(self.job.out, piece.name, encoded(records, self.job.form))
+        return Done(len(photos), sum("error" in record for record in records), 1, piece.name)
 
     def _record(self, photo: str, caption: Caption | ImageError) -> dict[str, Any]:
         shared = {"image": photo, "model": self.job.model}
@@ -146,16 +152,14 @@ def caption_photos(
     """
     pieces = in_pieces(photos, job, per_piece)
     present = prepare(job, photos, per_piece)
-    pending = [piece for piece in pieces if piece["name"] not in present]
-    yield Done(len(photos) - sum(len(piece["photos"]) for piece in pending), 0, len(pieces) - len(pending))
+    pending = [piece for piece in pieces if piece.name not in present]
+    yield Done(len(photos) - sum(len(piece.photos) for piece in pending), 0, len(pieces) - len(pending))
     if pending:
         yield from _run(pending, job, actors)
 
 
-def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterator[Done]:
+def _run(pending: list[Piece], job: Job, actors: int | None) -> Iterator[Done]:
     ray = connected()
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
     gpu = job.device.startswith("cuda")
     available = ray.cluster_resources().get("GPU" if gpu else "CPU", 0)
     number = min(actors or int(available), len(pending))
@@ -164,25 +168,16 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
             f"the cluster has {available:g} {'GPUs' if gpu else 'processors'}, too few for {number} captioners: "
             "lower --actors"
         )
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", ".*will be removed in Ray 2.64.*"
-        )  # pyproject.toml requires an earlier one
-        # One block for each piece, so that each is scheduled, and repeated, by itself.
-        data = ray.data.from_items(pending, override_num_blocks=len(pending)).map(
-            Actor,
-            fn_constructor_args=(job,),
-            compute=ray.data.ActorPoolStrategy(size=number, max_tasks_in_flight_per_actor=2),
-            # Ray Data would try a piece that kills its actor without end.
-            ray_remote_args_fn=lambda: {"max_task_retries": ATTEMPTS - 1},
-            **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
-        )
-    missing = {piece["name"]: piece["photos"][0] for piece in pending}
+    remote = ray.remote(Actor).options(
+        max_restarts=-1, max_task_retries=ATTEMPTS - 1, **({"num_gpus": 1} if gpu else {"num_cpus": 1})
+    )
+    pool = ray.util.ActorPool([remote.remote(job) for _ in range(number)])
+    missing = {piece.name: piece.photos[0] for piece in pending}
     try:
-        for row in data.iter_rows():
-            del missing[row["name"]]
-            yield Done(row["photos"], row["failed"])
-    except (ray.exceptions.RayError, RuntimeError) as error:
+        for done in pool.map_unordered(lambda actor, piece: actor.caption.remote(piece), pending):
+            del missing[done.name]
+            yield done
+    except ray.exceptions.RayError as error:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         first = first_few(f"{name} (from {photo} on)" for name, photo in missing.items())
         raise UserError(
@@ -197,30 +192,23 @@ def connected() -> Any:
     Raises:
         UserError: Ray is not installed.
     """
-    # Otherwise Ray reports an error for each actor, whose arguments Ray Data puts into the object store.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray
-        import ray.data
+        import ray.util
     except ImportError:
         raise UserError(INSTALL) from None
     if not ray.is_initialized():
         # Pieces and counts are small: without a limit, Ray reserves a third of the memory for objects.
         local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": 200 * 2**20}
         ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False, **local)
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it prints tracebacks
     return ray
 
 
-def in_pieces(photos: Sequence[str], job: Job, per_piece: int) -> list[dict[str, Any]]:
+def in_pieces(photos: Sequence[str], job: Job, per_piece: int) -> list[Piece]:
     """The pieces, each with the name of its file."""
-    starts = range(0, len(photos), per_piece)
     return [
-        {
-            "name": f"captions-{start // per_piece:06d}.{job.form}",
-            "photos": list(photos[start : start + per_piece]),
-        }
-        for start in starts
+        Piece(f"captions-{start // per_piece:06d}.{job.form}", list(photos[start : start + per_piece]))
+        for start in range(0, len(photos), per_piece)
     ]
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 from caption import checkpoint
 from caption.errors import ImageError, UserError
 from caption.runtime import on_ray
-from caption.runtime.on_ray import Actor, Job, RemotePhoto, caption_photos, list_photos, prepare
+from caption.runtime.on_ray import Actor, Done, Job, Piece, RemotePhoto, caption_photos, list_photos, prepare
 
 PHOTOS, PER_PIECE = 23, 4
 MARK = "CAPTION_RAY_TESTS"
@@ -48,7 +48,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def cluster() -> Iterator[None]:
     """Two processors on this machine."""
     ray = pytest.importorskip("ray")
-    pytest.importorskip("ray.data")
     os.environ[MARK] = "tests"
     ray.init(
         num_cpus=2,
@@ -70,7 +69,7 @@ def running_actors() -> Iterator[int]:
             title, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:  # it has just ended, or is another user's
             continue
-        if title.startswith(b"ray::MapWorker") and f"{MARK}={os.environ[MARK]}".encode() in environment:
+        if title.startswith(b"ray::Actor") and f"{MARK}={os.environ[MARK]}".encode() in environment:
             yield int(folder.name)
 
 
@@ -136,12 +135,12 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
     class Mortal(Actor):
         """A local class, which Ray sends to other processes by value."""
 
-        def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
-            if deadly in piece["photos"]:
+        def caption(self, piece: Piece) -> Done:
+            if deadly in piece.photos:
                 with tries.open("a") as file:
                     file.write("x")
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().__call__(piece)
+            return super().caption(piece)
 
     with monkeypatch.context() as patch:
         patch.setattr(on_ray, "Actor", Mortal)
@@ -169,7 +168,7 @@ def caption_here(photos: list[str], job: Job) -> None:
     prepare(job, photos, PER_PIECE)
     actor = Actor(job)
     for piece in on_ray.in_pieces(photos, job, PER_PIECE):
-        actor(piece)
+        actor.caption(piece)
 
 
 def test_photos_behind_urls_have_the_same_captions(photos: list[str], model: str, tmp_path: Path):
@@ -256,10 +255,10 @@ def test_the_command_reads_folders_lists_and_urls(
 ):
     seen: list[list[str]] = []
 
-    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[on_ray.Done]:
+    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Done]:
         seen.append(given)
         assert (job.form, job.search, options) == ("parquet", {"beam_size": 2}, (None, 50))
-        yield on_ray.Done(len(given), 1)
+        yield Done(len(given), 1)
 
     monkeypatch.setattr(on_ray, "caption_photos", captioned)
     folder = Path(photos[0]).parent
