@@ -27,7 +27,7 @@ from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.encoders.base import Encoder
 from caption.errors import DataError, ImageError, first_few
-from caption.features.files import FORMAT, FeatureWriter, PhotoFile, feature_paths
+from caption.features.files import FeatureWriter, Header, PhotoFile, feature_paths
 from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
@@ -114,19 +114,17 @@ def write_features(
     with locked(target, "--out", wait=True), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
-        grids = [list(view.grid) for view in views]
         key = feature_key(encoder, transform.to_dict(), mirrored)
-        header = {"format": FORMAT, "key": key, "grids": grids}
-        store = None
+        store, outdated = None, set()
         if feature_paths(target):
             store = FeatureStore(target, skip_damaged=verify)
             store.matches(encoder, transform.to_dict(), mirrored)
-            header = store.header
-            wanted, outdated = _missing(store, wanted, verify, done, workers)
+            outdated = _outdated(store, wanted, verify, done, workers)
+            wanted = [image for image in wanted if image.id not in store or image.id in outdated]
         _check_room(target, views, len(wanted))
         if store is not None:
             store.remove(outdated)
-        writer = FeatureWriter(target, header)
+        writer = FeatureWriter(target, store.header if store else Header(key, [view.grid for view in views]))
         with progress_bar("extracting", len(wanted), done.present) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
@@ -155,23 +153,20 @@ def write_features(
     return done
 
 
-def _missing(
+def _outdated(
     store: FeatureStore,
     images: Sequence[CaptionedImage],
     verify: bool,
     done: Extraction,
     workers: int | None,
-) -> tuple[list[CaptionedImage], np.ndarray]:
-    """The images to extract, and which images of the store (n,) bool to remove; counts them in `done`.
+) -> set[int | str]:
+    """The ids of images to remove from the store: damaged ones, and those whose file has changed. Counts in `done`.
 
     Raises:
         DataError: files of images have changed, and `verify` is not set.
     """
-    outdated = store.damaged() if verify else np.zeros(len(store), bool)
-    done.unreadable, done.dropped = len(store.unreadable), int(outdated.sum())
-    numbers = store.find([image.id for image in images])
-    intact = (numbers >= 0) & ~outdated[numbers]
-    stored = [image for image, is_intact in zip(images, intact, strict=True) if is_intact]
+    damaged = store.damaged() if verify else set()
+    stored = [image for image in images if image.id in store and image.id not in damaged]
     changed = changed_photos(store, stored, workers)
     if changed and not verify:
         raise DataError(
@@ -179,10 +174,9 @@ def _missing(
             f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
             "which extracts them again, or name another folder; or restore the photos."
         )
-    outdated[store.find([image.id for image in changed])] = True
-    kept = {image.id for image in stored} - {image.id for image in changed}
-    done.present, done.changed = len(kept), len(changed)
-    return [image for image in images if image.id not in kept], outdated
+    done.unreadable, done.dropped, done.changed = len(store.unreadable), len(damaged), len(changed)
+    done.present = len(stored) - len(changed)
+    return damaged | {image.id for image in changed}
 
 
 def changed_photos(

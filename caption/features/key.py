@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # Arguments that do not change what a frozen encoder computes; its weights count by their content.
 WITHOUT_EFFECT = ("weights", "finetune_from")
 
-UNKNOWN_VERSION = "unknown"
+UNKNOWN = "unknown"
+"""The release in a checkout that is not installed."""
 
 
 def feature_key(encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> dict[str, Any]:
@@ -28,24 +29,25 @@ def feature_key(encoder: Encoder, transform: dict[str, Any], mirrored: bool = Fa
         mirrored: whether the pixels are mirrored.
 
     Returns:
-        `encoder` (class path and arguments, the layer among them, without the path of the weights), `weights`
-        (SHA-256 of the state dict in use), `transform`, `version` of this package, and `mirrored` if they are.
+        by names for messages: the encoder's class path and arguments (the layer among them, without the path of the
+        weights), the digest of the weights in use, the transform, whether images are mirrored, and the release of this
+        package. Releases that differ only in the last part of their version compute the same regions.
     """
-    spec = encoder.spec
-    arguments = {name: value for name, value in spec["init_args"].items() if name not in WITHOUT_EFFECT}
+    arguments = encoder.spec["init_args"].items()
     key = {
-        "encoder": {"class_path": spec["class_path"], "init_args": arguments},
+        "encoder": encoder.spec["class_path"],
+        **{f"encoder {name}": value for name, value in arguments if name not in WITHOUT_EFFECT},
+        **{f"transform {name}": value for name, value in transform.items()},
         "weights": weights_digest(encoder),
-        "transform": transform,
-        "version": package_version(),
-        **({"mirrored": True} if mirrored else {}),
+        "mirrored images": mirrored,
+        "release": ".".join(package_version().split(".")[:2]),
     }
     return json.loads(json.dumps(key))
 
 
 def weights_digest(encoder: Encoder) -> str:
-    """SHA-256, in hexadecimal, of the names, types, shapes and values of an encoder's parameters and buffers."""
-    digest = hashlib.sha256()
+    """BLAKE2b, 128 bits in hexadecimal, of names, types, shapes and values of an encoder's parameters and buffers."""
+    digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(encoder.state_dict().items()):
         # This counter of training steps has no effect, and some files of weights lack it.
         if name.endswith("num_batches_tracked"):
@@ -57,31 +59,12 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """How two keys differ, in words; empty if both give the same regions.
-
-    Releases that differ only in the last part of their version compute the same regions.
-    """
-    changes = _changes("encoder", stored.get("encoder"), wanted["encoder"])
-    if not changes and stored.get("weights") != wanted["weights"]:
-        changes = ["other weights in the encoder"]
-    changes += _changes("transform", stored.get("transform"), wanted["transform"])
-    if stored.get("mirrored", False) != wanted.get("mirrored", False):
-        changes.append("mirrored images" if stored.get("mirrored") else "images that are not mirrored")
-    versions = {_release(stored.get("version")), _release(wanted["version"])}
-    if len(versions - {UNKNOWN_VERSION}) > 1:
-        changes.append(f"version {stored.get('version')} of this package instead of {wanted['version']}")
-    return changes
-
-
-def _changes(name: str, stored: Any, wanted: Any) -> list[str]:
-    if stored == wanted:
-        return []
-    if isinstance(stored, dict) and isinstance(wanted, dict):
-        # "encoder.init_args.layer" is reported as "encoder layer", as in a configuration file.
-        inner = {key: name if key == "init_args" else f"{name} {key}" for key in (*stored, *wanted)}
-        return [text for key in inner for text in _changes(inner[key], stored.get(key), wanted.get(key))]
-    return [f"{name} {stored!r} instead of {wanted!r}"]
-
-
-def _release(version: Any) -> str:
-    return ".".join(str(version).split(".")[:2])
+    """How two keys differ, in words; empty if both give the same regions. An unknown release fits all."""
+    names = set(wanted) | set(stored)
+    if UNKNOWN in (stored.get("release"), wanted["release"]):
+        names.discard("release")
+    return [
+        f"{name} {stored.get(name)!r} instead of {wanted.get(name)!r}"
+        for name in sorted(names)
+        if stored.get(name) != wanted.get(name)
+    ]

@@ -107,7 +107,7 @@ def test_all_splits_are_stored(
     store = FeatureStore(out)
     store.check(f"photo{number}.jpg" for number in range(6))
     assert len(store) == 6
-    assert store.grids == [(7, 7)]
+    assert store.header.grids == [(7, 7)]
     parts = read_parts([config])
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store.matches(encoder, transform.to_dict())
@@ -127,7 +127,7 @@ def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
     store.matches(encoder, transform.to_dict(), mirrored=True)
-    assert sorted(store.files[0].ids) == ["photo0.jpg", "photo1.jpg"]
+    assert sorted(store.ids) == ["photo0.jpg", "photo1.jpg"]
     with torch.no_grad():
         vectors = encoder(transform(open_image(data / "photo1.jpg"))[None].flip(-1))[0].vectors[0]
     (stored,) = store.read_many(["photo1.jpg"])
@@ -143,10 +143,9 @@ def test_configurations_are_laid_over_each_other(config: str, tmp_path: Path) ->
     out = str(tmp_path / "store")
     options = ["--data.transform.size=48", "--model.encoder.layer", "features.2", "--device", "cpu"]
     assert main(["-c", config, "-c", str(path), "--out", out, *options]) == 0
-    key = FeatureStore(out).key
-    assert key["transform"] == {"size": 48, "fit": "pad"}
-    arguments = key["encoder"]["init_args"]
-    assert (arguments["name"], arguments["layer"]) == ("squeezenet1_1", "features.2")
+    key = FeatureStore(out).header.key
+    assert (key["transform size"], key["transform fit"]) == (48, "pad")
+    assert (key["encoder name"], key["encoder layer"]) == ("squeezenet1_1", "features.2")
 
 
 def test_only_needed_parts_are_built(data: Path, tmp_path: Path) -> None:
@@ -206,7 +205,7 @@ def test_damage_is_repaired_on_request(
     file.write_bytes(data)
     assert caption_main([*arguments, "--verify"]) == 0
     assert "1 stored, 5 stored before, 1 were damaged" in capsys.readouterr().err
-    assert not FeatureStore(out).damaged().any()
+    assert not FeatureStore(out).damaged()
 
 
 WRONG_CONFIGURATIONS = [

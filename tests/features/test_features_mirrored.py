@@ -43,7 +43,7 @@ def test_a_store_is_of_mirrored_images_or_of_others(images: list[CaptionedImage]
         extract(images, tmp_path / name, mirrored=mirrored)
         store = FeatureStore(tmp_path / name)
         store.matches(make_encoder(), TRANSFORM.to_dict(), mirrored)
-        said = "made with mirrored images" if mirrored else "made with images that are not mirrored"
+        said = f"made with mirrored images {mirrored} instead of {not mirrored}"
         with pytest.raises(DataError, match=said):
             store.matches(make_encoder(), TRANSFORM.to_dict(), not mirrored)
         with pytest.raises(DataError, match=said):

@@ -17,7 +17,6 @@ from helpers.feature_stores import (
     make_images,
     read,
     regions_of,
-    stored_ids,
 )
 from PIL import Image
 
@@ -148,7 +147,7 @@ def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], f
     assert (done.changed, done.stored, done.present, done.dropped) == (2, 2, 8, 0)
     assert "2 had changed since they were stored and are removed" in str(done)
     store = FeatureStore(folder)
-    assert not store.damaged().any()
+    assert not store.damaged()
     assert len(store) == 10
     assert torch.equal(read(store, *(images[i].id for i in (0, 1, 3))), kept)
     for i in (2, 5):
@@ -163,7 +162,7 @@ def test_a_changed_photo_that_cannot_be_read_is_left_out(images: list[CaptionedI
     images[1].path.write_bytes(b"no image any more")
     done = extract(images, folder, verify=True)
     assert (done.changed, done.stored, [image.id for image, _ in done.failed]) == (1, 0, [images[1].id])
-    assert images[1].id not in stored_ids(FeatureStore(folder))
+    assert images[1].id not in FeatureStore(folder).ids
 
 
 def test_without_room_for_them_changed_photos_keep_their_old_regions(

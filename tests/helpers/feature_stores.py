@@ -17,7 +17,6 @@ from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.features.store import FeatureStore
 
-REPOSITORY = Path(__file__).parents[2]
 TRANSFORM = ImageTransform(16, "squash")
 IMAGE_BYTES = 8 * 8 * 6 * 2  # of 16 pixels through `make_encoder`
 
@@ -58,11 +57,6 @@ def read(store: FeatureStore, *image_ids: int | str) -> Tensor:
     """The vectors (B, L, D) of images in a store of one view."""
     (regions,) = store.read_many(image_ids)
     return regions.vectors
-
-
-def stored_ids(store: FeatureStore) -> list[int | str]:
-    """The ids of all images in the order of storing."""
-    return [image_id for file in store.files for image_id in file.ids]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

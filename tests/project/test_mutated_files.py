@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ from caption.data.shards.writing import write_shards
 from caption.decoders.word_embeddings import WordVectors
 from caption.encoders.weights import read_state
 from caption.errors import LONGEST_MESSAGE, UserError
-from caption.features.files import FORMAT, PhotoFile, write_features_file
+from caption.features.files import FeatureWriter, Header, PhotoFile
 from caption.features.store import FeatureStore
 from caption.importers import arctic, sgrvinod
 from caption.importers.assemble import encoder_and_transform
@@ -296,18 +296,19 @@ STORED = [name for name, _ in PAIRS[:3]]
 
 @cache
 def stores() -> list[tuple[str, bytes]]:
-    header: dict[str, Any] = {"format": FORMAT, "key": {"encoder": "x"}, "grids": [[2, 2]]}
-    photos = [PhotoFile(40, 30, number) for number in range(3)]
+    def write(folder: Path) -> None:
+        writer = FeatureWriter(folder, Header({"encoder": "x"}, [(2, 2)]))
+        writer.add(STORED, [PhotoFile(40, 30, number) for number in range(3)], REGIONS)
+        writer.flush()
+
     name = "features-00000.safetensors"
-    return [
-        *built(lambda folder: write_features_file(folder / name, header, STORED, photos, REGIONS)).items()
-    ]
+    return [(name, built(write)[name])]
 
 
 def use_store(path: Path, number: int) -> None:
     store = FeatureStore(path.parent)
     (views,) = store.read_many(STORED)
-    assert [name for file in store.files for name in file.ids] == STORED
+    assert store.ids == STORED
     assert np.array_equal(views.vectors.numpy(), REGIONS["view.0"])
 
 
