@@ -47,11 +47,37 @@ class EpochBatches(BatchSampler):
         return len(self.batches)
 
 
-class TrainingLoader(DataLoader[Batch]):
-    """A loader that knows how many batches of its epoch it has given, and goes on behind them after a restart.
+class EpochPlace:
+    """Counts the batches that a loader has given in its epoch. Lightning writes `state_dict` into checkpoints."""
 
-    Lightning writes `state_dict` into checkpoints. Batches that workers hold ready do not count.
-    """
+    given = 0
+    _restored: dict[str, int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that comes next, or runs."""
+        raise NotImplementedError
+
+    def begin(self) -> int:
+        """Begin an epoch. Returns the number of batches to leave out, because training had them before it was stopped.
+
+        Lightning sets the epoch of a resumed run only after it has called iter(): call this from a generator.
+        """
+        restored, self._restored = self._restored, None
+        self.given = restored["given"] if restored is not None and restored["epoch"] == self.epoch else 0
+        return self.given
+
+    def state_dict(self) -> dict[str, int]:
+        """The place in the epoch."""
+        return {"epoch": self.epoch, "given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on at a place in an epoch, if that epoch comes next."""
+        self._restored = state
+
+
+class TrainingLoader(EpochPlace, DataLoader[Batch]):
+    """A loader that goes on inside an epoch after a restart. Batches that workers hold ready do not count."""
 
     batch_sampler: EpochBatches
 
@@ -59,21 +85,13 @@ class TrainingLoader(DataLoader[Batch]):
         super().__init__(dataset, batch_sampler=batches, **options)
         # Lightning looks here whether the examples are already divided among the processes.
         vars(self)["sampler"] = batches.sampler
-        self.given = 0
-        self._restored: dict[str, int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.batch_sampler.sampler.epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        # A generator, because Lightning sets the epoch of a resumed run only after it has called iter().
-        epoch, restored = self.batch_sampler.sampler.epoch, self._restored
-        self._restored = None
-        self.given = restored["given"] if restored is not None and restored["epoch"] == epoch else 0
-        self.batch_sampler.start = self.given
+        self.batch_sampler.start = self.begin()
         for batch in super().__iter__():
             self.given += 1
             yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.batch_sampler.sampler.epoch, "given": self.given}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._restored = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from caption.data.batches import Batch, Example, collate
+from caption.data.order import EpochPlace
 from caption.data.resize import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
 from caption.data.shards.stream import Sample, read_range, shard_ranges, share, shuffled, unpack
@@ -26,7 +27,8 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
 
     The samples of all shards, in the epoch's order of shards, are divided into equal ranges for the processes, and
     these into ranges for the workers, so each sample is read once. A worker divides its range, after shuffling, into
-    batches of fixed places. A damaged sample leaves its batch smaller; all processes make the same number of steps.
+    batches of fixed places. A damaged sample leaves its batch smaller; one without any repeats the last,
+    and is None before the first.
     """
 
     index: ShardIndex
@@ -43,7 +45,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
     seed: int
     epoch: int = 0
     given: int = 0
-    """Batches to leave out, because training used them before it was stopped."""
+    """Batches of the process that training used before it was stopped: None in their place."""
 
     def samples(self, rank: int, worker: int) -> tuple[int, int]:
         """The range of one worker of a process."""
@@ -59,39 +61,28 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
 
     def __iter__(self) -> Iterator[tuple[Batch | None, list[str]]]:
         info = get_worker_info()
-        # The loader takes batches from its workers in turn, beginning with the first, also after a restart.
-        worker = (self.given + (0 if info is None else info.id)) % self.workers
-        done = self.given // self.workers + (worker < self.given % self.workers)
+        worker = 0 if info is None else info.id
         first, last = self.samples(self.rank, worker)
         order = np.random.default_rng((self.seed, self.epoch)).permutation(len(self.index.shards))
-        shards = [self.index.shards[number] for number in order]
-        random = np.random.default_rng((self.seed, self.epoch, 1 + first))
-        ranges = shard_ranges(shards, first, last)
+        ranges = shard_ranges([self.index.shards[number] for number in order], first, last)
         in_order = (sample for samples in ranges for sample in read_range(self.index, samples))
-        samples = shuffled(in_order, self.source.shuffle_buffer, random)
+        random = np.random.default_rng((self.seed, self.epoch, 1 + first))
+        samples = enumerate(shuffled(in_order, self.source.shuffle_buffer, random), first)
+        # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
         number = self.batches_per_worker
-
-        def bound(place: int) -> int:
-            # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
-            return -(-(last - first) * place // number)
-
-        for _ in islice(samples, bound(done)):
-            pass
-        yield from self._batches(samples, first, ((bound(n), bound(n + 1)) for n in range(done, number)))
-
-    def _batches(
-        self, samples: Iterator[Sample], first: int, bounds: Iterable[tuple[int, int]]
-    ) -> Iterator[tuple[Batch | None, list[str]]]:
-        """Batches of the samples within these bounds. A batch without an intact sample repeats the last intact one, so
-        that every process makes the same number of steps; None if none has come yet."""
+        sizes = np.diff([-(-(last - first) * place // number) for place in range(number + 1)])
         last_intact: list[Example] = []
-        for begin, end in bounds:
+        for place, size in enumerate(sizes.tolist()):
             intact, damaged = [], []
-            for place, sample in enumerate(islice(samples, end - begin), first + begin):
+            for position, sample in islice(samples, size):
+                # The loader takes batches from its workers in turn.
+                if place * self.workers + worker < self.given:
+                    continue
                 try:
-                    intact.append(self._example(sample, place))
+                    intact.append(self._example(sample, position))
                 except UserError as error:
                     damaged.append(f"{sample.name}: {error}")
+            # Without an intact sample, the last one again: every process must make the same number of steps.
             last_intact = intact[-1:] or last_intact
             yield collate(intact or last_intact) if last_intact else None, damaged
 
@@ -105,10 +96,10 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         return Example(image, pixels, captions, self.transform.box(width, height))
 
 
-class ShardLoader:
+class ShardLoader(EpochPlace):
     """Gives the batches of an epoch, warns about damaged samples, and goes on inside an epoch after a restart.
 
-    Lightning sets the epoch, and writes `state_dict` into checkpoints.
+    After a restart, the samples that training had before are read again, but not decoded.
 
     Args:
         batches: of this process.
@@ -129,8 +120,10 @@ class ShardLoader:
         self.options = options
         self.sampler = self
         """Lightning calls `set_epoch` of a loader's sampler."""
-        self.given = 0
-        self._restored: dict[str, int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.batches.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the epoch."""
@@ -140,18 +133,13 @@ class ShardLoader:
         return self.batches.batches_per_worker * self.batches.workers
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator, because Lightning sets the epoch of a resumed run only after it has called iter().
-        restored, self._restored = self._restored, None
-        epoch = self.batches.epoch
-        self.given = restored["given"] if restored is not None and restored["epoch"] == epoch else 0
+        batches = replace(self.batches, given=self.begin())
         # By default, the DataLoader would turn the pairs into lists.
-        loader = DataLoader(
-            replace(self.batches, given=self.given), batch_size=None, collate_fn=tuple, **self.options
-        )
-        first, last = share(0, self.batches.index.samples, self.batches.rank, self.batches.processes)
-        allowed = self.batches.source.max_damaged
+        loader = DataLoader(batches, batch_size=None, collate_fn=tuple, **self.options)
+        first, last = share(0, batches.index.samples, batches.rank, batches.processes)
+        allowed = batches.source.max_damaged
         skipped: list[str] = []
-        for batch, damaged in loader:
+        for batch, damaged in islice(loader, batches.given, None):
             for sample in damaged:
                 warnings.warn(f"skipped a damaged training sample: {sample}", stacklevel=2)
             skipped += damaged
@@ -165,14 +153,6 @@ class ShardLoader:
             yield batch
         if skipped:
             warnings.warn(
-                f"epoch {epoch}: {len(skipped)} of {last - first:,} training samples were damaged and skipped",
+                f"epoch {batches.epoch}: {len(skipped)} of {last - first:,} training samples were damaged and skipped",
                 stacklevel=2,
             )
-
-    def state_dict(self) -> dict[str, int]:
-        """The place in the epoch."""
-        return {"epoch": self.batches.epoch, "given": self.given}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a place in an epoch, if that epoch comes next."""
-        self._restored = state
