@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.describe.photos import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.printing import say
 from caption.errors import ImageError, UserError, first_few, printable
 from caption.runtime.files import MARK, replacing_own, seal
 from caption.runtime.outputs import check_outputs, output_file
 from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
-    from caption.analysis.study import Images, Study
+    from caption.analysis.study import Images
 
 MODELS = ("soft=shapes", "hard=shapes-hard")
 SCENES = 500
@@ -37,7 +38,7 @@ Measure where models look, and whether that is why they say it.
 On photos: does attention lie on what the words name (with --boxes), do the words depend on the regions and on their
 maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
 photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
-where the truth is known: a page of tables and a figure of the same name.
+where the truth is known.
 """
 EPILOG = """\
 Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
@@ -54,6 +55,37 @@ wrong usage
 def main(args: list[str]) -> int:
     """Run `caption analyse`; EPILOG tells the exit codes."""
     options = make_parser().parse_args(args)
+    models, photos, page = _plan(options)
+
+    from functools import partial
+
+    from caption.analysis.study import study
+    from caption.analysis.study.report import report_html
+    from caption.models.model_zoo import load
+    from caption.visualize import save_html
+
+    readable = _readable(photos)
+    with tempfile.TemporaryDirectory() as scenes:
+        images, setting = (
+            _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
+        )
+        captioners = {name: load(model, options.device, options.trust) for name, model in models.items()}
+        result = study(captioners, images, progress=partial(progress_bar, unit="photos"))
+        document = report_html(result, setting)
+    save_html(document, page, opener=replacing_own)
+    data = {"written_by": MARK, "setting": setting, **result.to_dict()}
+    numbers = page.with_suffix(".json")
+    with replacing_own(numbers) as file:
+        file.write(f"{json.dumps(data, indent=1)}\n".encode())
+        seal(file)
+    for finding in result.text().splitlines():
+        print(printable(finding))
+    say("analyse", f"wrote {page} and {numbers}")
+    return DONE if len(readable) == len(photos) else SOME_FAILED
+
+
+def _plan(options: argparse.Namespace) -> tuple[dict[str, str], list[str], Path]:
+    """The models by name, the photos (none = scenes of Shapes), and the page, checked before any work."""
     about_photos = ("boxes", "references", "recursive")
     if not options.photos and (
         given := next((name for name in about_photos if getattr(options, name)), None)
@@ -61,8 +93,20 @@ def main(args: list[str]) -> int:
         raise UserError(f"--{given} is about photos: name them with --photos")
     if options.split and not options.references:
         raise UserError("--split is about people's captions: name them with --references")
-    options.models = _models(options.model or (["photos"] if options.photos else MODELS))
-    return _analyse_photos(options) if options.photos else _analyse_scenes(options)
+    if not options.photos and options.limit == 1:
+        raise UserError("--limit 1: at least 2, since maps are exchanged between scenes")
+    if STDIN in options.photos:
+        raise UserError("--photos -: photos are read several times here, so they must be files")
+    models = _models(options.model or (["photos"] if options.photos else MODELS))
+    found = input_photos(options.photos, options.recursive)
+    for note in found.notes:
+        say("analyse", note)
+    page = output_file(options.out, (".html", ".htm"), "--out")
+    if not page.suffix:  # a device
+        raise UserError(f"--out {page}: name an .html file; the JSON is written beside it")
+    read = [*found.photos, *models.values(), *options.boxes, *filter(None, [options.references])]
+    check_outputs({"--out": [page, page.with_suffix(".json")]}, read)
+    return models, found.photos[: options.limit], page
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -89,8 +133,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--split", metavar="NAME", help="of references that have splits")
     help_ = f"the first N photos; or test scenes, by default all {SCENES}"
     add("--limit", type=count, metavar="N", help=help_)
-    help_ = "default analysis.html, and on Shapes analysis.md; the JSON, or the figure, has the same name"
-    add("--out", metavar="FILE", help=help_)
+    help_ = "a page; default analysis.html; the JSON beside it has the same name"
+    add("--out", metavar="FILE", default="analysis.html", help=help_)
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
     add_trust(parser)
     return parser
@@ -111,96 +155,20 @@ def _models(entries: Sequence[str]) -> dict[str, str]:
     return models
 
 
-def _analyse_scenes(options: argparse.Namespace) -> int:
-    """On the test split of Shapes: a page of tables, and a figure."""
-    limit = options.limit or SCENES
-    if limit < 2:
-        raise UserError(f"--limit {limit}: at least 2, since maps are exchanged between scenes")
-    page, picture = _outputs(options, "analysis.md", (".md",), ".png", "figure", options.models.values())
-
+def _scenes(folder: Path, limit: int) -> tuple[Images, str]:
+    """Scenes of the test split of Shapes, drawn into a folder, and what they are, in a sentence."""
     from caption.analysis.study import Images
-    from caption.analysis.study.report import draw_curves
-    from caption.visualize import save_figure
 
-    with tempfile.TemporaryDirectory() as folder:
-        images = Images.of_shapes(Path(folder), limit)
-        setting = f"{limit} scenes of the test split of Shapes; the centre prior has σ = {images.sigma:.2f}."
-        study = _study(options, images)
-    save_figure(draw_curves(study), picture, dpi=110, opener=replacing_own)
-    text = study.markdown(f"{setting} {INTERVALS}", {"faithfulness": picture.name})
-    with replacing_own(page) as file:
-        file.write(f"{text}\n<!-- {MARK} -->\n".encode())
-        seal(file)
-    return _tell(study, f"wrote {page} and {picture}")
-
-
-def _analyse_photos(options: argparse.Namespace) -> int:
-    """On the user's photos: a page with pictures, and the same numbers as JSON."""
-    from caption.cli.describe.photos import STDIN, input_photos
-
-    if STDIN in options.photos:
-        raise UserError("--photos -: photos are read several times here, so they must be files")
-    found = input_photos(options.photos, options.recursive)
-    for note in found.notes:
-        _say(note)
-    inputs = [*found.photos, *options.models.values(), *options.boxes, *filter(None, [options.references])]
-    page, numbers = _outputs(options, "analysis.html", (".html", ".htm"), ".json", "JSON", inputs)
-
-    photos = _readable(found.photos[: options.limit])
-    images, setting = _images(photos, options)
-    study = _study(options, images)
-
-    from caption.analysis.study.report import report_html
-    from caption.visualize import save_html
-
-    save_html(report_html(study, setting), page, opener=replacing_own)
-    data = {"written_by": MARK, "setting": setting, **study.to_dict()}
-    with replacing_own(numbers) as file:
-        file.write(f"{json.dumps(data, indent=1)}\n".encode())
-        seal(file)
-    _tell(study, f"wrote {page} and {numbers}")
-    return DONE if len(photos) == len(found.photos[: options.limit]) else SOME_FAILED
-
-
-def _outputs(
-    options: argparse.Namespace,
-    default: str,
-    endings: tuple[str, ...],
-    ending: str,
-    what: str,
-    inputs: Sequence[str],
-) -> tuple[Path, Path]:
-    """The page, and what is written beside it."""
-    page = output_file(options.out or default, endings, "--out")
-    if not page.suffix:  # a device
-        raise UserError(f"--out {page}: name a {endings[0]} file; the {what} is written beside it")
-    beside = page.with_suffix(ending)
-    check_outputs({"--out": [page, beside]}, inputs)
-    return page, beside
-
-
-def _study(options: argparse.Namespace, images: Images) -> Study:
-    from functools import partial
-
-    from caption.analysis.study import study
-    from caption.models.model_zoo import load
-
-    captioners = {name: load(model, options.device, options.trust) for name, model in options.models.items()}
-    return study(captioners, images, progress=partial(progress_bar, unit="photos"))
-
-
-def _tell(study: Study, written: str) -> int:
-    for finding in study.text().splitlines():
-        print(printable(finding))
-    _say(written)
-    return DONE
+    images = Images.of_shapes(folder, limit)
+    prior = f"the centre prior has σ = {images.sigma:.2f}."
+    return images, f"{limit} scenes of the test split of Shapes; {prior} {INTERVALS}"
 
 
 def _readable(paths: Sequence[str]) -> list[str]:
     """The photos that can be opened; the others are named on stderr.
 
     Raises:
-        UserError: fewer than two photos are left.
+        UserError: of some photos, fewer than two are left.
     """
     from caption.data.decoding import open_image
 
@@ -210,11 +178,11 @@ def _readable(paths: Sequence[str]) -> list[str]:
             try:
                 open_image(path)
             except ImageError as error:
-                _say(str(error))
+                say("analyse", error)
             else:
                 readable.append(path)
             advance(1)
-    if len(readable) < 2:
+    if paths and len(readable) < 2:
         raise UserError(
             f"--photos and --limit leave {len(readable)} photos: at least 2 are needed, since maps are exchanged "
             "between them"
@@ -234,9 +202,8 @@ def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str
         files = first_few(Path(file).name for file in options.boxes)
         setting.append(f"{len(boxes.boxed)} with boxes in {files}")
         if boxes.missing:
-            _say(
-                f"boxes of {len(boxes.missing)} other photos are left out, such as {first_few(boxes.missing)}"
-            )
+            others = f"boxes of {len(boxes.missing)} other photos are left out"
+            say("analyse", f"{others}, such as {first_few(boxes.missing)}")
     references: dict[str, list[str]] = {}
     if options.references:
         file = read_captions(options.references, options.split)
@@ -249,7 +216,3 @@ def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str
         setting.append(f"{len(references)} with people's captions in {Path(options.references).name}")
     images = Images(photos, boxes.boxed, references, boxes.words)
     return images, f"{', '.join(setting)}. {INTERVALS}"
-
-
-def _say(message: str) -> None:
-    print(f"caption analyse: {printable(message)}", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from caption.cli.configuration.arguments import count, verb_parser
 from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.text_table import text_table
+from caption.cli.printing import say, text_table
 from caption.data.findings import Kind
 from caption.data.splits import SPLIT_NAMES
 from caption.errors import DataError, UserError, did_you_mean, printable
@@ -157,8 +156,7 @@ def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, 
         used["max_words"] = options.max_words
     config = own_data_configuration(options.base, path.stem, spec, used, check)
     write_configuration(path, config, options.data, options.base)
-    lines = [f"caption check: wrote {path}. Next:", *next_commands(path, config)]
-    print("\n  ".join(map(printable, lines)), file=sys.stderr)
+    say("check", f"wrote {path}. Next:", *next_commands(path, config))
 
 
 def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
@@ -190,10 +188,7 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
     if splits - {"train"} or not Path(data).exists():
         return {}
     given = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
-    print(
-        f"caption check: the data names no splits, so they are {given} (change with --splits)",
-        file=sys.stderr,
-    )
+    say("check", f"the data names no splits, so they are {given} (change with --splits)")
     return FRACTIONS
 
 

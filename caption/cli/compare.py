@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.text_table import text_table
+from caption.cli.printing import say, text_table
 from caption.errors import ImageError, UserError, printable
 from caption.runtime.files import replacing_own
 from caption.runtime.outputs import FIGURES, check_outputs, output_file, output_paths
@@ -83,10 +82,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(message: str) -> None:
-    print(f"caption compare: {printable(message)}", file=sys.stderr)
-
-
 def _plan(options: argparse.Namespace) -> Plan:
     """Read the runs, and check the outputs before any work."""
     if bool(options.photos) != bool(options.maps or options.html):
@@ -127,12 +122,15 @@ def _scores(plan: Plan) -> tuple[list[Result], bool]:
 
     for name, run in plan.runs.items():
         if run.captions is None:
-            _say(f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores")
+            say(
+                "compare",
+                f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores",
+            )
     tested = {name: run for name, run in plan.runs.items() if run.captions is not None}
     kept = plan.references or next((run.references for run in tested.values() if run.references), None)
     if not tested or kept is None:
         if tested:
-            _say("the references of the tests are not in the runs: name them with --references")
+            say("compare", "the references of the tests are not in the runs: name them with --references")
         return [], False
     file = read_captions(kept)
     known = References(file.captions, get_tokenizer("ptb"))
@@ -142,7 +140,7 @@ def _scores(plan: Plan) -> tuple[list[Result], bool]:
         try:
             scores = evaluate(match_images(run.captions, file), known, protocol=run.protocol)
         except UserError as error:
-            _say(f"{name}: {error}")
+            say("compare", f"{name}: {error}")
         else:
             intervals = {metric: confidence_interval(scores.score(metric)) for metric in scores}
             results.append(Result(name, scores, intervals))
@@ -213,7 +211,7 @@ def _draw_maps(plan: Plan) -> bool:
 
     with_model = {name: run for name, run in plan.runs.items() if run.best.is_file()}
     for name in plan.runs.keys() - with_model.keys():
-        _say(f"{name} has no {plan.runs[name].best.name}, so its maps are not drawn")
+        say("compare", f"{name} has no {plan.runs[name].best.name}, so its maps are not drawn")
     if not with_model:
         return False
     captions, failed = _captions(with_model, plan.inputs, plan.trust)
@@ -247,5 +245,5 @@ def _captions(
                     of_run[index] = caption
                 advance(1)
     for message in failed.values():
-        _say(message)
+        say("compare", message)
     return captions, set(failed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
-from caption.errors import Stopped, printable
+from caption.cli.printing import say
+from caption.errors import Stopped
 from caption.runtime.files import OwnFolder, make_folder
 from caption.runtime.inputs import TEXT, read_input
 
@@ -83,8 +83,7 @@ def _run(folder: Path, attention: str) -> None:
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
-    done = f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}"
-    print(printable(done), file=sys.stderr)
+    say("demo", f"pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}")
 
 
 def _arguments(verb: str, attention: str, folder: Path) -> list[str]:

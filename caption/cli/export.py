@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import printable
+from caption.cli.printing import say
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.captioner import Captioner
@@ -71,7 +70,7 @@ def _load(options: argparse.Namespace) -> Captioner:
     captioner = load(options.model, trust=options.trust)
     if options.remove_closed_heads:
         for name, (kept, heads) in remove_closed_heads(captioner).items():
-            print(printable(f"{name}: {kept} of {heads} heads are open"), file=sys.stderr)
+            say("export", f"{name}: {kept} of {heads} heads are open")
     if options.beam_size:
         beam = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
         captioner.search = dataclasses.replace(beam, beam_size=options.beam_size, candidates=1)
@@ -88,7 +87,7 @@ def _write_onnx(options: argparse.Namespace) -> None:
     onnx_files.check_free(folder)
     captioner = _load(options)
     onnx_files.write(captioner, folder)
-    print(printable(f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO"), file=sys.stderr)
+    say("export", f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO")
 
 
 def _write_file(options: argparse.Namespace) -> None:
@@ -99,5 +98,4 @@ def _write_file(options: argparse.Namespace) -> None:
     out = new_file(options.out, (f".{options.format}",), "--out")
     captioner = _load(options)
     checkpoint.save(captioner, out, options.precision, opener=creating)
-    done = f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}"
-    print(printable(done), file=sys.stderr)
+    say("export", f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}")

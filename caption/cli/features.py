@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from caption.cli.configuration.arguments import add_config, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.errors import printable
+from caption.cli.printing import say
 
 DESCRIPTION = """\
 Encode every image of a data set once and store its regions, so that training need not decode and encode images again.
@@ -56,8 +55,8 @@ def main(args: list[str]) -> int:
         encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
     )
     for image, error in done.failed:
-        print(printable(f"not stored: image {image.id!r}: {error}"), file=sys.stderr)
-    print(printable(f"'{options.out}': {done}"), file=sys.stderr)
+        say("features", f"not stored: image {image.id!r}: {error}")
+    say("features", f"'{options.out}': {done}")
     return SOME_FAILED if done.failed else DONE
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from caption.cli.configuration.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import printable
+from caption.cli.printing import say
 
 DESCRIPTION = """\
 Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
@@ -50,8 +49,7 @@ def main(args: list[str]) -> int:
     else:
         captioner = sgrvinod.load(options.state, options.word_map, *encoder)
     checkpoint.save(captioner, out, opener=creating)
-    done = f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}"
-    print(printable(done), file=sys.stderr)
+    say("import", f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}")
     return DONE
 
 

@@ -36,7 +36,6 @@ VERBS = {
     "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
-    "completion": ("completion", "let a shell complete verbs and options at the TAB key"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),
     "fit": ("train", "train as a configuration says"),
     "validate": ("train", "evaluate a checkpoint on the validation split"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from caption.cli.configuration.arguments import add_config, add_noun, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.printing import say
 from caption.errors import printable
 
 DESCRIPTION = """\
@@ -55,14 +55,13 @@ def main(args: list[str]) -> int:
         parser.error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
-    print("\n".join(map(printable, plan.summary)), file=sys.stderr)
+    say("prepare", *plan.summary)
     out = Path(os.path.expanduser(options.out))
     damaged = damaged_images(plan) if options.check_only else lay_out(plan, out)
     for fault in damaged:
-        print(printable(f"damaged: {fault}"), file=sys.stderr)
+        say("prepare", f"damaged: {fault}")
     done = "checked" if options.check_only else f"in '{options.out}'"
-    summary = f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged"
-    print(printable(summary), file=sys.stderr)
+    say("prepare", f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged")
     return SOME_FAILED if damaged else DONE
 
 
@@ -102,7 +101,6 @@ def _write_shards(options: argparse.Namespace) -> int:
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
     index = write_shards(read_splits(options.config), folder, options.samples, options.tokenizer)
-    shown = printable(str(folder))
-    print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{shown}'", file=sys.stderr)
-    print(SECTION.format(folder=shown))
+    say("prepare", f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'")
+    print(SECTION.format(folder=printable(folder)))
     return DONE

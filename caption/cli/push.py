@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from caption.cli.configuration.arguments import add_precision, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
+from caption.cli.printing import say
 
 DESCRIPTION = """\
 Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once
@@ -27,7 +27,7 @@ def main(args: list[str]) -> int:
     hub.parse(options.address)
     captioner = load(options.model, trust=options.trust)
     commit = hub.push(captioner, options.address, options.private, options.precision)
-    print(f"{options.address}: {commit}", file=sys.stderr)
+    say("push", f"{options.address}: {commit}")
     return DONE
 
 

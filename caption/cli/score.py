@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -12,7 +11,7 @@ from typing import Any
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.text_table import text_table
+from caption.cli.printing import say, text_table
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.corpus import MissingCandidates, References
@@ -68,12 +67,12 @@ def main(args: list[str]) -> int:
         try:
             results.append(_score(path, file, references, metrics, protocol, options))
         except DataError as error:  # its message names the file
-            _say(str(error))
+            say("score", error)
         except UserError as error:
             hint = " Or score the others, with --partial." if isinstance(error, MissingCandidates) else ""
-            _say(f"'{path}': {error}{hint}")
+            say("score", f"'{path}': {error}{hint}")
     if len(references.ids) == 1 and any("CIDEr" in metric for metric in metrics):
-        _say("CIDEr of a single image is always 0, see docs/scores.md")
+        say("score", "CIDEr of a single image is always 0, see docs/scores.md")
     compare_with_first(results)
     if results:
         print(as_json(results, len(paths) > 1) if options.format == "json" else as_text(results))
@@ -112,10 +111,6 @@ def _protocol(options: argparse.Namespace) -> dict[str, str]:
     return ({"split": options.split} if options.split else {}) | protocol
 
 
-def _say(message: str) -> None:
-    print(f"caption score: {printable(message)}", file=sys.stderr)
-
-
 def _score(
     path: str,
     file: CaptionFile,
@@ -144,7 +139,9 @@ def compare_with_first(results: list[Result]) -> None:
             first, second = results[0].scores, result.scores
             result.comparison = {name: compare(first.score(name), second.score(name)) for name in first}
         else:
-            _say(f"{result.name} covers other images than {results[0].name}, so they are not compared")
+            say(
+                "score", f"{result.name} covers other images than {results[0].name}, so they are not compared"
+            )
 
 
 # -- output ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
@@ -23,11 +22,13 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from caption import checkpoint
 from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
-from caption.cli.configuration.errors import hint, one_line
+from caption.cli.configuration.errors import jsonargparse_message, reason
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
-from caption.cli.configuration.help import help_text, help_word
+from caption.cli.configuration.help import SUMMARY
 from caption.cli.exit_codes import DONE
+from caption.cli.main import VERBS
+from caption.cli.printing import say
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable
@@ -41,8 +42,6 @@ from caption.training.callbacks import AttentionFigures, EpochReport
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
-
-"""Begins torch's message."""
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
 # folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and evaluation
@@ -70,8 +69,8 @@ class Parser(LightningArgumentParser):
         if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one
             super().error(message, ex)
         verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
-        message = one_line(message)
-        raise UserError(f"{message}{hint(message, self)} (caption {verb} --help lists all options)") from ex
+        message = jsonargparse_message(message, self)
+        raise UserError(f"{message} (caption {verb} --help lists the options)") from ex
 
 
 class ConfigurationFile(SaveConfigCallback):
@@ -151,7 +150,7 @@ class CaptionCLI(LightningCLI):
             self.model.trust = self._option("trust")
             self.model.data_section = self._option("data").as_dict()
         except ValueError as error:  # a value of the right type that a part refuses
-            raise UserError(f"the configuration cannot be used: {one_line(str(error))}") from error
+            raise UserError(f"the configuration cannot be used: {reason(error)}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
@@ -229,13 +228,13 @@ class CaptionCLI(LightningCLI):
 
     def _say(self, message: str) -> None:
         if self.trainer.is_global_zero:
-            print(f"caption {self.subcommand}: {printable(message)}", file=sys.stderr)
+            say(self.subcommand, message)
 
 
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
-    if (word := help_word(args)) is not None:
-        print(help_text(args[0], verb_parsers()[args[0]], word), end="")
+    if asked := [place for place, arg in enumerate(args) if arg in ("-h", "--help")]:
+        print(_help(args[0], everything=args[asked[0] + 1 :] == ["all"]), end="")
         return DONE
     try:
         run(args)
@@ -279,6 +278,12 @@ def run(args: list[str]) -> CaptionCLI:
 def _weights_do_not_fit(error: Exception) -> bool:
     """Whether torch has compared a checkpoint's weights with those of the model, and raised this."""
     return isinstance(error, RuntimeError) and extract_tb(error.__traceback__)[-1].name == "load_state_dict"
+
+
+def _help(verb: str, everything: bool) -> str:
+    if everything:
+        return verb_parsers()[verb].format_help()
+    return SUMMARY.format(verb=verb, summary=VERBS[verb][1].capitalize())
 
 
 def verb_parsers() -> Mapping[str, ArgumentParser]:

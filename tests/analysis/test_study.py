@@ -198,8 +198,4 @@ def test_a_study_of_a_model_with_heads_removes_them(tmp_path: Path):
     result = study({"mine": model}, Images(paths), ["heads", "faithfulness"])
     assert [row[1] for row in result.tables["heads"].rows] == [0, 1, 2]
     assert "without the 1 of its 2 heads" in result.text()
-    text = result.markdown("Two photos.", {"faithfulness": "curves.png"})
-    assert text.startswith("# Where the model mine looks, and whether that is why\n\nTwo photos.\n")
-    assert "![Do its words depend on where it looks?](curves.png)" in text
-    assert "| mine | 0 | " in text
     assert set(result.to_dict()) == {"models", "heads", "faithfulness", "captions"}

@@ -1,47 +1,293 @@
-"""`caption analyse`: its page, its figure and its messages."""
+"""`caption analyse`: its page, its JSON, its messages; on tiny models and photos of noise, and on scenes of Shapes."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from helpers import tiny_captioner
+from pycocotools import mask
 
-from caption.analysis.study.tables import ON_SHAPES
-from caption.cli import analyse as verb
+from caption import checkpoint
+from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
+from caption.cli.analyse import main
+from caption.data.resize import ImageTransform
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 
-pytestmark = pytest.mark.slow
+WIDTH, HEIGHT = 80, 40
+MEASURED = [name for name in ON_PHOTOS if name not in ("hallucination", "heads")]
+"""What a model without a pretrained encoder and without heads can be asked."""
+NAMES = ("a.png", "b.png", "c.png")
+CAPTIONS = ("a man runs with the dog", "the man and the dog", "a man", "a man")
 
 
-def test_the_whole_run_writes_page_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    out = tmp_path / "page.md"
-    assert verb.main(["--limit", "3", "--model", "soft=shapes", "--out", str(out)]) == 0
+def instances() -> dict[str, Any]:
+    """Of two of the photos: a dog on the left half, as a polygon, and a cat in the middle, as run lengths."""
+    middle = np.zeros((HEIGHT, WIDTH), np.uint8, order="F")
+    middle[:, 30:50] = 1
+    code = mask.encode(middle)
+    left = [[0, 0, 40, 0, 40, HEIGHT, 0, HEIGHT]]
+    shapes = [(1, 17, code["size"], code["counts"].decode()), (1, 18, left, None), (2, 18, left, None)]
+    return {
+        "images": [{"id": n, "file_name": NAMES[n - 1], "width": WIDTH, "height": HEIGHT} for n in (1, 2)],
+        "categories": [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}, {"id": 81, "name": "sink"}],
+        "annotations": [
+            {"id": number, "image_id": image, "category_id": category, "bbox": [0, 0, 40, 40], "iscrowd": 0,
+             "segmentation": shape if counts is None else {"size": shape, "counts": counts}}
+            for number, (image, category, shape, counts) in enumerate(shapes, 1)
+        ],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Photos, two models, boxes of two photos and captions of all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for seed, name in enumerate(NAMES):
+        tiny_captioner.photo(WIDTH, HEIGHT, seed=seed).save(tmp_path / "in" / name)
+    checkpoint.save(tiny_captioner.captioner(), tmp_path / "one.ckpt")
+    checkpoint.save(tiny_captioner.captioner(), tmp_path / "other.ckpt")
+    (tmp_path / "instances.json").write_text(json.dumps(instances()))
+    lines = [f"{name},{text}" for name in NAMES for text in CAPTIONS]
+    (tmp_path / "captions.csv").write_text("\n".join(["image,caption", *lines]))
+    return tmp_path
+
+
+def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
+    args = [
+        "--model",
+        "one.ckpt",
+        "--model",
+        "second=other.ckpt",
+        "--photos",
+        "in",
+        "--boxes",
+        "instances.json",
+    ]
+    assert main([*args, "--references", "captions.csv"]) == 0
     printed = capsys.readouterr()
-    assert "soft: at " in printed.out
-    assert f"wrote {out}" in printed.err
-    text = out.read_text(encoding="utf-8")
-    assert "3 scenes of the test split" in text
-    assert text.count("\n## ") == len(ON_SHAPES) - 1  # the model has no heads
-    assert (tmp_path / "page.png").stat().st_size > 10_000
-    assert "](page.png)" in text
-    check_outputs({"--out": [out, tmp_path / "page.png"]})  # the next run may replace both
+    assert "index" not in printed.out + printed.err  # pycocotools is silent
+    page = (folder / "analysis.html").read_text(encoding="utf-8")
+    data = json.loads((folder / "analysis.json").read_text())
+    assert [name for name in data if name in MEASURED] == MEASURED
+    assert not any("missing" in data[name] for name in MEASURED)
+    assert data["models"] == ["one", "second"]
+    assert "3 photos, 2 with boxes in instances.json, 3 with people's captions" in data["setting"]
+    # Two captions of each of two photos name the dog; the man has no box, and nobody names a sink.
+    own = data["grounding"]["rows"][0]
+    assert (own["model"], own["maps"], own["words"]) == ("one", "own maps", 4)
+    assert 0 <= own["pointing accuracy"]["low"] <= own["pointing accuracy"]["mean"] <= 1
+    chance = next(row for row in data["grounding"]["rows"] if row["maps"] == "any cell (chance)")
+    # The model sees the middle of the photo, 20 to 60 across, and the dog is left of 40.
+    assert (chance["pointing accuracy"]["mean"], chance["mass in the box"]["mean"]) == (
+        0.5,
+        pytest.approx(0.5),
+    )
+    assert data["grounding"]["notes"] == [
+        "2 of 3 categories are named by no word of the captions: cat, sink."
+    ]
+    # Both models are one: their maps agree wholly.
+    assert data["agreement"]["rows"][0]["same word"]["mean"] == pytest.approx(0, abs=1e-6)
+    man = next(row for row in data["named"]["rows"] if row["people agree on"] == "man")
+    assert man["photos"] == 3
+    assert page.count("<section") == len(MEASURED)
+    assert page.count("data:image/jpeg") == 2 * 2  # one best and one worst of each model
+    assert "Photos with the worst maps of second" in page
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # it loads nothing
+    assert "default-src 'none'; img-src data:; style-src 'sha256-" in page
+    assert "script" not in page  # it has none, and its policy allows none
+    for part in (data[name] for name in MEASURED):
+        assert all(finding in printed.out for finding in part["findings"])
+    check_outputs({"--out": [folder / "analysis.html", folder / "analysis.json"]})  # may be replaced
+
+
+@pytest.mark.slow
+def test_scenes_are_measured_where_no_photos_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--limit", "3", "--model", "soft=shapes"]) == 0
+    assert "soft: at " in capsys.readouterr().out
+    data = json.loads((tmp_path / "analysis.json").read_text())
+    assert data["setting"].startswith("3 scenes of the test split of Shapes; the centre prior has σ = ")
+    assert [name for name in data if name in ON_SHAPES] == [name for name in ON_SHAPES if name != "heads"]
+    assert (tmp_path / "analysis.html").read_text(encoding="utf-8").count("data:image/jpeg") == 2
+
+
+POINTER = """
+import torch
+
+from caption.attention import Alignment, AlignmentOutput
+from caption.encoders import Encoder
+
+
+class AtCell(Alignment):
+    \"""All weight on row 1, column 2 of 8x8 regions.\"""
+
+    def forward(self, scores, query, memory, state=None):
+        weights = torch.zeros_like(scores)
+        weights[..., 1 * 8 + 2] = 1
+        return AlignmentOutput(weights)
+
+
+class Shifted(Encoder):
+    \"""Cells of 4 pixels, from 1.5 pixels before the image on: kernel 3, stride 4, padding 1.\"""
+
+    def __init__(self):
+        super().__init__()
+        self.region_sizes = (6,)
+        self.convolution = torch.nn.Conv2d(3, 6, 3, stride=4, padding=1)
+
+    def normalise(self, images):
+        return images / 255
+
+    def features(self, images):
+        return self.convolution(images)
+"""
+
+
+def test_maps_of_a_crop_are_carried_to_the_photo(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """The model looks at one cell of a grid that is off the middle of a crop; the numbers are worked out on paper.
+
+    Its transform scales the shorter side to 40 pixels and cuts 32x32 out of the middle. Of a photo of 80x40 it sees
+    (24, 4, 56, 36), and the cell is (30.5, 6.5, 34.5, 10.5); of one of 60x120, (6, 36, 54, 84) and (15.75, 39.75,
+    21.75, 45.75).
+    """
+    (folder / "pointer.py").write_text(POINTER)
+    monkeypatch.syspath_prepend(folder)
+    import pointer  # type: ignore[import-not-found]
+
+    transform = ImageTransform(32, "crop", resize=40)
+    captioner = tiny_captioner.captioner(transform, encoder=pointer.Shifted(), alignment=pointer.AtCell())
+    checkpoint.save(captioner, folder / "pointer.ckpt")
+    (folder / "photos").mkdir()
+    tiny_captioner.photo(80, 40).save(folder / "photos" / "wide.png")
+    tiny_captioner.photo(60, 120).save(folder / "photos" / "tall.png")
+    half_outside = {"wide.png": ("dog", [10, 0, 33, 10]), "tall.png": ("cat", [18, 42, 60, 120])}
+    outside = {"wide.png": ("cat", [0, 0, 20, 40]), "tall.png": ("dog", [0, 0, 60, 36])}
+    boxes = {
+        photo: {
+            "size": size,
+            "objects": [
+                {"kind": "pet", "names": [name], "box": box}
+                for name, box in (half_outside[photo], outside[photo])
+            ],
+        }
+        for photo, size in (("wide.png", [80, 40]), ("tall.png", [60, 120]))
+    }
+    (folder / "boxes.json").write_text(json.dumps(boxes))
+    (folder / "pets.csv").write_text("image,caption\nwide.png,a cat a dog\ntall.png,a cat a dog\n")
+
+    args = ["--model", "pointer.ckpt", "--trust", "pointer", "--photos", "photos", "--boxes", "boxes.json"]
+    assert main([*args, "--references", "pets.csv"]) == 0
+    rows = {
+        row["maps"]: row for row in json.loads((folder / "analysis.json").read_text())["grounding"]["rows"]
+    }
+    own, chance = rows["own maps"], rows["any cell (chance)"]
+    assert own["words"] == 4
+    # What is cut away counts as a miss; the others' boxes hold the cell's centre, and these shares of the cell.
+    assert own["pointing accuracy"]["mean"] == 2 / 4
+    shares = (2.5 / 4 * 3.5 / 4, 3.75 / 6 * 3.75 / 6)
+    assert own["mass in the box"]["mean"] == pytest.approx(sum(shares) / 4, abs=1e-6)
+    # Centres in the boxes: 3 columns and 2 rows of the wide photo, 6 and 7 of the tall one, of 64 each.
+    assert chance["pointing accuracy"]["mean"] == pytest.approx((3 * 2 + 6 * 7) / 64 / 4)
+
+
+def test_what_is_not_given_is_left_out(folder: Path):
+    assert main(["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    data = json.loads((folder / "page.json").read_text())
+    missing = {name: data[name]["missing"] for name in MEASURED if "missing" in data[name]}
+    assert missing == {"grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES}
+    assert page.count("Left out.") == 3
+    assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
+
+
+def test_without_references_the_models_own_captions_point(folder: Path):
+    """The model says cats and dogs, so their boxes are of the words that it says."""
+    assert main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"]) == 0
+    data = json.loads((folder / "analysis.json").read_text())
+    said = " ".join(data["captions"]["one"].values())
+    if "missing" in data["grounding"]:
+        assert "names cat, dog, sink" in data["grounding"]["missing"]
+    else:
+        assert {"cat", "dog"} & set(said.split())
+
+
+def test_a_damaged_photo_is_named_and_the_others_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "in" / "d.png").write_bytes(b"nothing")
+    assert main(["--model", "one.ckpt", "--photos", "in"]) == 1
+    assert "d.png" in capsys.readouterr().err
+    assert len(json.loads((folder / "analysis.json").read_text())["captions"]["one"]) == 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--boxes", "instances.json"], "--boxes is about photos: name them with --photos"),
+        (["--recursive"], "--recursive is about photos: name them with --photos"),
+        (["--photos", "in", "--split", "val"], "--split is about people's captions"),
+        (["--photos", "in", "--limit", "1"], "leave 1 photos: at least 2"),
+        (["--photos", "-"], "photos are read several times"),
+        (["--photos", "in", "--out", "page.md"], r"--out page\.md: end its name in \.html"),
+        (
+            ["--photos", "in", "--references", "others.csv"],
+            r"captions of z\.png, and of none of these photos",
+        ),
+        (
+            ["--photos", "in", "--boxes", "instances.json", "--references", "last.csv"],
+            "no photo has both boxes and people's captions",
+        ),
+        (["--photos", "in", "--boxes", "captions.csv"], "captions.csv' is not JSON"),
+        (["--photos", "in", "--model", "a=one.ckpt", "--model", "a=other.ckpt"], "each name once"),
         (["--model", "=shapes"], "--model =shapes: write NAME=MODEL"),
-        (["--model", "a=shapes", "--model", "a=shapes-hard"], "--model a=shapes-hard: write NAME=MODEL"),
         (["--model", "a=nowhere"], "no checkpoint nowhere"),
         (["--limit", "1"], "--limit 1"),
-        (["--out", "{tmp_path}/nowhere/a/page.md"], "there is no folder .*nowhere; make it"),
-        (["--out", "page.txt"], "--out page.txt"),
     ],
 )
-def test_wrong_usage_is_named_before_the_work_begins(
-    arguments, complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_usage_is_named(folder: Path, arguments: list[str], complaint: str):
+    (folder / "others.csv").write_text("image,caption\nz.png,a cat\n")
+    (folder / "last.csv").write_text("image,caption\nc.png,a cat\n")
     with pytest.raises(UserError, match=complaint):
-        verb.main([argument.format(tmp_path=tmp_path) for argument in arguments])
+        main([*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])
+
+
+@pytest.mark.parametrize(
+    ("box", "complaint"),
+    [
+        ([90, 0, 120, 20], r"the box \[90, 0, 120, 20\], outside of its size \[80, 40\]"),
+        ([0, 0, float("inf"), 20], "not 4 numbers"),
+        ([True, 0, 20, 20], "not 4 numbers"),
+        ([20, 0, 10, 20], "write left, top, right, bottom"),
+    ],
+)
+def test_a_broken_box_is_named(folder: Path, box: list[float], complaint: str):
+    objects = [{"kind": "pet", "names": ["cat"], "box": box}]
+    (folder / "boxes.json").write_text(json.dumps({"a.png": {"size": [WIDTH, HEIGHT], "objects": objects}}))
+    with pytest.raises(UserError, match=complaint):
+        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "boxes.json"])
+
+
+def test_two_images_of_one_id_are_refused(folder: Path):
+    """Boxes would be those of the other photo."""
+    twice = instances()
+    twice["images"].append({"id": 1, "file_name": "c.png"})
+    (folder / "instances.json").write_text(json.dumps(twice))
+    with pytest.raises(UserError, match="3 entries have 2 ids"):
+        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"])
+
+
+def test_a_broken_polygon_is_named(folder: Path):
+    broken = instances()
+    broken["annotations"][1]["segmentation"] = [[1, 2, 3]]
+    (folder / "instances.json").write_text(json.dumps(broken))
+    with pytest.raises(
+        UserError, match=r"annotation 2 of 'instances\.json' has a segmentation that is broken"
+    ):
+        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"])

@@ -137,7 +137,6 @@ def test_every_verb_explains_itself(verb: str, cli):
         ("describe --model", "--model"),
         ("prepare flickr8 x.zip", "flickr8|flickr30k|coco"),
         ("prepare flickr8k x.zip --ouut d", "there is no option --ouut (did you mean --out?)"),
-        ("completion bash zsh", "zsh"),
         ("export photos --formt onnx", "there is no option --formt (did you mean --format?)"),
         ("export photos", "--format|--out"),
         ("describe", "there are no photos"),

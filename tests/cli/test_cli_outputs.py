@@ -16,7 +16,7 @@ COMMANDS = {
     "arctic": ("import arctic none.npz --options none.json --vocabulary none.txt --out", ".ckpt"),
     "sgrvinod": ("import sgrvinod none.pth --word-map none.json --out", ".safetensors"),
     "check": ("check none.json --write", ".yaml"),
-    "analyse": ("analyse --model a=none --out", ".md"),
+    "analyse": ("analyse --model a=none --out", ".html"),
 }
 
 
@@ -50,10 +50,9 @@ def test_the_output_is_checked_first(
     assert (tmp_path / f"mine{suffix}").read_text() == "mine"
 
 
-def test_a_report_replaces_no_picture_of_the_users(cli: Cli, tmp_path: Path):
-    (tmp_path / "photo.png").write_bytes(b"mine")
-    ran = cli("analyse", "--model", "a=none", "--out", tmp_path / "photo.md")
+def test_a_report_replaces_no_file_of_the_users_beside_it(cli: Cli, tmp_path: Path):
+    (tmp_path / "page.json").write_bytes(b"mine")
+    ran = cli("analyse", "--model", "a=none", "--out", tmp_path / "page.html")
     assert (ran.code, ran.out) == (2, "")
     assert "--out would overwrite" in ran.err
-    assert (tmp_path / "photo.png").read_bytes() == b"mine"
-    assert not (tmp_path / "photo.md").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["page.json"]

@@ -145,7 +145,7 @@ ATTACKS = [
     Attack("compare", "--maps", COMPARE, "out.png", ("photo.png", "run/best.ckpt")),
     Attack("compare", "--html", COMPARE, "out.html", ("photo.png", "run/best.ckpt")),
     Attack(
-        "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.md", (), ("out.png",)
+        "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.html", (), ("out.json",)
     ),
     Attack("analyse", "--out", "analyse --photos photos --model model.ckpt", "out.html",
            (*PHOTOS, "model.ckpt"), ("out.json",), is_slow=True),

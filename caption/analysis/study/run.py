@@ -37,21 +37,6 @@ class Study:
         """The findings, a line each."""
         return "\n".join(finding for table in self.tables.values() for finding in table.findings)
 
-    def markdown(self, setting: str, pictures: Mapping[str, str]) -> str:
-        """A document of all tables.
-
-        Args:
-            setting: on what was measured.
-            pictures: names of files of figures, by the name of the table above which they stand.
-        """
-        blocks = [f"# {self.title}", setting]
-        for name, table in self.tables.items():
-            blocks += [f"## {table.title}", table.meaning]
-            blocks += [f"![{table.title}]({pictures[name]})"] if name in pictures else []
-            findings = "\n".join(f"- {finding}" for finding in table.findings)
-            blocks += [table.missing] if table.missing else [findings, table.markdown(), *table.notes]
-        return "\n\n".join(filter(None, blocks)) + "\n"
-
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the models, every table, and the captions by photo."""
         captions = {

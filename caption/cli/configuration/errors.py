@@ -11,53 +11,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from sysconfig import get_path
 
-from caption.errors import did_you_mean, kind_and_reason
+from caption.errors import UserError, did_you_mean, kind_and_reason
 
-# Lines of jsonargparse's messages without information of their own.
-SCAFFOLDING = (
-    "Does not validate against any",
-    "Subtypes:",
-    "Errors:",
-    "- Expected a <class 'NoneType'>",
-    "- Expected a path but",
-    "Given value type:",
-    "Given value: {",  # a whole part
-    "Given value: Namespace(",
-)
-LINK = re.compile(r"Call to compute_fn of link .*? with args \(.*?\) failed: ")
-"""What jsonargparse puts before an error met in computing one entry from others."""
-CULPRIT = re.compile(r"(?:unrecognized arguments: --|import path string: | value: )(\S+)")
-"""The misspelt word, where a message does not quote it."""
+SCAFFOLDING = ("Subtypes:", "Given value type:", "Given value: {", "Given value: Namespace(")
+"""How lines of jsonargparse's messages begin that have types of Python, or a whole part."""
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 """How the file names of code begin that is not the user's: generated, of this package, of Python."""
 
 
-def one_line(message: str) -> str:
-    """An error message of jsonargparse, which fills a page, in one line: the keys from the outside in, the reasons."""
-    lines = [line.strip() for line in message.splitlines()]
-    joined = " ".join(line.removeprefix("- ") for line in lines if not line.startswith(SCAFFOLDING))
-    for words in (
-        "Problem with given class_path ",
-        "Parser key ",
-        " Does not validate against any of the Union subtypes",
-    ):
-        joined = joined.replace(words, "")
-    return LINK.sub("", joined)
-
-
-def hint(message: str, parser: ArgumentParser) -> str:
-    """What a misspelt key, argument, class, module or value was meant to be; empty if nothing is like it.
+def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
+    """An error message of jsonargparse, which fills a page, in one line, with what a misspelt name was meant to be.
 
     Args:
-        message: of jsonargparse; it quotes the classes and modules in which the misspelt name was looked for.
+        message: it quotes the classes and modules in which the misspelt name was looked for, and the name itself.
         parser: the parser that met the error; its options are the keys.
     """
+    lines = [line.strip() for line in message.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(SCAFFOLDING)) + _hint(
+        message, parser
+    )
+
+
+def _hint(message: str, parser: ArgumentParser) -> str:
     quoted = re.findall(r"'(.*?)'", message)
-    word = (CULPRIT.findall(message) or quoted or [""])[-1]
     if "No module named" in message:
-        return f" (put {word}.py into the working directory, or install the package)"
-    known = {*keys(parser), *_classes_of_parts(), *(name for owner in quoted for name in _names(owner))}
-    return "" if word in known else did_you_mean(word, (known | {*quoted}) - {word})
+        return f" (put {quoted[-1]}.py into the working directory, or install the package)"
+    known = {*keys(parser), *(name for owner in quoted for name in _names(owner))}
+    suspects = [*re.findall(r"--([\w.]+)", message), *re.findall(r"(\w+)\W*$", message), *quoted[-1:]]
+    hints = (did_you_mean(word, {*known, *quoted} - {word}) for word in suspects if word not in known)
+    return next(filter(None, hints), "")
+
+
+def reason(error: Exception) -> str:
+    """The reason of an error of jsonargparse: what the user did wrong, where a part has said that."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UserError):
+        cause = cause.__cause__
+    return " ".join(str(cause or error).split())
 
 
 def keys(parser: ArgumentParser) -> Iterator[str]:
@@ -68,18 +58,6 @@ def keys(parser: ArgumentParser) -> Iterator[str]:
                 yield from keys(subcommand)
         else:
             yield action.dest
-
-
-def _classes_of_parts() -> set[str]:
-    """The names of the classes that a configuration may name, as far as their modules are imported."""
-    from caption.data.readers.base import CaptionReader
-    from caption.parts import Part
-    from caption.search import Search
-
-    classes: list[type] = [Part, CaptionReader, Search]
-    for base in classes:  # which grows
-        classes += base.__subclasses__()
-    return {cls.__name__ for cls in classes}
 
 
 def _names(path: str) -> Iterable[str]:

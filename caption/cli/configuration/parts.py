@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser, Namespace
 
-from caption.cli.configuration.errors import hint, one_line
+from caption.cli.configuration.errors import jsonargparse_message
 from caption.cli.configuration.files import read_layers
 from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
@@ -57,9 +57,9 @@ def read_parts(
             parts = parser.parse_object(entries, parts)
         parts = parser.parse_args(list(overrides), parts)
     except ArgumentError as error:
-        message = one_line(str(error))
+        message = jsonargparse_message(str(error), parser)
         raise UserError(
-            f"{', '.join(paths)}, or an option that overrides an entry: {message}{hint(message, parser)}. "
+            f"{', '.join(paths)}, or an option that overrides an entry: {message}. "
             f"Of a configuration, {', '.join(names)} can be used here."
         ) from error
     for name in names:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,7 +18,8 @@ from caption.cli.describe.printer import Printer, remarks
 from caption.cli.describe.ray import DESCRIPTION as ON_RAY
 from caption.cli.describe.ray import describe_on_ray
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.errors import ImageError, UserError, printable
+from caption.cli.printing import say
+from caption.errors import ImageError, UserError
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, open_input
 from caption.runtime.progress import progress_bar
@@ -105,19 +105,15 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _say(message: str) -> None:
-    print(f"caption describe: {message}", file=sys.stderr)
-
-
 def _describe(plan: Plan) -> int:
     """Load the models, caption the photos, and write what is asked for, photo by photo."""
     photos = plan.inputs.photos
     compared = [plan.compared] if plan.compared else []
     for note in plan.inputs.notes:
-        _say(note)
+        say("describe", note)
     captioner = _load_models(plan.models, plan)
     if (warning := _scene_model_warning([*plan.models, *compared], photos)) is not None:
-        _say(printable(warning))
+        say("describe", warning)
     _add_lens(captioner, plan.models[0], plan.lens)
     if plan.at_test:
         _choose_at_test(captioner, plan.at_test)
@@ -135,10 +131,10 @@ def _describe(plan: Plan) -> int:
                 with uninterrupted():
                     if isinstance(caption, ImageError):
                         failed += 1
-                        _say(_reason(plan.inputs.sources[index], caption))
+                        say("describe", _reason(plan.inputs.sources[index], caption))
                     else:
                         for remark in remarks(caption):
-                            _say(f"{printable(photos[index])}: {remark}")
+                            say("describe", f"{photos[index]}: {remark}")
                         if not plan.lens:
                             caption.lens = None
                         printer.add(photos[index], caption)
@@ -146,7 +142,7 @@ def _describe(plan: Plan) -> int:
                             caption.save_attention(plan.attention[index], replacing_own)
                         if (reason := pictures.add(index, caption)) is not None:
                             failed += 1
-                            _say(reason)
+                            say("describe", reason)
                     advance(1)
         finally:  # also after a signal or an error: what is done is kept
             with uninterrupted():
@@ -185,11 +181,8 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
 
     lens = load_lens(captioner, path)
     if lens.calibration is None:
-        print(
-            f"caption describe: the lens of {printable(model)} is not calibrated, and is often too sure; caption lens "
-            f"writes a calibrated one, {printable(str(path))}",
-            file=sys.stderr,
-        )
+        sure = f"the lens of {model} is not calibrated, and is often too sure"
+        say("describe", f"{sure}; caption lens writes a calibrated one, {path}")
     captioner.postprocessors = lens_postprocessors(captioner, lens)
 
 
@@ -219,12 +212,12 @@ def _reason(photo: str | StdinPhoto, error: ImageError) -> str:
     if isinstance(photo, StdinPhoto):
         if photo.is_text():
             return "standard input is text, and not a photo. To give a list of names: ... | xargs caption describe"
-        return printable(error)
+        return str(error)
     if os.path.isdir(photo):
-        return f"'{printable(photo)}' is a folder without images. Name one with images; --recursive reads subfolders."
+        return f"'{photo}' is a folder without images. Name one with images; --recursive reads subfolders."
     if is_pattern(photo):
-        return f"no file matches '{printable(photo)}'. Check the pattern."
-    return printable(error)
+        return f"no file matches '{photo}'. Check the pattern."
+    return str(error)
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
     from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
-SHAPE = ("words", "rows", "title", "legend", "per_word", "dpi", "width")
+SHAPE = ("words", "rows", "title", "legend", "per_word", "width")
 """Options of --heatmap; the contact sheet takes some of them."""
-OF_SHEETS = ("words", "legend", "dpi", "width")
+OF_SHEETS = ("words", "legend", "width")
 MOST_ON_A_SHEET = 100
 
 
@@ -50,8 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
-    add("--dpi", type=whole_number(1, 1200), metavar="N", help="pixels on an inch; default 150")
-    add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help="of a picture, in place of --dpi")
+    help_ = "of a picture; default: 150 on an inch, or 640 for animations"
+    add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help=help_)
     add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
     add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
@@ -71,9 +71,10 @@ class PicturePlan:
     sheet: Path | None
     page: Path | None
     per_word: bool
-    look: dict[str, Any]
+    width: int | None
+    """Of figures and animations, in pixels; None = their own."""
+    style: dict[str, Any]
     """Arguments of `caption.visualize.styles.OverlayStyle`."""
-    size: dict[str, Any]
     panels: dict[str, Any]
     """Arguments of `caption.visualize.plot_caption`, and some of them of `contact_sheet`."""
 
@@ -114,8 +115,6 @@ def plan_pictures(
     for name in SHAPE:
         if name in given and not (heatmaps or (sheet and name in OF_SHEETS)):
             raise UserError(f"{given[name]} is for the pictures of --heatmap: name one with --heatmap FILE")
-    if options.dpi and options.width:
-        raise UserError("--dpi and --width both say how many pixels there are: give one")
     for path in heatmaps:
         check_encoder(path)
         if options.per_word and is_device(path):
@@ -126,17 +125,17 @@ def plan_pictures(
     def chosen(*names: str) -> dict[str, Any]:
         return {name: getattr(options, name) for name in names if name in given}
 
-    look = chosen("style", "smooth", "cmap", "opacity")
-    if look:
+    style = chosen("style", "smooth", "cmap", "opacity")
+    if style:
         from caption.visualize.scale import Scale
         from caption.visualize.styles import OverlayStyle
 
         try:
-            OverlayStyle(**look).colours(Scale(0, 1))
+            OverlayStyle(**style).colours(Scale(0, 1))
         except ValueError as error:
             raise UserError(str(error)) from error
     panels = chosen("words", "rows", "title", "legend")
-    return PicturePlan(heatmaps, sheet, page, options.per_word, look, chosen("dpi", "width"), panels)
+    return PicturePlan(heatmaps, sheet, page, options.per_word, options.width, style, panels)
 
 
 class Pictures:
@@ -203,19 +202,18 @@ class Pictures:
             self.read = self.read or identities([*self.photos, *self.inputs])
             check_outputs({"--heatmap": list(paths.values())}, self.read)
             for step, of_word in paths.items():
-                fig = plot_word(caption, photo, step, **self.plan.look)
-                save_figure(fig, of_word, opener=replacing_own, **self.plan.size)
+                fig = plot_word(caption, photo, step, **self.plan.style)
+                save_figure(fig, of_word, opener=replacing_own, width=self.plan.width)
         elif path.suffix.lower() in ANIMATIONS:
-            from caption.visualize.animation import INCHES
+            from caption.visualize.animation import WIDTH
 
-            width = self.plan.size.get("width") or (
-                self.plan.size["dpi"] * INCHES if self.plan.size else None
-            )
-            look = {**self.plan.look, **({"width": round(width)} if width else {})}
-            save_animation(caption, photo, path, words=panels.get("words"), opener=replacing_own, **look)
+            save_animation(
+                caption, photo, path, width=self.plan.width or WIDTH, words=panels.get("words"),
+                opener=replacing_own, **self.plan.style,
+            )  # fmt: skip
         else:
-            fig = plot_caption(caption, photo, **panels, **self.plan.look)
-            save_figure(fig, path, opener=replacing_own, **self.plan.size)
+            fig = plot_caption(caption, photo, **panels, **self.plan.style)
+            save_figure(fig, path, opener=replacing_own, width=self.plan.width)
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
@@ -225,15 +223,15 @@ class Pictures:
 
         if self.plan.sheet:
             panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
-            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.look)
-            save_figure(sheet, self.plan.sheet, opener=replacing_own, **self.plan.size)
+            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.style)
+            save_figure(sheet, self.plan.sheet, opener=replacing_own, width=self.plan.width)
         if self.plan.page:
             # Ctrl-C may come between the two models.
             captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
             first, second = self.models
             if second and self.compared:
                 captions = {first: self.captions[: len(self.compared)], second: self.compared}
-            page = to_html(captions, **self.plan.look)
+            page = to_html(captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.describe.photos import Inputs, input_photos
 from caption.cli.describe.pictures import PicturePlan, plan_pictures
+from caption.cli.printing import say
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs, output_paths
 
@@ -110,9 +111,6 @@ def _chosen_models(named: Sequence[str] | None) -> list[str]:
             f"({', '.join(installed_models()) or 'none is installed'})"
         )
     if sys.stderr.isatty():  # not in scripts and logs
-        print(
-            f"caption describe: uses the installed model {PHOTO_MODEL}, a small model, trained on 6,000 photos: expect "
-            "mistakes; --model takes another",
-            file=sys.stderr,
-        )
+        about = "a small model, trained on 6,000 photos: expect mistakes; --model takes another"
+        say("describe", f"uses the installed model {PHOTO_MODEL}, {about}")
     return [PHOTO_MODEL]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caption.cli.describe.photos import image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.printing import say
 from caption.errors import UserError
 from caption.runtime.progress import progress_bar
 
@@ -60,10 +60,8 @@ def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> in
         for piece in caption_photos(photos, job, options.actors, options.per_file):
             done, failed, files = done + piece.photos, failed + piece.failed, files + piece.pieces
             advance(piece.photos)
-    print(
-        f"caption describe: {done:,} photos in {files:,} files in '{options.out}'; {failed:,} could not be read",
-        file=sys.stderr,
-    )
+    written = f"{done:,} photos in {files:,} files in '{options.out}'"
+    say("describe", f"{written}; {failed:,} could not be read")
     return SOME_FAILED if failed else DONE
 
 

@@ -1,4 +1,4 @@
-"""`caption fit --help`: a summary on a screen or two, options with a word, and everything."""
+"""`caption fit --help`: a summary on a screen or two, and everything."""
 
 from __future__ import annotations
 
@@ -39,12 +39,9 @@ def test_what_the_summary_names_exists(everything: set[str]):
     assert set(re.findall(r"[a-z_]+", re.sub(r"\(.*?\)", "", listed))) == groups
 
 
-def test_a_group_a_word_and_all(cli: Cli, everything: set[str]):
-    data = options(cli("fit", "--help", "data.").out)
-    assert "--data.batch_size" in data
-    assert all(name.startswith("--data.") for name in data)
-    assert options(cli("fit", "--help", "patience").out) == {"--early_stopping.patience"}
-    assert {*data, "--optimizer.help", "--lr_scheduler.help"} <= options(cli("fit", "--help", "all").out)
-    ran = cli("fit", "--help", "tranier")
-    assert (ran.code, ran.out) == (2, "")
-    assert "no option has 'tranier' in its name (did you mean trainer?)" in ran.err
+def test_all_lists_every_option(cli: Cli, everything: set[str]):
+    ran = cli("fit", "--help", "all")
+    assert (ran.code, ran.err) == (0, "")
+    listed = options(ran.out)
+    assert {"--data.batch_size", "--early_stopping.patience", "--optimizer.help"} <= listed
+    assert len(listed) > len(everything) / 2

@@ -1,8 +1,17 @@
-"""Tables of text on stdout."""
+"""What commands print: tables on stdout, messages on stderr."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+from caption.errors import printable
+
+
+def say(verb: str, *lines: object) -> None:
+    """Print a message to stderr, after the verb's name; further lines are indented."""
+    text = "\n  ".join(map(printable, lines))
+    print(f"caption {verb}: {text}", file=sys.stderr, flush=True)
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
