@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +128,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Path:
-    return make("a pipe", tmp_path / "node")
-
-
 def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
     cli: Cli, model: Path, tmp_path: Path
 ):
@@ -155,45 +148,27 @@ def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
 
 COMMANDS = {
     "photo": "describe {node} --model {model}",
-    "scenes": "describe {node} --model shapes",
-    "model": "describe {photo} --model {node}",
-    "references": "score --references {node} --candidates {text}",
+    "model": "describe {folder} --model {node}",
     "candidates": "score --references {text} --candidates {node}",
-    "captions": "check {node}",
     "configuration": "check {folder}/node.yaml",
-    "training": "fit -c {node}",
-    "features": "features -c {node} --out {new}",
-    "download": "prepare flickr8k {node} --out {new}",
-    "archive": "prepare flickr8k {folder}/node.zip --out {new}",
-    "arrays": "import arctic {node} --options {options} --vocabulary {words} --out {new}.ckpt",
-    "options": "import arctic {text} --options {node} --vocabulary {words} --out {new}.ckpt",
-    "state": "import sgrvinod {node} --word-map {text} --out {new}.ckpt",
+    "archive": "prepare flickr8k {folder}/node.zip --out {folder}/new",
     "checkpoint": "test --ckpt_path {node}",
-    "export": "export {node} --format onnx --out {new}",
-    "calibrate": "calibrate {node} -c {tiny} --out {new}.ckpt",
-    "push": "push {node} hf://me/it",
-    "analyse": "analyse --model a={node} --out {folder}/page.md",
 }
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_every_verb_names_a_pipe(what: str, cli: Cli, model: Path, tiny: Path, tmp_path: Path, node: Path):
-    for name in ("node.yaml", "node.zip"):
+def test_commands_name_a_pipe(what: str, cli: Cli, model: Path, tmp_path: Path):
+    """Nothing else reads, see tests/project/test_file_access.py."""
+    for name in ("node", "node.yaml", "node.zip"):
         os.mkfifo(tmp_path / name)
-    names = {name: tmp_path / f"{name}.json" for name in ("text", "options", "words")}
-    names["text"].write_text('{"a.jpg": ["a cat"]}')
-    names["options"].write_text(json.dumps(asdict(SMALL)))
-    names["words"].write_text("a\ncat\n")
-    photo().save(image := tmp_path / "photo.png")
-    command = COMMANDS[what].format(
-        node=node, model=model, tiny=tiny, photo=image, folder=tmp_path, new=tmp_path / "new", **names
-    )
-    ran = cli(*command.split())
+    (tmp_path / "text.json").write_text('{"a.jpg": ["a cat"]}')
+    photo().save(tmp_path / "photo.png")
+    names = {"node": tmp_path / "node", "text": tmp_path / "text.json", "folder": tmp_path, "model": model}
+    ran = cli(*COMMANDS[what].format(**names).split())
     assert ran.code in (1, 2), ran.err
-    assert re.search(rf"'?{tmp_path}/node(\.\w+)?'? is a pipe, and only regular files are read", ran.err), (
-        ran.err
-    )
-    assert not [*(tmp_path / "new").glob("*")]  # the folder shows at once whether it can be made
+    named = rf"'?{tmp_path}/node(\.\w+)?'? is a pipe, and only regular files are read"
+    assert re.search(named, ran.err), ran.err
+    assert not [*(tmp_path / "new").glob("*")]
 
 
 SMALL = arctic.Options(2, 2, 2, 4, True, True, True, 1, 1, False, "deterministic")

@@ -17,30 +17,20 @@ def names(target: object, *inputs: str) -> list[str]:
     return [path.name for path in output_paths(str(target), inputs, PNG, "--heatmap")]
 
 
-def test_a_file_for_one_input(tmp_path: Path):
+def test_a_file_for_one_input_and_a_folder_without_suffix_or_with_a_slash(tmp_path: Path):
     target = tmp_path / "new" / "out.png"
     assert output_paths(str(target), ["a/x.jpg"], PNG, "--heatmap") == [target]
-
-
-@pytest.mark.parametrize("target", ["folder", "folder/", "folder.d/"])
-def test_no_suffix_or_a_slash_at_the_end_is_a_folder(tmp_path: Path, target: str):
-    (path,) = output_paths(f"{tmp_path}/{target}", ["a/x.jpg"], PNG, "--heatmap")
-    assert path == tmp_path / target.rstrip("/") / "x.png"
-
-
-def test_an_existing_folder_is_a_folder(tmp_path: Path):
-    (tmp_path / "folder.png").mkdir()
-    assert names(tmp_path / "folder.png", "x.jpg") == ["x.png"]
+    (tmp_path / "there.png").mkdir()
+    for folder in ("folder", "folder/", "folder.d/", "there.png"):
+        (path,) = output_paths(f"{tmp_path}/{folder}", ["a/x.jpg"], PNG, "--heatmap")
+        assert path == tmp_path / folder.rstrip("/") / "x.png"
+    with pytest.raises(UserError, match="is a folder"):
+        output_file(str(tmp_path), (".html",), "--html")
 
 
 def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
-    assert names(tmp_path / "o", "a/x.png", "b/x.png", "c/x.jpg", "y.png") == [
-        "x.png",
-        "x-2.png",
-        "x-3.png",
-        "y.png",
-    ]
-    assert names(tmp_path / "o", "x.png", "x.png") == ["x.png", "x-2.png"]
+    given = ("a/x.png", "b/x.png", "c/x.jpg", "y.png")
+    assert names(tmp_path / "o", *given) == ["x.png", "x-2.png", "x-3.png", "y.png"]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +45,6 @@ def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
 )
 def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Path, inputs: tuple[str, ...]):
     assert len({name.casefold() for name in names(tmp_path / "o", *inputs)}) == len(inputs)
-
-
-def test_a_single_output_is_not_a_folder(tmp_path: Path):
-    with pytest.raises(UserError, match="is a folder"):
-        output_file(str(tmp_path), (".html",), "--html")
 
 
 def test_numbered_outputs_of_long_names_fit_into_a_folder(tmp_path: Path):

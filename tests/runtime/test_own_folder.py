@@ -125,14 +125,9 @@ def test_a_copy_made_of_links_keeps_its_list(tmp_path: Path):
 
 def test_an_interrupted_file_is_neither_there_nor_in_the_way(tmp_path: Path):
     folder = OwnFolder(tmp_path, "--out")
-
-    def interrupted() -> None:
-        with folder.write("a") as file:
-            file.write(b"1")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+    with pytest.raises(KeyboardInterrupt), folder.write("a") as file:  # noqa: PT012
+        file.write(b"1")
+        raise KeyboardInterrupt
     assert contents(tmp_path) == {}
     (tmp_path / "a").write_text("mine")
     with pytest.raises(UserError, match="holds a, which"):
@@ -169,14 +164,10 @@ def test_killed_before_a_file_has_its_place_the_old_one_is_ours(
 
 def test_what_appears_while_a_file_is_written_stays(tmp_path: Path):
     folder = fill(tmp_path, a="1")
-
-    def write() -> None:
-        with folder.write("sub/a") as file:
-            file.write(b"new")
-            (tmp_path / "sub" / "a").write_text("mine")
-
-    with pytest.raises(UserError, match=r"sub/a appeared meanwhile.* is in .*sub/a-2"):
-        write()
+    said = r"sub/a appeared meanwhile.* is in .*sub/a-2"
+    with pytest.raises(UserError, match=said), folder.write("sub/a") as file:  # noqa: PT012
+        file.write(b"new")
+        (tmp_path / "sub" / "a").write_text("mine")
     assert contents(tmp_path) == {"sub/a": "mine", "sub/a-2": "new"}
 
 

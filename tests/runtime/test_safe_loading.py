@@ -55,12 +55,6 @@ def enlarge(path: Path) -> None:
     change(path, 24 - 46 + 3, 1)
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[content.index(b"\xf0\x3f")] ^= 1
-    path.write_bytes(content)
-
-
 def test_what_torch_and_numpy_write_is_accepted(path: Path) -> None:
     check_archive(path)
     rezip(path)
@@ -77,13 +71,23 @@ def test_what_torch_and_numpy_write_is_accepted(path: Path) -> None:
         # torch reads nothing for a folder, so its weights would be what the memory held before.
         (lambda path: change(path, 38 - 46, 0x10), "marked as a folder"),
         (enlarge, "overlap"),
-        (flip, "checksum"),
     ],
-    ids=["compressed", "repeated", "repeated in capitals", "folder", "larger than the file", "a bit"],
+    ids=["compressed", "repeated", "repeated in capitals", "folder", "larger than the file"],
 )
-def test_archives_that_are_refused(fault: Callable[[Path], None], said: str, path: Path) -> None:
+def test_archives_that_are_refused_before_anything_is_unpacked(
+    fault: Callable[[Path], None], said: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fault(path)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("a record was unpacked"))
     with pytest.raises(ValueError, match=said):
+        check_archive(path)
+
+
+def test_a_flipped_bit_is_noticed(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\xf0\x3f")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum"):
         check_archive(path)
 
 
@@ -124,9 +128,6 @@ def test_weights_of_encoders_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save({"weight": torch.ones(30, 40)}, path)
     assert read_state(path)["weight"].shape == (30, 40)
-    rezip(path, zipfile.ZIP_DEFLATED)
-    with pytest.raises(CheckpointError, match=r"weights.pth was refused: its compressed record"):
-        read_state(path)
     path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))  # the directory
     with pytest.raises(CheckpointError, match=r"weights.pth was refused"):
         read_state(path)

@@ -35,6 +35,9 @@ class Foreign(SmallCNN):
 """
 
 
+FOREIGN = {"class_path": "stranger.Foreign", "init_args": {}}
+
+
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
     """A file that exists once the module `stranger` was imported."""
@@ -247,41 +250,19 @@ def test_files_of_the_working_directory_are_not_imported(start: list[str], tmp_p
     assert not (tmp_path / "canary").exists()
 
 
-# -- the command line --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def hostile(trained: Trained, tmp_path: Path) -> Callable[..., Path]:
-    """Writes a training checkpoint with other hyper-parameters and parts."""
-
-    def write(hyper_parameters: dict[str, Any], **parts: Any) -> Path:
-        def change(contents: dict[str, Any]) -> None:
-            contents["hyper_parameters"] |= hyper_parameters
-            contents["captioner"] |= parts
-
-        return rewrite(trained.folder / "last.ckpt", change, tmp_path / "hostile.ckpt")
-
-    return write
-
-
-@pytest.mark.parametrize("verb", ["fit", "test"])
-def test_an_optimizer_that_is_a_command_is_not_called(
-    verb: str, cli: Cli, trained: Trained, tmp_path: Path, hostile: Callable[..., Path], canary: Path
-):
-    command = {"class_path": "os.system", "init_args": {"command": f"touch {canary}"}}
-    file = hostile({"optimizer": command, "scheduler": command, "_class_path": "stranger.Foreign"})
-    where = ("--trainer.default_root_dir", tmp_path / "run", "--trainer.max_epochs", 2)
-    ran = cli(verb, "-c", trained.config, *QUIET, *where, "--ckpt_path", file)
-    assert ran.code == 0, ran.err
-    assert not canary.exists()
+# -- the command line; tests/project/test_files_of_strangers.py exchanges every value ------------------------------
 
 
 @pytest.mark.parametrize("name", ["encoder", "objective"])
 def test_a_part_of_another_package_is_refused_by_name(
-    name: str, cli: Cli, trained: Trained, tmp_path: Path, hostile: Callable[..., Path], canary: Path
+    name: str, cli: Cli, trained: Trained, tmp_path: Path, canary: Path
 ):
-    spec = {"class_path": "stranger.Foreign", "init_args": {}}
-    file = hostile({name: spec}, **({} if name == "objective" else {name: spec}))
+    def change(contents: dict[str, Any]) -> None:
+        contents["hyper_parameters"][name] = FOREIGN
+        if name != "objective":
+            contents["captioner"][name] = FOREIGN
+
+    file = rewrite(trained.folder / "last.ckpt", change, tmp_path / "hostile.ckpt")
     where = ("--trainer.default_root_dir", tmp_path / "run")
     ran = cli("test", "-c", trained.config, *QUIET, *where, "--ckpt_path", file)
     assert (ran.code, ran.out) == (2, "")
@@ -333,41 +314,4 @@ def test_the_function_that_gives_an_encoders_weights_is_not_called(tmp_path: Pat
     checkpoint.save(captioner(encoder=encoder), tmp_path / "model.ckpt")
     assert caption.load(tmp_path / "model.ckpt").encoder.spec["init_args"]["weights"] == "stranger:Path"
     checkpoint.architecture(checkpoint.read(tmp_path / "model.ckpt"))
-    assert not canary.exists()
-
-
-FOREIGN = {"class_path": "stranger.Foreign", "init_args": {}}
-
-
-@pytest.mark.parametrize(
-    ("section", "entry", "value", "message"),
-    [
-        ("data", "transform", FOREIGN, ""),
-        ("data", "transform", "stranger.Foreign", ""),
-        ("data", "tokenizer", FOREIGN, ""),
-        ("captioner", "search", FOREIGN, "--trust stranger"),
-    ],
-    ids=str,
-)
-def test_the_configuration_of_a_checkpoint_imports_nothing(
-    section: str,
-    entry: str,
-    value: Any,
-    message: str,
-    cli: Cli,
-    trained: Trained,
-    tmp_path: Path,
-    canary: Path,
-):
-    file = tmp_path / "hostile.ckpt"
-    rewrite(trained.folder / "last.ckpt", lambda contents: contents[section].update({entry: value}), file)
-    data = (
-        "--data.reader",
-        "caption.data.shapes.Shapes",
-        "--data.reader.init_args.folder",
-        tmp_path / "shapes",
-    )
-    ran = cli("validate", *QUIET, *data, "--ckpt_path", file)
-    assert (ran.code, ran.out) == (2, "")
-    assert message in ran.err
     assert not canary.exists()

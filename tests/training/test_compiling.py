@@ -20,7 +20,7 @@ from caption.decoders import ShowAttendAndTellDecoder
 from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
 from caption.errors import UserError
-from caption.training.compiling import check_compiler, compile_captioner
+from caption.training.compiling import compile_captioner
 
 CPU = torch.device("cpu")
 
@@ -135,11 +135,7 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
         raise RuntimeError("No working C++ compiler found")
 
     monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
-    with pytest.raises(UserError, match=r"takes a C\+\+ compiler.* without --model\.compile"):
-        compile_captioner(captioner(), CPU)
-
-
-def test_missing_triton_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(UserError, match=r"takes Triton.* without --model\.compile"):
-        check_compiler(torch.device("cuda"))
+    for device, named in (("cpu", r"C\+\+ compiler"), ("cuda", "Triton")):
+        with pytest.raises(UserError, match=rf"takes .*{named}.* without --model\.compile"):
+            compile_captioner(captioner(), torch.device(device))

@@ -13,42 +13,33 @@ from caption.training.diagnostics import StillMaps, diagnose
 
 # Two captions of one image, of 3 steps and of 1; the second has padding, and the third is absent.
 MAPS = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
-POSITIONS = torch.tensor([0, 1, 2, 3])
 
 
-def unrolled() -> Unrolled:
-    shuffled = torch.tensor([2, 0, 3, 1])
-    return Unrolled(
-        torch.zeros(4, 1), Trace(MAPS[shuffled], {}), torch.zeros(4, 1), POSITIONS[shuffled], (1, 3, 3)
-    )
+def unrolled(maps: torch.Tensor, positions: list[int], steps: int) -> Unrolled:
+    """Of one image with as many captions as steps."""
+    none = torch.zeros(len(maps), 1)
+    return Unrolled(none, Trace(maps, {}), none, torch.tensor(positions), (1, steps, steps))
 
 
 def test_by_hand():
-    numbers = diagnose(unrolled(), WeightProperties())
+    order = [2, 0, 3, 1]
+    numbers = diagnose(unrolled(MAPS[order].requires_grad_(), order, 3), WeightProperties())
     ln2 = math.log(2)
     last = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert numbers["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
     assert numbers["attention_change"].item() == pytest.approx((0.5 + 0.0) / 2)  # the only two pairs
     assert numbers["coverage_min"].item() == pytest.approx((1.0 + 0.25) / 2)
     assert numbers["coverage_max"].item() == pytest.approx((2.0 + 0.75) / 2)
-
-
-def test_captions_of_one_word_have_no_pairs():
-    one = Unrolled(torch.zeros(1, 1), Trace(MAPS[:1], {}), torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
-    assert diagnose(one, WeightProperties())["attention_change"].item() == 0
-
-
-def test_nothing_carries_a_graph():
-    steps = unrolled()
-    weights = steps.trace.weights.clone().requires_grad_()
-    numbers = diagnose(steps._replace(trace=Trace(weights, {})), WeightProperties())
     assert not any(value.requires_grad for value in numbers.values())
 
 
+def test_captions_of_one_word_have_no_pairs():
+    assert diagnose(unrolled(MAPS[:1], [0], 1), WeightProperties())["attention_change"].item() == 0
+
+
 def test_the_entropy_counts_the_share_of_a_sentinel():
-    sentinel = Trace(torch.tensor([[0.25, 0.25]]), {})  # the sentinel takes the other half
-    one = Unrolled(torch.zeros(1, 1), sentinel, torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
-    numbers = diagnose(one, WeightProperties(sentinel=True))
+    maps = torch.tensor([[0.25, 0.25]])  # the sentinel takes the other half
+    numbers = diagnose(unrolled(maps, [0], 1), WeightProperties(sentinel=True))
     assert numbers["attention_entropy"].item() == pytest.approx(1.5 * math.log(2), rel=1e-5)
 
 

@@ -26,7 +26,7 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 def change(
     monkeypatch: pytest.MonkeyPatch, at: int, loss: Callable[[Any, CaptionTraining], Any]
 ) -> dict[int, list[int]]:
-    """Change the loss of one step; returns the image ids of each step."""
+    """Change the loss of one step; the image ids of each step."""
     ids: dict[int, list[int]] = {}
     step = CaptionTraining.training_step
 
@@ -43,20 +43,20 @@ def finite(path: Path) -> bool:
     return all(value.isfinite().all() for value in torch.load(path, weights_only=True)["state_dict"].values())
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, value):
-    ids = change(monkeypatch, 7, lambda loss, module: loss * value)
+def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch):
+    ids = change(monkeypatch, 7, lambda loss, module: loss * math.nan)
     ran = cli("fit", "-c", tiny, *QUIET)
     assert (ran.code, ran.out) == (2, "")
-    last = tmp_path / "run" / "last.ckpt"
-    message = ran.err.splitlines()[-1]
-    assert f"the loss is {value:g}" in message
-    assert "at step 7 (epoch 1)" in message
-    assert f"the last good checkpoint is {last}" in message
-    assert "model.optimizer.init_args.lr" in message
+    last, message = tmp_path / "run" / "last.ckpt", ran.err.splitlines()[-1]
+    assert "the loss is nan" in message
+    assert f"at step 7 (epoch 1), for the images in {tmp_path}/run/logs/version_0/diverged.json" in message
+    assert (
+        f"the last good checkpoint is {last}. Lower the learning rate (model.optimizer.init_args.lr)"
+        in message
+    )
     report = json.loads((tmp_path / "run" / "logs" / "version_0" / "diverged.json").read_text())
     assert (report["step"], report["epoch"]) == (7, 1)
-    assert report["batches"] == [{"batch": 2, "loss": str(value), "ids": ids[7]}]
+    assert report["batches"] == [{"batch": 2, "loss": "nan", "ids": ids[7]}]
     assert len(ids[7]) == 8
     assert torch.load(last, weights_only=True)["global_step"] == 5
     assert finite(last)
