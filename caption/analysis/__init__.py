@@ -46,36 +46,25 @@ if TYPE_CHECKING:
     from caption.analysis.self_attention.roles import region_roles as region_roles
     from caption.analysis.self_attention.roles import word_roles as word_roles
 
-_HOMES = {
-    "adversarial_maps": "faithfulness.adversary",
-    "agree": "agreement",
-    "agree_all": "agreement",
-    "attend_references": "reference_attention",
-    "calibrate": "calibration",
-    "entropies": "map_statistics",
-    "Erase": "interventions",
-    "faithfulness_curves": "faithfulness",
-    "Force": "interventions",
-    "force_everywhere": "interventions",
-    "ground": "pointing_game",
-    "hallucination_table": "hallucination",
-    "head_pruning": "pruned_heads",
-    "head_roles": "heads",
-    "interchange": "faithfulness.interchange",
-    "intervene": "interventions",
-    "Mask": "interventions",
-    "mean_regions": "faithfulness",
-    "measure_maps": "map_statistics",
-    "Move": "interventions",
-    "noun_uses": "hallucination",
-    "permute": "faithfulness.permutation",
-    "posterior": "posterior_attention",
-    "region_maps": "self_attention",
-    "region_roles": "self_attention.roles",
-    "rollout": "self_attention",
-    "word_maps": "self_attention",
-    "word_roles": "self_attention.roles",
+_NAMES = {
+    "agreement": ("agree", "agree_all"),
+    "calibration": ("calibrate",),
+    "faithfulness": ("faithfulness_curves", "mean_regions"),
+    "faithfulness.adversary": ("adversarial_maps",),
+    "faithfulness.interchange": ("interchange",),
+    "faithfulness.permutation": ("permute",),
+    "hallucination": ("hallucination_table", "noun_uses"),
+    "heads": ("head_roles",),
+    "interventions": ("Erase", "Force", "Mask", "Move", "force_everywhere", "intervene"),
+    "map_statistics": ("entropies", "measure_maps"),
+    "pointing_game": ("ground",),
+    "posterior_attention": ("posterior",),
+    "pruned_heads": ("head_pruning",),
+    "reference_attention": ("attend_references",),
+    "self_attention": ("region_maps", "rollout", "word_maps"),
+    "self_attention.roles": ("region_roles", "word_roles"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("baseline_maps", "study")
 __all__ = [*_HOMES, *_MODULES]
 

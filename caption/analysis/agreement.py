@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from caption.analysis.baseline_maps import other_steps
 from caption.analysis.map_statistics import divergence
 from caption.analysis.per_word import PerWord
-from caption.analysis.replay import Replay, iter_photos, sentences
+from caption.analysis.reference_attention import attend
+from caption.analysis.replay import iter_photos
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
@@ -75,40 +77,34 @@ def agree_all(
     Args and errors as for `agree`; without captions, those that the first model generates.
     """
     photos = list(iter_photos(photos))
-    maps: dict[str, list[np.ndarray]] = {}
-    replayed = None if captions is None else list(captions)
+    fed: dict[str, list[Caption]] = {}
     for name, captioner in models.items():
-        replayed, maps[name] = _maps(captioner, photos, replayed, batch_size)
+        fed[name] = attend(captioner, photos, captions, batch_size)
+        captions = fed[name]
     return {
-        (first, second): _compared(replayed or [], maps[first], maps[second], seed)
-        for first, second in combinations(maps, 2)
+        (first, second): _compare(fed[first], fed[second], seed) for first, second in combinations(fed, 2)
     }
 
 
-def _compared(
-    replayed: list[Caption], ours: list[np.ndarray], theirs: list[np.ndarray], seed: int
-) -> Agreement:
-    """The agreement of the maps (T, rows, cols) that two models have for the same captions."""
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if len(a)]
+def _compare(ours: list[Caption], theirs: list[Caption], seed: int) -> Agreement:
+    """The agreement of two models' maps for the same captions."""
+    pairs = [(a.weights, b.weights) for a, b in zip(ours, theirs, strict=True) if a.words]
     if any(a.shape != b.shape for a, b in pairs):
         raise UserError("the two models look at different grids, so their maps cannot be compared")
-    images = [number for number, caption in enumerate(replayed) for _ in caption.words]
-    words = tuple(word for caption in replayed for word in caption.words)
+    images = np.array([number for number, caption in enumerate(ours) for _ in caption.words], dtype=np.int64)
+    words = tuple(word for caption in ours for word in caption.words)
     generator = np.random.default_rng(seed)
-    if not pairs:
-        empty = compare_maps(np.zeros((0, 1)), np.zeros((0, 1)))
-        return Agreement((), np.zeros(0, dtype=np.int64), empty, empty, empty)
-    mine = np.concatenate([a for a, _ in pairs])
-    same = np.concatenate([b for _, b in pairs])
-    shuffled = np.concatenate([_other_words(b, generator) for _, b in pairs])
-    following = [pairs[(number + 1) % len(pairs)][1] for number in range(len(pairs))]
-    displaced = np.concatenate(
-        [b[np.minimum(np.arange(len(a)), len(b) - 1)] for (a, _), b in zip(pairs, following, strict=True)]
-    )
-    if len(pairs) == 1:
-        displaced = np.full_like(displaced, np.nan)
-    compared = [compare_maps(mine, others) for others in (same, shuffled, displaced)]
-    return Agreement(words, np.array(images, dtype=np.int64), *compared)
+    grid = pairs[0][0].shape[1:] if pairs else (1, 1)
+    first, same, other_word, other_image = ([np.zeros((0, *grid))] for _ in range(4))
+    for number, (mine, maps) in enumerate(pairs):
+        following = pairs[(number + 1) % len(pairs)][1]
+        first.append(mine)
+        same.append(maps)
+        other_word.append(maps[other_steps(len(maps), generator)] if len(maps) > 1 else maps * np.nan)
+        at_step = following[np.minimum(np.arange(len(mine)), len(following) - 1)]
+        other_image.append(at_step if len(pairs) > 1 else at_step * np.nan)
+    compared = (compare_maps(*map(np.concatenate, (first, maps))) for maps in (same, other_word, other_image))
+    return Agreement(words, images, *compared)
 
 
 def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
@@ -131,27 +127,6 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
         "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
     }
     return {name: np.where(unknown, np.nan, values) for name, values in measures.items()}
-
-
-def _maps(
-    captioner: Captioner, photos: list[Any], captions: Iterable[Caption] | None, batch_size: int
-) -> tuple[list[Caption], list[np.ndarray]]:
-    """The captions, and the model's maps (T, rows, cols) when it is fed them."""
-    replay = Replay(captioner.decoder)
-    replayed: list[Caption] = []
-    maps: list[np.ndarray] = []
-    for batch in sentences(captioner, photos, captions, batch_size):
-        weights = replay.weights(batch).unflatten(-1, batch.views[0].grid).double().cpu().numpy()
-        maps += [weights[row, :length] for row, length in enumerate(batch.lengths.tolist())]
-        replayed += batch.captions
-    return replayed, maps
-
-
-def _other_words(maps: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    words = len(maps)
-    if words == 1:
-        return np.full_like(maps, np.nan)
-    return maps[(np.arange(words) + generator.integers(1, words, size=words)) % words]
 
 
 def _distributions(maps: Any) -> np.ndarray:

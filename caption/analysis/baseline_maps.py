@@ -99,12 +99,17 @@ def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
 def other_word(captions: Iterable[Caption], seed: int = 0) -> list[Caption]:
     """Each word gets the map of another word of its caption, drawn at random; a single word keeps its own."""
     generator = np.random.default_rng(seed)
-    redrawn = []
-    for caption in captions:
-        words = len(caption.words)
-        shift = generator.integers(1, words, size=words) if words > 1 else np.zeros(words, dtype=np.int64)
-        redrawn.append(_with_map(caption, caption.weights[(np.arange(words) + shift) % max(words, 1)]))
-    return redrawn
+    return [
+        _with_map(caption, caption.weights[other_steps(len(caption.words), generator)])
+        for caption in captions
+    ]
+
+
+def other_steps(words: int, generator: np.random.Generator) -> np.ndarray:
+    """(T,) int64 for each of T words the step of another one, drawn at random; its own where it is alone."""
+    if words < 2:
+        return np.arange(words)
+    return (np.arange(words) + generator.integers(1, words, size=words)) % words
 
 
 def other_image(

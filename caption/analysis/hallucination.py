@@ -23,23 +23,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis import baseline_maps
 from caption.analysis.lens.lens import Lens, read_weights, regions_of
 from caption.analysis.per_word import PerWord
 from caption.analysis.reliability import logistic_regression
-from caption.analysis.replay import captioned
+from caption.analysis.replay import Replay, sentences
 from caption.analysis.table import Table, Value
 from caption.attention.map_entropy import entropy
-from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.metrics.significance import Estimate
-from caption.regions import Regions, Views, WeightProperties
+from caption.regions import Regions, WeightProperties
 from caption.result import Caption
-from caption.text.vocabulary import PAD, START
 
 OWN, MEAN, OTHER, EVEN = "own map", "mean map", "another image's map", "even map"
 WORD, MODEL = "the word alone", "word and model together"
@@ -97,15 +94,21 @@ def noun_uses(
         caption.errors.ImageError: a photo cannot be read.
         ValueError: fewer than two photos have captions.
     """
+    replay = Replay(captioner.decoder)
     captions: list[Caption] = []
     entropies: list[np.ndarray] = []
     regions: list[Regions] = []
-    for views, written in captioned(captioner, photos, batch_size):
-        captions += written
-        entropies += _entropies(captioner, views, written)
-        several = [regions_of(views, index) for index in range(len(written))]
-        regions += [one._replace(vectors=one.vectors.half()) for one in several]
-        advance(len(written))
+    for batch in sentences(captioner, photos, batch_size=batch_size):
+        uncertain = np.zeros(batch.words.shape)
+        for step in replay.steps(batch):
+            log_probs = step.log_probs.float()
+            uncertain[step.rows.cpu(), step.number] = -(log_probs.exp() * log_probs).sum(1).cpu()
+        for index, caption in enumerate(batch.captions):
+            captions.append(caption)
+            entropies.append(uncertain[index, : len(caption.words)])
+            of_photo = regions_of(batch.encoded, index)
+            regions.append(of_photo._replace(vectors=of_photo.vectors.half()))
+        advance(len(batch.captions))
     return measure(lens, captions, entropies, regions, references)
 
 
@@ -169,7 +172,7 @@ def scores(fitted: NounUses, scored: NounUses) -> dict[str, np.ndarray]:
     """
     found = {WORD: _often_wrong(fitted, scored)}
     for name, values in scored.model.items():
-        sign = 1 if auroc(fitted.model[name], fitted.unnamed, fitted.words) >= 0.5 else -1
+        sign = 1 if auroc(fitted.model[name], fitted) >= 0.5 else -1
         found[name] = sign * values
     found |= {f"lens, {name}": scored.lens[name] for name in (EVEN, MEAN, OTHER, OWN)}
     words = _often_wrong(fitted, fitted, FOLDS), found[WORD]
@@ -223,16 +226,15 @@ def hallucination_table(uses: NounUses) -> Table:
     return table
 
 
-def auroc(score: np.ndarray, unnamed: np.ndarray, words: Sequence[str], within: bool = False) -> float:
-    """How often a score is higher for an unnamed noun than for a named one, of all pairs; equal counts half.
+def auroc(score: np.ndarray, uses: NounUses, within: bool = False) -> float:
+    """How often a score (N,) is higher for an unnamed noun than for a named one, of all pairs; equal counts half.
 
     Args:
-        score: (N,).
-        unnamed: (N,) bool.
-        words: the N words.
+        score: of the N nouns.
+        uses: the nouns.
         within: of pairs of the same word alone.
     """
-    higher, counted = _pairs(score, unnamed, words, within)
+    higher, counted = _pairs(score, uses, within)
     return float(higher.sum() / counted.sum()) if counted.any() else float("nan")
 
 
@@ -253,7 +255,7 @@ def intervals(
     wrong, right = weights[:, uses.unnamed], weights[:, ~uses.unnamed]
     curves = {}
     for name, score in scores.items():
-        higher, counted = _pairs(score, uses.unnamed, uses.words, within)
+        higher, counted = _pairs(score, uses, within)
         total = ((wrong @ counted) * right).sum(1)
         curves[name] = ((wrong @ higher) * right).sum(1) / np.where(total > 0, total, np.nan)
     if less is not None:
@@ -265,29 +267,14 @@ def intervals(
     }
 
 
-def _pairs(
-    score: np.ndarray, unnamed: np.ndarray, words: Sequence[str], within: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(score: np.ndarray, uses: NounUses, within: bool) -> tuple[np.ndarray, np.ndarray]:
     """(unnamed, named): 1 where the unnamed noun scores higher, and 1 where the pair counts."""
+    words, unnamed = np.array(uses.words), uses.unnamed
     wrong, right = score[unnamed][:, None], score[~unnamed][None]
     higher = (wrong > right) + 0.5 * (wrong == right)
-    counted = np.ones_like(higher)
-    if within:
-        spelled = np.array(list(words))
-        counted = (spelled[unnamed][:, None] == spelled[~unnamed][None]).astype(float)
+    is_same_word = words[unnamed][:, None] == words[~unnamed][None]
+    counted = is_same_word.astype(float) if within else np.ones_like(higher)
     return higher * counted, counted
-
-
-def _entropies(captioner: Captioner, views: Views, captions: Sequence[Caption]) -> list[np.ndarray]:
-    """For each caption, the entropies (T,) of its next words in nats, each after the caption's words before."""
-    ids = [torch.tensor([START, *(captioner.vocabulary[word] for word in one.words)]) for one in captions]
-    inputs = pad_sequence(ids, batch_first=True, padding_value=PAD)[:, None].to(captioner.device)
-    lengths = torch.tensor([[len(one)] for one in ids], device=captioner.device)
-    with override_at_test(captioner.decoder, "expectation"):
-        unrolled = captioner.unroll(views, inputs, lengths)
-    log_probs = unrolled.logits.float().log_softmax(1)
-    by_step = unrolled.unpack(-(log_probs.exp() * log_probs).sum(1))[:, 0].cpu().numpy()
-    return [row[: len(one.words)] for row, one in zip(by_step, captions, strict=True)]
 
 
 def _surprise(contexts: Tensor, classes: Tensor) -> np.ndarray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from caption.analysis.table import Cell, Value, share
-from caption.metrics.score import Id
 from caption.metrics.significance import Estimate
 from caption.result import Caption
 from caption.text.tokenizer import get_tokenizer
@@ -63,37 +62,28 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
-def count(
-    references: Mapping[Id, Sequence[frozenset[str]]], candidates: Mapping[Id, frozenset[str]]
-) -> dict[str, tuple[int, dict[str, int]]]:
-    """By group: the number of images that count for it, and how many of their captions name each group.
-
-    Args:
-        references: what each caption of an image names; images without references do not count.
-        candidates: what the model names on each image.
-    """
-    counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
-    for image, groups in candidates.items():
-        group = group_of(references.get(image, ()))
-        if group is None:
-            continue
-        images, names = counts[group]
-        counts[group] = images + 1, {name: number + (name in groups) for name, number in names.items()}
-    return counts
-
-
 def count_named(
     references: Mapping[str, Sequence[str]], captions: Mapping[str, Caption]
 ) -> dict[str, tuple[int, dict[str, int]]]:
-    """`count` of a model's captions by photo, beside people's."""
+    """By group: the number of photos that count for it, and how many of their captions name each group.
+
+    Args:
+        references: people's captions of each photo; photos without any do not count.
+        captions: a model's, by photo.
+    """
     tokenize = get_tokenizer("ptb")
-    people = {photo: [named(tokenize(text)) for text in texts] for photo, texts in references.items()}
-    said = {photo: named(tokenize(caption.text)) for photo, caption in captions.items() if photo in people}
-    return count(people, said)
+    counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
+    for photo, caption in captions.items():
+        group = group_of([named(tokenize(text)) for text in references.get(photo, ())])
+        if group is not None:
+            photos, names = counts[group]
+            said = named(tokenize(caption.text))
+            counts[group] = photos + 1, {name: number + (name in said) for name, number in names.items()}
+    return counts
 
 
 def named_rows(counts: Mapping[str, tuple[int, Mapping[str, int]]]) -> Iterator[list[Cell]]:
-    """A row for every group of `count`: the images, and how often their captions name each group."""
+    """A row for every group of `count_named`: the images, and how often their captions name each group."""
     for group, (images, says) in counts.items():
         yield [group, images, *(share_of(number, images) if images else "–" for number in says.values())]
 

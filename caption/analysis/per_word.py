@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from caption.metrics.significance import Estimate, estimate
+from caption.tensor_tree import TensorTree, combine, map_tensors
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from caption.analysis.replay import Sentences, Step
 
 Measured = TypeVar("Measured", bound="PerWord")
@@ -61,32 +62,27 @@ class Measurements:
     def __init__(self) -> None:
         self._words: list[str] = []
         self._images: list[int] = []
-        self._values: dict[Any, list[np.ndarray]] = {}
+        self._values: list[TensorTree] = []
 
-    def add(self, batch: Sentences, step: Step, values: Mapping[Any, Tensor]) -> None:
-        """Add the words of a step, with values (B', ...) by name; the same names at every call."""
+    def add(self, batch: Sentences, step: Step, values: Mapping[str, TensorTree]) -> None:
+        """Add the words of a step, with values (B', ...), or several by name, for each field of the result."""
         rows = step.rows.tolist()
         self._words += [batch.captions[row].words[step.number] for row in rows]
         self._images += [batch.first + row for row in rows]
-        for name, measured in values.items():
-            self._values.setdefault(name, []).append(measured.detach().double().cpu().numpy())
+        self._values.append(map_tensors(lambda tensor: tensor.detach().double().cpu(), values))
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The N words."""
-        return tuple(self._words)
+    def result(self, kind: type[Measured], empty: Mapping[str, Any], **others: Any) -> Measured:
+        """All words as a `PerWord`, with float64 arrays (N, ...).
 
-    @property
-    def images(self) -> np.ndarray:
-        """(N,) int64, see `PerWord`."""
-        return np.array(self._images, dtype=np.int64)
+        Args:
+            kind: its class.
+            empty: the fields that were measured, if there are no words.
+            others: the fields that are not per word.
+        """
+        values = combine(_joined, self._values) if self._values else empty
+        images = np.array(self._images, dtype=np.int64)
+        return kind(tuple(self._words), images, **values, **others)
 
-    @property
-    def values(self) -> dict[Any, np.ndarray]:
-        """(N, ...) float64 by name; {} if nothing was added."""
-        return {name: np.concatenate(values) for name, values in self._values.items()}
 
-    def of(self, measure: str) -> dict[str, np.ndarray]:
-        """The values whose names are pairs that begin with `measure`, by the second of the pair."""
-        pairs = self._values.items()
-        return {name[1]: np.concatenate(values) for name, values in pairs if name[0] == measure}
+def _joined(parts: list[Tensor]) -> Any:
+    return torch.cat(parts).numpy()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -64,19 +64,13 @@ def head_pruning(
         raise UserError(
             "this model has a single map for each word: heads are removed of one that has several"
         )
-    single = torch.eye(heads, dtype=torch.bool)
-    alone = _log_probs(
-        captioner, photos, captions, torch.cat((torch.zeros_like(single[:1]), single)), batch_size
-    )
-    mean = alone.values["log_probs"].mean(0)
+    none_or_one = torch.cat((torch.zeros(1, heads), torch.eye(heads))).bool()
+    mean = _pruned(captioner, photos, captions, none_or_one, batch_size).log_probs.mean(0)
     falls = mean[0] - mean[1:]
     order = np.argsort(falls, kind="stable")
     first = torch.arange(heads + 1)[:, None] > torch.from_numpy(np.argsort(order))
-    pruned = _log_probs(captioner, photos, captions, first, batch_size)
-    log_probs = pruned.values["log_probs"]
-    return HeadPruning(
-        pruned.words, pruned.images, tuple(order.tolist()), tuple(falls[order].tolist()), log_probs
-    )
+    pruned = _pruned(captioner, photos, captions, first, batch_size)
+    return replace(pruned, order=tuple(order.tolist()), importances=tuple(falls[order].tolist()))
 
 
 def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterable[Caption]) -> int:
@@ -95,16 +89,16 @@ def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterabl
     raise ValueError("heads are measured at words, and these captions have none")
 
 
-def _log_probs(
+def _pruned(
     captioner: Captioner, photos: list[Photo], captions: list[Caption], removed: Tensor, batch_size: int
-) -> Measurements:
-    """log p (N, K) of every word, without each of K sets of heads: (K, H) bool."""
+) -> HeadPruning:
+    """With log p (N, K) of every word without each of K sets of heads: (K, H) bool."""
     replay, measured = Replay(captioner.decoder), Measurements()
     for batch in sentences(captioner, photos, captions, batch_size):
         for step in replay.steps(batch):
             log_probs = replay.rerun(step, _without(replay, step, removed.to(step.weights.device)))
             measured.add(batch, step, {"log_probs": step.of_word(log_probs)})
-    return measured
+    return measured.result(HeadPruning, {}, order=(), importances=())
 
 
 def _without(replay: Replay, step: Step, removed: Tensor) -> Maps:

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -28,7 +29,7 @@ from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
-from caption.data.batch_inference import decode, encode
+from caption.data.batch_inference import DecodedPhoto, decode, encode
 from caption.data.decoding import Photo
 from caption.decoders.base import Decoder, Memory
 from caption.regions import Grid, Views
@@ -45,6 +46,9 @@ class Sentences(NamedTuple):
     """B images with a caption each, ready for teacher forcing."""
 
     captions: list[Caption]
+    photos: list[DecodedPhoto]
+    encoded: Views
+    """The regions as the encoder gives them."""
     views: Views
     """The regions as the decoder gets them."""
     words: Tensor
@@ -81,6 +85,11 @@ class Step(NamedTuple):
     """All maps of the step, with K = 1."""
     log_probs: Tensor
     """(B', V) of all words."""
+
+    @property
+    def log_prob(self) -> Tensor:
+        """(B',) the log-probability of the caption's word."""
+        return self.of_word(self.log_probs[:, None])[:, 0]
 
     def of_word(self, log_probs: Tensor) -> Tensor:
         """(B', K, V) -> (B', K): the log-probability of the caption's word."""
@@ -134,17 +143,10 @@ def sentences(
             raise ValueError("there are more captions than photos")
 
 
-def captioned(
-    captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int
-) -> Iterator[tuple[Views, list[Caption]]]:
-    """Photos in batches: the encoder's views, before any refiner, and the captions that the model generates.
-
-    Raises:
-        caption.errors.ImageError: a photo cannot be read.
-    """
-    with eval_mode(captioner), torch.no_grad():
-        for batch in batches(photos, batch_size):
-            yield _captioned(captioner, batch)
+def words_alone(words: Sequence[str]) -> Caption:
+    """A caption for `sentences` of which nothing is known but its words."""
+    steps = len(words)
+    return Caption(" ".join(words), list(words), np.zeros((steps, 1, 1)), 0.0, np.zeros(steps), (0, 0, 1, 1))
 
 
 def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[Photo]]:
@@ -269,14 +271,6 @@ class Replay:
             lambda map_, other: with_sum_of(map_, with_map_dims(resampled(single, grid, other), map_)), step
         )
 
-    def weights(self, batch: Sentences) -> Tensor:
-        """(B, T, L) the summary α of every word of a batch, 0 behind the end of a sentence."""
-        vectors = batch.views[0].vectors
-        weights = vectors.new_zeros(*batch.words.shape, vectors.shape[1])
-        for step in self.steps(batch):
-            weights[step.rows, step.number] = step.weights.to(weights.dtype)
-        return weights
-
     def maps(self, batch: Sentences) -> Maps:
         """All maps (B, T, ..., L) of every word of a batch, 0 behind the end of a sentence; {} without words."""
 
@@ -335,12 +329,11 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
+    decoded = [decode(photo, captioner.transform) for photo in photos]
+    encoded = encode(captioner.encoder, decoded, captioner.device)
     if captions is None:
-        views, captions = _captioned(captioner, photos)
-    else:
-        views = encode(
-            captioner.encoder, [decode(photo, captioner.transform) for photo in photos], captioner.device
-        )
+        hypotheses, seen = captioner.generate(encoded), [photo.box for photo in decoded]
+        captions = list(captioner.captions(hypotheses, captioner.grids(encoded), seen, photos))
     words = [
         torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)
         for caption in captions
@@ -348,11 +341,5 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     lengths = torch.tensor([len(ids) for ids in words])
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)
     device = captioner.device
-    return Sentences(captions, captioner.refine(views), padded.to(device), lengths.to(device))
-
-
-def _captioned(captioner: Captioner, photos: list[Photo]) -> tuple[Views, list[Caption]]:
-    decoded = [decode(photo, captioner.transform) for photo in photos]
-    views = encode(captioner.encoder, decoded, captioner.device)
-    hypotheses, seen = captioner.generate(views), [photo.box for photo in decoded]
-    return views, list(captioner.captions(hypotheses, captioner.grids(views), seen, photos))
+    refined = captioner.refine(encoded)
+    return Sentences(captions, decoded, encoded, refined, padded.to(device), lengths.to(device))

@@ -92,16 +92,6 @@ def test_maps_are_exchanged_among_two_or_more_of_one_grid():
         other_image([caption_of("one", looking(0)), caption_of("one", np.ones((1, 3, 3)) / 9)])
 
 
-def test_no_baseline_changes_the_captions():
-    caption = caption_of("one two", looking(0, 5))
-    before = caption.weights.copy()
-    for drawn in (uniform([caption]), centred([caption]), other_word([caption]), other_image([caption] * 2)):
-        assert drawn[0].words == caption.words
-        assert drawn[0].box == caption.box
-        assert drawn[0].weights.sum((1, 2)) == pytest.approx([1, 1])
-    assert np.array_equal(caption.weights, before)
-
-
 def test_the_middle_is_one_cell_or_those_next_to_it():
     (odd,) = middle([caption_of("one", np.ones((1, 3, 5)))])
     assert odd.weights[0, 1, 2] == odd.weights.sum() == 1

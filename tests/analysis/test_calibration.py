@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.calibration import calibrate, divide_logits
-from caption.analysis.reliability import Reliability
 from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.search import Sampling
@@ -52,13 +50,6 @@ def test_the_planted_temperature_is_found(model: Captioner, sampled, planted: fl
         divide_logits(model, 1 / found.temperature)
     finally:
         divide_logits(model, planted)
-
-
-def test_the_error_by_hand():
-    # Class 0.9-1: two words, sure 0.9 and 1, one right: |1.9 - 1|. Class 0.5-0.6: one word, right: |0.5 - 1|.
-    assert Reliability(np.array([0.95, 0.95, 0.5]), np.array([1, 0, 1])).error == pytest.approx(
-        (0.9 + 0.5) / 3
-    )
 
 
 def test_absent_captions_do_not_count(model: Captioner):

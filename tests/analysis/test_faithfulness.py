@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from caption.analysis.faithfulness.ablation import Replaced
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, _points, faithfulness_curves
-from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_occlusion
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 
 NOTHING = torch.zeros(REGIONS + 1)
 ALL = range(1, REGIONS)
@@ -119,32 +119,10 @@ def test_points_are_closer_at_both_ends(regions, expected):
     assert _points(None, regions).tolist() == expected
 
 
-def test_the_seed_decides_random_orders():
-    model, random = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1]), {"random": AtRandom(3)}
-    curves = [
-        faithfulness_curves(model, photo(), [caption_of("two one")], random, seed=seed).log_probs[
-            "deletion", "random"
-        ]
-        for seed in (0, 0, 1)
-    ]
-    assert curves[0].shape == (2, 3, 7)
-    assert np.array_equal(curves[0], curves[1])
-    assert not np.array_equal(curves[0], curves[2])
-    assert not np.array_equal(curves[0][:, 0], curves[0][:, 1])
-
-
 @pytest.mark.parametrize("counts", [[-1], [REGIONS + 1]])
 def test_no_more_regions_are_hidden_than_there_are(counts):
     with pytest.raises(ValueError, match="0 to 6 can be hidden"):
         faithfulness_curves(planted.captioner(ON_TWO), photo(), [caption_of("two")], counts=counts)
-
-
-def test_a_point_that_is_not_there_is_refused():
-    curves = faithfulness_curves(
-        planted.captioner(ON_TWO), photo(), [caption_of("two")], {"occlusion": by_occlusion}, counts=[4]
-    )
-    with pytest.raises(ValueError, match="no point at 5"):
-        curves.fall("occlusion", 5)
 
 
 PROBABILITIES = np.array([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points
@@ -171,15 +149,6 @@ def test_a_line_per_order_at_the_mean_over_words_and_draws():
     assert attention.get_linestyle() != random.get_linestyle()
 
 
-def test_bands_are_intervals_over_images():
-    ax = Figure().subplots()
-    curves().draw(ax, "deletion")
-    band, _ = ax.collections
-    corners = band.get_paths()[0].vertices
-    at_none = corners[corners[:, 0] == 0][:, 1]
-    assert (at_none.min(), at_none.max()) == pytest.approx((0.7, 0.9))
-
-
 def test_the_axis_names_its_quantity_and_starts_stretched():
     ax = Figure().subplots()
     curves().draw(ax, "insertion")
@@ -201,8 +170,7 @@ def test_both_curves_stand_side_by_side_and_in_a_table():
     assert "<tr><td>attention</td><td>0.375 [" in table
     assert curves().only([])._repr_html_() is None
     assert repr(curves().only([])) == "FaithfulnessCurves(0 words, areas under deletion: none)"
-
-
-def test_no_words_no_curves():
     with pytest.raises(ValueError, match="no words"):
-        curves().only([]).draw(Figure().subplots(), "deletion")
+        curves().only([]).plot()
+    with pytest.raises(ValueError, match="no point at 5"):
+        curves().fall("random", 5)

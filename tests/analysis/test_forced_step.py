@@ -12,7 +12,7 @@ from helpers.planted import COLS, ROWS
 
 from caption.analysis.interventions import Force, ForcedStep, force_everywhere, intervene
 from caption.analysis.interventions.forced_step_figure import word_areas
-from caption.attention import MultiHeadAttention, Multinoulli
+from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.result import Caption
@@ -50,14 +50,6 @@ def test_each_region_is_what_an_intervention_there_gives(make: Callable[[], Capt
             assert result.probability[row, col] == pytest.approx(under, rel=1e-4)
 
 
-def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
-    model = tiny_captioner.captioner(alignment=Multinoulli())
-    result = force_everywhere(model, PHOTO, 0)
-    again = force_everywhere(model, PHOTO, 0)
-    assert np.array_equal(result.probability, again.probability)
-    assert np.isfinite(result.probability).all()
-
-
 def test_the_end_token_has_a_step_too():
     model = tiny_captioner.captioner()
     with torch.no_grad():
@@ -93,12 +85,6 @@ def test_each_large_area_bears_its_word_once_and_within_itself():
     assert places["dog"][1] < 60 < places["grass"][1]
     assert map_axes.images
     assert word_axes.get_xlim() == (0, 120)
-
-
-def test_the_end_token_has_no_map_of_its_own():
-    fig = forced([["<end>"] * 6 for _ in range(6)], step=2).plot(tiny_captioner.photo(120, 120))
-    assert [text.get_text() for text in fig.texts] == ["a dog …", "<end>", "and if it looked there?"]
-    assert len(fig.axes[0].images) == 1
 
 
 def test_a_result_draws_itself_with_the_photo_that_it_carries():

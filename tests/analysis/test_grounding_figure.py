@@ -61,11 +61,3 @@ def test_it_is_one_line_and_a_table(grounding):
     assert "<tr><td>dog</td><td>1</td><td>1.00</td>" in table
     assert "<tr><td>all</td><td>3</td><td>0.33</td>" in table
     assert repr(Grounding(())).startswith("Grounding(0 mentions")
-
-
-def test_a_caption_draws_the_boxes_of_what_it_names(grounding):
-    photo, a, dog, red, ball, cat = grounding.measured[0].plot(boxes=BOXES).axes[:-1]
-    assert frames(photo) == {(20, 0, 20, 20), (40, 20, 20, 20)}
-    assert frames(dog) == {(20, 0, 20, 20)}
-    assert frames(ball) == {(40, 20, 20, 20)}
-    assert not any(map(frames, (a, red, cat)))

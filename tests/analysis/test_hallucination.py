@@ -141,6 +141,7 @@ def test_auroc_counts_pairs() -> None:
     generator = np.random.default_rng(0)
     score = generator.integers(0, 4, 30).astype(float)
     unnamed, words = generator.random(30) < 0.4, "".join(generator.choice(list("ab"), 30))
+    uses = uses_of(words, list(unnamed), [0] * 30)
     for within in (False, True):
         pairs = [
             (score[i], score[j])
@@ -149,8 +150,8 @@ def test_auroc_counts_pairs() -> None:
             if unnamed[i] and not unnamed[j] and (words[i] == words[j] or not within)
         ]
         higher = sum((x > y) + 0.5 * (x == y) for x, y in pairs)
-        assert auroc(score, unnamed, words, within) == pytest.approx(higher / len(pairs))
-    assert np.isnan(auroc(score[:2], np.array([True, False]), "ab", within=True))
+        assert auroc(score, uses, within) == pytest.approx(higher / len(pairs))
+    assert np.isnan(auroc(score[:2], uses_of("ab", [1, 0], [0, 0]), within=True))
 
 
 def test_intervals_draw_photos_and_subtract_on_the_same_draws() -> None:
@@ -158,7 +159,7 @@ def test_intervals_draw_photos_and_subtract_on_the_same_draws() -> None:
     uses = uses_of("a" * 80, list((np.arange(80) // 2) % 2), list(np.arange(80) // 4))
     noisy = uses.unnamed + generator.normal(size=80)
     found = intervals({"noisy": noisy, "copy": noisy}, uses)
-    assert found["noisy"].mean == pytest.approx(auroc(noisy, uses.unnamed, uses.words))
+    assert found["noisy"].mean == pytest.approx(auroc(noisy, uses))
     assert found["noisy"].low < found["noisy"].mean < found["noisy"].high
     assert intervals({"noisy": noisy, "copy": noisy}, uses, less="noisy")["copy"] == (0, 0, 0)
     # A noun twice in each photo tells nothing new.

@@ -83,23 +83,6 @@ def test_signs_scale_and_empty_maps():
     assert plain.divergence.shape == (1, 1)
 
 
-def test_any_structure_and_name():
-    maps = np.random.default_rng(0).dirichlet(np.ones(6), (3, 2, 2)).reshape(3, 2, 2, 2, 3)
-    caption = Caption(
-        "a b c",
-        ["a", "b", "c"],
-        maps[:, 0, 0],
-        0,
-        np.zeros(3),
-        (0, 0, 3, 2),
-        maps=AttentionMaps({"hops": maps}),
-    )
-    roles = head_roles([caption], "hops")
-    assert roles.labels == ("hops[0, 0]", "hops[0, 1]", "hops[1, 0]", "hops[1, 1]")
-    assert roles.confidence == pytest.approx(maps.max((-2, -1)).mean(0).ravel(), rel=1e-6)
-    assert len(roles) == 4
-
-
 def test_the_tables():
     roles = head_roles(planted(), rare_below=0.2, classes={"<b>": {"blue"}, "none": {"x"}})
     text = str(roles).splitlines()

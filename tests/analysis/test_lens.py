@@ -12,7 +12,7 @@ from torch import nn
 
 import caption
 from caption.analysis.lens import Calibration, Lens, lens_of, make_lens, read_weights
-from caption.analysis.lens.calibration import PhotoReading, Reliability, fit, read_photo
+from caption.analysis.lens.calibration import Reliability, fit, read_photo
 from caption.analysis.lens.file import read_lens, save_lens
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
@@ -188,20 +188,10 @@ def test_single_regions_are_calibrated_by_what_people_name(nouns: Nouns) -> None
 
 
 def test_too_few_photos_calibrate_nothing(nouns: Nouns) -> None:
+    lens, silent = hand_lens(nouns), caption_of([], np.zeros((0, 2, 2)))
+    reading = read_photo(lens, Regions(torch.eye(4)[None], (2, 2)), silent, ["a dog"])
     with pytest.raises(UserError, match="3 photos"):
-        fit(hand_lens(nouns), [_empty(nouns)] * 3)
-
-
-def _empty(nouns: Nouns) -> PhotoReading:
-    none = torch.zeros(0, 4)
-    return PhotoReading(
-        caption_of([], np.zeros((0, 2, 2))),
-        none,
-        none[:, 0],
-        none,
-        torch.zeros(4),
-        torch.zeros(6).bool(),
-    )
+        fit(lens, [reading] * 3)
 
 
 def test_reliability_against_sums_by_hand() -> None:

@@ -78,8 +78,7 @@ def test_replays_give_the_captions_numbers(mechanism):
     replay, batch, steps = opened(model)
     assert sum(len(step.rows) for step in steps) == sum(len(caption.words) for caption in batch.captions)
     for step in steps:
-        said = step.of_word(step.log_probs[:, None])[:, 0]
-        for row, value in zip(step.rows.tolist(), said.tolist(), strict=True):
+        for row, value in zip(step.rows.tolist(), step.log_prob.tolist(), strict=True):
             assert value == pytest.approx(batch.captions[row].word_log_probs[step.number], abs=1e-4)
         assert set(step.maps) == set(model.decoder.attentions)
         assert torch.allclose(replay.rerun(step, step.maps)[:, 0], step.log_probs, atol=1e-5)
@@ -127,19 +126,6 @@ def test_removing_is_masking_for_every_softmax(mechanism):
         expected = stepped(replay, step, shared=masked_memory(replay, step, block()))
         assert torch.allclose(actual, expected, atol=1e-5)
         assert not torch.allclose(actual, step.log_probs, atol=1e-4)
-
-
-@every
-def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
-    replay, batch, steps = opened(captioner(mechanism))
-    step = steps[0]
-    (reading,) = Removed().prepare(replay, batch)(step, block().expand(len(step.rows), 1, -1))
-    for before, after in zip(leaves(step.maps), leaves(reading.maps), strict=True):
-        assert torch.allclose(before.abs().sum(-1), after.abs().sum(-1), atol=1e-6)
-        if before.shape[-1] == 64:
-            assert not after[..., ~block()].any()
-            ratio = after[..., block()] / before[..., block()]
-            assert torch.allclose(ratio, ratio[..., :1].expand_as(ratio), rtol=1e-3)
 
 
 @pytest.mark.parametrize("mechanism", AFFINE)
@@ -192,7 +178,6 @@ def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
     replay, _, steps = opened(captioner(mechanism))
     step = steps[0]
     maps = permuted(replay, step, step.maps, 3, torch.Generator().manual_seed(0))
-    by_length: dict[int, Tensor] = {}
     for before, after in zip(leaves(step.maps), leaves(maps), strict=True):
         before = before.expand_as(after)
         if after.shape[-1] == 1:  # the sentinel
@@ -200,13 +185,9 @@ def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
             continue
         assert torch.equal(after.sort(-1).values, before.sort(-1).values)
         assert not torch.equal(after[:, 0], after[:, 1])
-        flat = after.flatten(2, -2) if after.dim() > 3 else after[:, :, None]
-        own = before.flatten(2, -2) if before.dim() > 3 else before[:, :, None]
-        # (B', K, heads, L): a draw uses the same permutation for all heads.
-        came_from = (flat[..., None] == own[..., None, :]).all(2)
-        assert came_from.any(-1).all()
-        earlier = by_length.setdefault(after.shape[-1], came_from)
-        assert (earlier & came_from).any(-1).all()
+        # A draw permutes all heads alike, so also their sum.
+        one, other = (maps.flatten(2, -2).sum(2) if maps.dim() > 3 else maps for maps in (before, after))
+        assert torch.equal(one.sort(-1).values, other.sort(-1).values)
 
 
 @every
@@ -286,23 +267,6 @@ def test_attention_is_forced_moved_masked_and_erased(mechanism):
             assert total == pytest.approx(np.abs(plain.weights[1]).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("mechanism", SOFTMAX)
-def test_masking_every_step_is_masking_scores(mechanism):
-    """The first state, made before any attention, is the same for both."""
-    model = captioner(mechanism)
-    result = intervene(model, PHOTOS[0], Mask(~block().view(8, 8).numpy()))
-    replay = Replay(model.decoder)
-    (batch,) = sentences(model, PHOTOS[:1], [result.original])
-    step = next(replay.steps(batch))
-    state = step.state._replace(shared=masked_memory(replay, step, block()))
-    said = []
-    with torch.no_grad():
-        for fed, word in zip(batch.inputs[0], batch.words[0], strict=True):
-            log_probs, state = replay.decoder.step(state, fed.view(1, 1))
-            said.append(float(log_probs[0, 0, word]))
-    assert result.original_log_probs.under[: len(said)] == pytest.approx(said, abs=1e-4)
-
-
 def test_each_level_is_edited_on_its_own_grid():
     model = captioner("parent_weighted")
     seen: list[Any] = []
@@ -334,9 +298,8 @@ def test_several_attentions_are_edited_by_step_and_named_apart():
     assert under
 
 
-@every
-def test_the_captioner_is_the_same_afterwards(mechanism):
-    model = captioner(mechanism).train()
+def test_the_captioner_is_the_same_afterwards():
+    model = captioner("two").train()
     before = [parameter.clone() for parameter in model.parameters()]
     parts = [id(part) for part in model.modules()]
     intervene(model, PHOTOS[0], Erase((0, 0)), Force((3, 4), at=1))

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 
 from caption.analysis.per_word import PerWord
-from caption.metrics.significance import difference, estimate
-
-
-def test_words_of_all_images_have_equal_weight():
-    assert estimate([1, 1, 1, 0], [7, 7, 7, 3]).mean == 0.75
-
-
-def test_the_interval_is_that_of_the_textbook_where_every_image_has_one_word():
-    values = np.random.default_rng(1).normal(0.5, 0.1, size=400)
-    mean, low, high = estimate(values, np.arange(400))
-    error = 1.96 * values.std() / 20
-    assert (low, mean, high) == pytest.approx((mean - error, values.mean(), mean + error), abs=error / 5)
+from caption.metrics.significance import estimate
 
 
 def test_words_of_one_image_bring_no_more_certainty_than_one():
@@ -29,17 +18,6 @@ def test_words_of_one_image_bring_no_more_certainty_than_one():
     assert repeated == pytest.approx(alone)
     independent = estimate(np.repeat(few, 20), np.arange(1000))
     assert independent.high - independent.low < (alone.high - alone.low) / 3
-
-
-def test_a_difference_is_measured_on_the_same_draws():
-    generator = np.random.default_rng(4)
-    first = generator.normal(0, 10, size=200)
-    second = first + generator.normal(0.5, 0.1, size=200)
-    compared = difference(first, second, np.arange(200))
-    assert compared.difference == pytest.approx(0.5, abs=0.05)
-    assert 0.4 < compared.low < compared.difference < compared.high < 0.6
-    assert compared.p_value < 0.01
-    assert difference(second, first, np.arange(200)).difference == pytest.approx(-compared.difference)
 
 
 @pytest.mark.parametrize(("values", "images"), [([], []), ([1, 2], [0]), ([[1, 2]], [[0, 0]])])

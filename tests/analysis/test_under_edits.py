@@ -11,10 +11,9 @@ from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.analysis.interventions.edited_attention import combine_edits, edited_attention, mask_views
-from caption.attention import Alignment, GumbelSoftmax, Multinoulli
+from caption.attention import Alignment, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
-from caption.regions import Regions
 from caption.search import Greedy
 from caption.text.vocabulary import START
 
@@ -51,35 +50,6 @@ def steps(
     return traces
 
 
-def hooks(made: Captioner) -> int:
-    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in made.modules())
-
-
-def test_no_hook_stays_also_after_an_error():
-    plain = model(Multinoulli(at_test="sample"))
-    before = torch.get_rng_state()
-
-    def broken(weights: Tensor, step: int, grid: object) -> Tensor:
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        steps(plain, [broken])
-    assert hooks(plain) == 0
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_invisible_regions_are_masked_in_the_memory():
-    plain = model()
-    visible = torch.arange(REGIONS) % 3 > 0
-    (view,) = plain.encode([photo(), photo(seed=1)])
-    (left,) = mask_views((view,), {GRID: visible})
-    assert torch.equal(left.mask, visible.expand(2, -1))
-    hidden = plain.decoder.start(plain.project((left,))).carried.hidden
-    fewer = Regions(view.vectors[:, visible], (1, int(visible.sum())))
-    assert torch.allclose(hidden, plain.decoder.start(plain.project((fewer,))).carried.hidden, atol=1e-6)
-    assert not torch.allclose(hidden, plain.decoder.start(plain.project((view,))).carried.hidden)
-
-
 def test_a_mask_that_is_there_already_stays():
     visible, real = torch.arange(REGIONS) > 3, torch.arange(REGIONS) < 60
     (view,) = model().encode([photo()])
@@ -101,39 +71,6 @@ def test_forced_attention_apply_in_order_to_visible_regions():
     assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is removed, so 62 has all weight
     assert traces[0].weights[..., 60].eq(0).all()
     assert traces[0].weights.sum(-1) == pytest.approx(torch.ones(2, 2))
-
-
-def test_steps_without_an_edit_are_left_as_they_are_also_where_something_is_not_visible():
-    visible = torch.arange(REGIONS) > 0
-    without, untouched = (steps(model(), edits, visible) for edits in ([], [at(7, onto(1))]))
-    for one, other in zip(without, untouched, strict=True):
-        assert torch.equal(one.weights, other.weights)
-
-
-# -- hard attention --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [Multinoulli, GumbelSoftmax])
-def test_the_most_probable_of_the_edited_weights_is_read(kind: Any):
-    plain = model(kind(at_test="argmax"))
-    contexts = []
-    plain.decoder.attention.register_forward_hook(lambda *of_hook: contexts.append(of_hook[2].context))
-    edited = 0.7 * onto(9) + 0.3 * onto(10)
-    traces = steps(plain, [at(1, edited)])
-    assert (traces[1].location == 9).all()
-    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the sample
-    assert all((trace.location >= 0).all() for trace in traces)
-    (view,) = plain.encode([photo(), photo(seed=1)])
-    assert torch.allclose(contexts[1], view.vectors[:, 9:10].expand(-1, 2, -1))
-
-
-def test_samples_are_drawn_of_the_edited_weights():
-    found = set()
-    for seed in range(12):
-        trace = steps(model(Multinoulli(at_test="sample")), [at(1, onto(9, 10))], seed=seed)[1]
-        found |= set(trace.location.flatten().tolist())
-        assert trace.log_prob == pytest.approx(torch.full((2, 2), 0.5).log())
-    assert found == {9, 10}
 
 
 def test_unedited_steps_use_the_same_random_numbers():

@@ -10,8 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_captioner import WORDS, captioner, photo
-from PIL import Image
+from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.attention import Alignment, AlignmentOutput, GridMemory, Query
@@ -48,19 +47,6 @@ def same(one: Caption, other: Caption) -> None:
 
 
 # -- the contents of a caption -----------------------------------------------------------------------------
-
-
-def test_a_photo_gets_a_caption():
-    caption = captioner().describe(photo())
-    assert isinstance(caption, Caption)
-    assert len(caption.words) >= 2
-    assert set(caption.words) <= set(WORDS)
-    assert str(caption) == " ".join(caption.words)
-    assert caption.weights.shape == (len(caption.words), 8, 8)
-    np.testing.assert_allclose(caption.weights.sum((1, 2)), 1, rtol=1e-5)
-    assert caption.maps.locations is None
-    assert caption.maps == {}  # one map is the weights alone
-    assert caption.alternatives == []
 
 
 def test_a_captioner_is_called_like_the_command():
@@ -230,17 +216,6 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
 # -- inputs ------------------------------------------------------------------------------------------------
 
 
-def test_paths_and_images_give_the_same(tmp_path: Path):
-    photo().save(tmp_path / "photo.png")
-    model = captioner()
-    from_image = model.describe(photo())
-    assert isinstance(from_image.image, Image.Image)
-    for path in (tmp_path / "photo.png", str(tmp_path / "photo.png")):
-        from_path = model.describe(path)
-        same(from_path, from_image)
-        assert from_path.image == path
-
-
 def test_a_list_gives_a_list_in_its_order():
     model = captioner()
     photos = [photo(80, 40, seed) for seed in range(5)]
@@ -284,12 +259,6 @@ def test_candidates_that_were_not_found_are_left_out():
     assert len(caption.alternatives) == 5
 
 
-def test_the_search_of_the_call_comes_before_that_of_the_model():
-    model = captioner(search=Greedy(max_length=1))
-    assert len(model.describe(photo()).words) <= 1
-    assert len(model.describe(photo(), Greedy(max_length=8)).words) > 1
-
-
 def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.MonkeyPatch):
     model = captioner()
     score = model.decoder.attention.score
@@ -322,15 +291,6 @@ def test_describing_evaluates_without_gradients_and_restores_the_mode(training: 
     assert all(torch.equal(a, b) for a, b in zip(buffers, model.buffers(), strict=True))
 
 
-def test_a_failed_search_restores_the_mode(monkeypatch: pytest.MonkeyPatch):
-    model = captioner().train()
-    monkeypatch.setattr(model.decoder, "step", None)
-    with pytest.raises(TypeError):
-        model.describe(photo())
-    assert model.training
-    assert model.decoder.training
-
-
 # -- refined and stored regions ----------------------------------------------------------------------------
 
 
@@ -341,19 +301,6 @@ def test_a_refiner_is_applied_between_encoder_and_decoder():
     with torch.no_grad():
         model.refiner.layers[1].weight.neg_()
     assert model.describe(photo()).log_prob != caption.log_prob
-
-
-@pytest.mark.parametrize("refiner", [None, LinearRefiner(size=5, dropout=0.0)])
-def test_stored_regions_give_nearly_the_same_caption(refiner: LinearRefiner | None):
-    model = captioner(refiner=refiner)
-    with torch.no_grad():
-        (regions,) = model.encoder(model.transform(photo())[None])
-    stored = (regions._replace(vectors=regions.vectors.half()),)
-    (caption,) = model.captions(model.generate(stored), model.grids(stored), [model.transform.box(80, 40)])
-    expected = model.describe(photo())
-    assert caption.words == expected.words
-    assert caption.log_prob == pytest.approx(expected.log_prob, abs=0.05)
-    assert caption.image is None
 
 
 class Halved(Refiner):

@@ -129,13 +129,6 @@ def test_saved_attention_loads_without_pickle_under_the_name_given(tmp_path, nam
         assert saved["box"].tolist() == [0, -10, 100, 60]
 
 
-def test_a_model_without_a_gate_saves_nan(tmp_path):
-    dog().save_attention(tmp_path / "dog.npz")
-    with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
-        assert saved["gates"].shape == (3,)
-        assert np.isnan(saved["gates"]).all()
-
-
 def heads(points=None, boxes=(), **changes):
     """A caption with three heads on its own grid, two channels of two scales, and one coarser level."""
     maps = {
@@ -145,17 +138,6 @@ def heads(points=None, boxes=(), **changes):
     }
     places = [[0, 0], [1, 4], [0, 2]]
     return dog(maps=AttentionMaps(maps, dict(boxes), places, points), **changes)
-
-
-def test_maps_and_points_are_saved_beside_the_four_arrays(tmp_path):
-    caption = heads(points=[[1, 2], [3, 4], [5, 6]])
-    caption.save_attention(tmp_path / "dog.npz")
-    with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
-        maps = {f"map_{name}" for name in caption.maps}
-        assert set(saved) == {"box", "gates", "weights", "words", "points", *maps}
-        np.testing.assert_array_equal(saved["map_heads"], caption.maps["heads"])
-        assert saved["map_level 1"].shape == (3, 1, 2)
-        assert saved["points"].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_a_pickle_keeps_everything():
@@ -227,19 +209,6 @@ def test_the_sentinel_has_the_remaining_weight():
     shares = dog(weights=weights, properties=(True, False, True)).sentinel_shares
     np.testing.assert_allclose(shares, [1, 0.75, 0], atol=1e-6)
     assert dog().sentinel_shares is None
-
-
-@pytest.mark.parametrize(
-    ("properties", "distribution"),
-    [
-        (WeightProperties(), True),
-        (WeightProperties(sums_to_one=False), False),
-        (WeightProperties(signed=True), False),
-        (WeightProperties(sentinel=True), False),
-    ],
-)
-def test_only_plain_weights_are_a_distribution(properties, distribution):
-    assert properties.is_distribution == distribution
 
 
 def test_an_empty_caption_is_a_caption(tmp_path):

@@ -96,9 +96,7 @@ def adversarial_maps(
             searched = _search(replay, step, begin, tolerance, steps)
             measured.add(batch, step, _measures(replay, step, begin, searched, tolerance))
     names = ("divergences", "distances", "permuted", "permuted_distances", "weights")
-    return Adversaries(
-        measured.words, measured.images, *(measured.values.get(name, np.zeros(0)) for name in names)
-    )
+    return measured.result(Adversaries, dict.fromkeys(names, np.zeros(0)))
 
 
 def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: int) -> Maps:

@@ -183,8 +183,8 @@ def faithfulness_curves(
             curves: dict[tuple[Kind, str], Tensor] = {}
             for name, order in (ORDERS if orders is None else orders).items():
                 curves |= _curves(trial, name, ranks(order(trial), generator), points)
-            measured.add(batch, step, curves)
-    return FaithfulnessCurves(measured.words, measured.images, tuple(points.tolist()), measured.values)
+            measured.add(batch, step, {"log_probs": curves})
+    return measured.result(FaithfulnessCurves, {"log_probs": {}}, counts=tuple(points.tolist()))
 
 
 def _curves(trial: Trial, name: str, ranking: Tensor, points: Tensor) -> dict[tuple[Kind, str], Tensor]:

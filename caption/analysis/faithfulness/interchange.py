@@ -85,9 +85,8 @@ def interchange(
             ]
             values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, other_steps][:, None])
             measured.add(batch, of_pairs, values)
-    none = {name: np.zeros(0) for name in WEIGHTS}
-    measures = (measured.of(measure) or none for measure in ("follows", "stays", "leads"))
-    return Interchange(measured.words, measured.images, np.array(others, dtype=str), *measures)
+    none = {measure: {name: np.zeros(0) for name in WEIGHTS} for measure in ("follows", "stays", "leads")}
+    return measured.result(Interchange, none, others=np.array(others, dtype=str))
 
 
 def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:
@@ -99,7 +98,7 @@ def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:
     return torch.tensor(pairs, dtype=torch.int64, device=batch.words.device).reshape(-1, 3).T
 
 
-def _measures(log_probs: Tensor, words: Tensor, others: Tensor) -> dict[tuple[str, str], Tensor]:
+def _measures(log_probs: Tensor, words: Tensor, others: Tensor) -> dict[str, dict[str, Tensor]]:
     """(P, 2 + draws, V) under the maps of `WEIGHTS`; words and others (P, 1) -> (P,) by measure and these names."""
     likeliest, log_probs = log_probs.argmax(-1), log_probs.double()
     chosen = [
@@ -110,9 +109,8 @@ def _measures(log_probs: Tensor, words: Tensor, others: Tensor) -> dict[tuple[st
         "stays": (likeliest == words).double(),
         "leads": chosen[0] - chosen[1],
     }
-    draws = log_probs.shape[1] - 2
+    sizes = 1, 1, log_probs.shape[1] - 2
     return {
-        (measure, name): part.mean(-1)
+        measure: {name: part.mean(-1) for name, part in zip(WEIGHTS, values.split(sizes, -1), strict=True)}
         for measure, values in measures.items()
-        for name, part in zip(WEIGHTS, values.split((1, 1, draws), -1), strict=True)
     }

@@ -68,16 +68,16 @@ def permute(
     replay = Replay(captioner.decoder)
     measured = Measurements()
     for batch in sentences(captioner, photos, captions, batch_size):
-        own = replay.maps(batch)
+        maps_of_batch = replay.maps(batch)
         for step in replay.steps(batch):
-            measures = {("log_prob", ""): step.of_word(step.log_probs[:, None])[:, 0]}
-            for name, (maps, possible) in _others(replay, step, batch, own, draws, generator).items():
+            measures: dict[str, dict[str, Tensor]] = {"falls": {}, "distances": {}, "changed": {}}
+            others = _others(replay, step, batch, maps_of_batch, draws, generator)
+            for name, (maps, is_possible) in others.items():
                 for measure, values in _compare(step, replay.rerun(step, maps)).items():
-                    measures[measure, name] = values.masked_fill(~possible, torch.nan)
-            measured.add(batch, step, measures)
-    log_probs = measured.of("log_prob").get("", np.zeros(0))
-    falls, distances, changed = map(measured.of, ("fall", "distance", "changed"))
-    return Permutation(measured.words, measured.images, log_probs, falls, distances, changed)
+                    measures[measure][name] = values.masked_fill(~is_possible, torch.nan)
+            measured.add(batch, step, {"log_probs": step.log_prob, **measures})
+    none = {"log_probs": np.zeros(0), "falls": {}, "distances": {}, "changed": {}}
+    return measured.result(Permutation, none)
 
 
 def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torch.Generator) -> Maps:
@@ -98,11 +98,11 @@ def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torc
 
 
 def _others(
-    replay: Replay, step: Step, batch: Sentences, own: Maps, draws: int, generator: torch.Generator
+    replay: Replay, step: Step, batch: Sentences, maps: Maps, draws: int, generator: torch.Generator
 ) -> dict[str, tuple[Maps, Tensor]]:
     """Other maps for a step by name, and (B',) bool whether there is another word, or image.
 
-    `own` (B, T, ...) are the model's maps of all words of the batch; `draws` is the K of the permutations.
+    `maps` (B, T, ...) are the model's maps of all words of the batch; `draws` is the K of the permutations.
     """
     shuffled = permuted(replay, step, step.maps, draws, generator)
     even = replay.over_grids(lambda weights, _: (sums(weights) / weights.shape[-1]).expand_as(weights), step)
@@ -115,9 +115,9 @@ def _others(
     return {
         "permuted": (shuffled, always),
         "uniform": (even, always),
-        "other word": (maps_at(own, rows, (step.number + shift) % lengths), lengths > 1),
+        "other word": (maps_at(maps, rows, (step.number + shift) % lengths), lengths > 1),
         "other image": (
-            maps_at(own, donors, (batch.lengths[donors] - 1).clamp_max(step.number)),
+            maps_at(maps, donors, (batch.lengths[donors] - 1).clamp_max(step.number)),
             donors != rows,
         ),
     }
@@ -132,7 +132,7 @@ def _compare(step: Step, log_probs: Tensor) -> dict[str, Tensor]:
     """(B', K, V) under other maps -> (B',) each, means over K."""
     before = step.log_probs[:, None]
     return {
-        "fall": (step.of_word(before) - step.of_word(log_probs)).mean(-1),
-        "distance": (before.exp() - log_probs.exp()).abs().sum(-1).mean(-1) / 2,
+        "falls": (step.of_word(before) - step.of_word(log_probs)).mean(-1),
+        "distances": (before.exp() - log_probs.exp()).abs().sum(-1).mean(-1) / 2,
         "changed": (before.argmax(-1) != log_probs.argmax(-1)).float().mean(-1),
     }

@@ -66,8 +66,7 @@ def by_occlusion(trial: Trial) -> Tensor:
     """How much log p falls when the region alone is hidden: measured, not estimated, for single regions."""
     weights = trial.step.weights
     others = ~torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
-    whole = trial.step.of_word(trial.step.log_probs[:, None])
-    return (whole - trial.log_probs(others.expand(len(weights), -1, -1)))[:, None]
+    return (trial.step.log_prob[:, None] - trial.log_probs(others.expand(len(weights), -1, -1)))[:, None]
 
 
 class AtRandom:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from caption.analysis.interventions.selection import step_of, tokens_of
-from caption.analysis.replay import Replay, sentences
+from caption.analysis.replay import Replay, sentences, words_alone
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.decoding import Photo, open_image
@@ -93,9 +93,7 @@ def force_everywhere(
     rows, cols = caption.weights.shape[1:]
     tokens = tokens_of(caption)
     steps = step_of(at, tokens) + 1
-    blank = np.zeros((steps, rows, cols))
-    prefix = Caption(caption.text, list(tokens[:steps]), blank, 0.0, np.zeros(steps), caption.box)
-    (batch,) = sentences(captioner, image, [prefix])
+    (batch,) = sentences(captioner, image, [words_alone(tokens[:steps])])
     *_, step = replay.steps(batch)
     log_probs = replay.rerun(step, replay.single_regions(step))
     likeliest = np.array(captioner.vocabulary.words)[log_probs[0].argmax(-1).cpu().numpy()]

@@ -126,7 +126,6 @@ def intervene(
     photo: Photo,
     *changes: Change | Erase,
     search: Search | None = None,
-    anew: bool = False,
     seed: int = 0,
 ) -> Intervention:
     """Caption a photo without and with changes of the attention.
@@ -135,11 +134,9 @@ def intervene(
         captioner: the model; it is the same afterwards.
         photo: path or PIL image.
         changes: applied one after the other where several are for the same step. Erased regions stay erased,
-            whatever the other changes say. With beam search and samples, they hold for every hypothesis.
+            whatever the other changes say. With beam search and samples, they hold for every hypothesis. The words
+            before the first step that is changed are kept; none where all steps are changed or a place is erased.
         search: None = the search the model was saved with.
-        anew: search from the first word, instead of keeping the words before the first step that is changed. A beam may
-            then turn to a caption whose words the changes do not meet. Where all steps are changed or a place is
-            erased, no words are kept.
         seed: for attention and searches that sample: both captions are drawn with the same random numbers, so that only
             the changes make a difference. Saying a caption again is another draw. The global generator is not used.
 
@@ -153,7 +150,7 @@ def intervene(
     encoded = EncodedPhoto(captioner, photo, seed)
     original = encoded.caption(search=search)
     edits = NO_EDITS.plus(changes, original.caption)
-    return compare(encoded, original, encoded.caption(edits, search, None if anew else original), changes)
+    return compare(encoded, original, encoded.caption(edits, search, original), changes)
 
 
 def compare(

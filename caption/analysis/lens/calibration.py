@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from caption.analysis.lens.lens import SURE, Calibration, Lens, read_weights, regions_of, sizes
 from caption.analysis.reliability import Reliability, logistic_regression
-from caption.analysis.replay import captioned
+from caption.analysis.replay import sentences
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
@@ -74,9 +74,10 @@ def read_photos(
         caption.errors.ImageError: a photo cannot be read.
     """
     readings: list[PhotoReading] = []
-    for views, captions in captioned(captioner, photos, batch_size):
-        for index, caption in enumerate(captions):
-            readings.append(read_photo(lens, regions_of(views, index), caption, references[len(readings)]))
+    for batch in sentences(captioner, photos, batch_size=batch_size):
+        for index, caption in enumerate(batch.captions):
+            regions = regions_of(batch.encoded, index)
+            readings.append(read_photo(lens, regions, caption, references[len(readings)]))
     return readings
 
 

@@ -145,19 +145,20 @@ class NovelObjectCaptioning:
             views: of B images, from the encoder.
             captions: of this model, one of each image, with weights over the first view.
         """
-        regions = [regions_of(views, index) for index in range(len(captions))]
-        missing = [self.missing(one, caption) for one, caption in zip(regions, captions, strict=True)]
-        again = [index for index, noun in enumerate(missing) if noun is not None]
-        if not again:
-            return list(captions)
-        written = self.write(
-            select_images(views, torch.tensor(again, device=views[0].vectors.device)),
-            [captions[index] for index in again],
-            [noun for noun in missing if noun is not None],
-            [self._doubted(regions[index], captions[index]) for index in again],
-        )
-        changed = dict(zip(again, written, strict=True))
-        return [changed.get(index, caption) for index, caption in enumerate(captions)]
+        captions = list(captions)
+        wanted: dict[int, str] = {}
+        unwanted: list[set[str]] = []
+        for index, caption in enumerate(captions):
+            regions = regions_of(views, index)
+            if noun := self.missing(regions, caption):
+                wanted[index] = noun
+                unwanted.append(self._doubted(regions, caption))
+        if wanted:
+            again = select_images(views, torch.tensor([*wanted], device=views[0].vectors.device))
+            written = self.write(again, [captions[index] for index in wanted], [*wanted.values()], unwanted)
+            for index, caption in zip(wanted, written, strict=True):
+                captions[index] = caption
+        return captions
 
     def write(
         self,
