@@ -87,7 +87,7 @@ def _caption(
     grids = decoder.map_grids(placement.grids)
     boxes = {name: placement.box(view) for name, view in decoder.map_views.items() if name in trace.maps}
     return Caption(
-        text=" ".join(words),
+        text=vocabulary.tokenizer.join(words),
         words=words,
         weights=trace.weights.float().view(length, *placement.grids[0]).numpy(),
         log_prob=float(one.log_probs),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from caption.errors import UserError, first_few
 from caption.metrics.score import Id
+from caption.text.scripts import unspaced
 from caption.text.tokenizer import Tokenizer
 
 Words = list[str]
@@ -44,7 +46,8 @@ class References:
         tokenizer: splits them into words.
 
     Raises:
-        UserError: no image at all, an image without references, a reference that is not a text.
+        UserError: no image at all, an image without references, a reference that is not a text, references without
+            spaces between words.
     """
 
     def __init__(self, texts: Mapping[Id, Sequence[str]], tokenizer: Tokenizer) -> None:
@@ -55,6 +58,9 @@ class References:
         self.texts = [list(texts[image]) for image in self.ids]
         # One object for equal words: a corpus has millions of words, but few different ones.
         self.words = [[list(map(sys.intern, tokenizer(text))) for text in group] for group in self.texts]
+        counts = Counter(word for group in self.words for text in group for word in text)
+        if (reason := unspaced(counts)) is not None:
+            raise UserError(f"the references give no words: {reason}")
 
     @property
     def counts(self) -> Iterable[list[list[Counts]]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
 
 from caption.errors import UserError
+from caption.text.scripts import HAN_AND_KANA
 from caption.text.treebank import pieces, tokenize
 
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
@@ -24,10 +27,16 @@ class Tokenizer(ABC):
     """"lower" or "kept": the treatment of capitals; part of the signature."""
     punctuation: str
     """"removed" or "kept"; part of the signature."""
+    scored_by: str = "ptb"
+    """Name of the tokenizer by which training scores captions in a vocabulary of this one's words."""
 
     @abstractmethod
     def __call__(self, text: str) -> list[str]:
         """The words of `text` in order; there may be none. No word contains white space."""
+
+    def join(self, words: Sequence[str]) -> str:
+        """The text of words, of which this tokenizer makes the same words."""
+        return " ".join(words)
 
 
 class PTBTokenizer(Tokenizer):
@@ -63,6 +72,33 @@ def _words(piece: str, lower: bool, marks: bool) -> tuple[str, ...]:
     return tuple(token for token in tokens if marks or token not in PUNCTUATION)
 
 
+class CharacterTokenizer(Tokenizer):
+    """For Chinese and Japanese: each character is a word. Words in other scripts are those of `PTBTokenizer()`.
+
+    Captions in these languages are often scored by character, because words are a matter of the segmenter.
+    """
+
+    name = "characters"
+    version = "1"
+    case = "lower"
+    punctuation = "removed"
+    scored_by = "characters"
+    _character = re.compile(f"([{HAN_AND_KANA}][\u3099\u309a\ufe00-\ufe0f]*)")  # with marks that change it
+    _space = re.compile(f"(?<=[{HAN_AND_KANA}\u3099\u309a\ufe00-\ufe0f]) (?=[{HAN_AND_KANA}])")
+
+    def __call__(self, text: str) -> list[str]:
+        words: list[str] = []
+        for number, part in enumerate(self._character.split(text)):
+            if number % 2:
+                words.append(part)
+            else:  # PTB knows no punctuation of these scripts
+                words += (word for word in TOKENIZERS["ptb"](part) if any(map(str.isalnum, word)))
+        return words
+
+    def join(self, words: Sequence[str]) -> str:
+        return self._space.sub("", " ".join(words))
+
+
 class WhitespaceTokenizer(Tokenizer):
     """For text that is already tokenized: splits at white space and changes nothing else."""
 
@@ -82,6 +118,7 @@ TOKENIZERS: dict[str, Tokenizer] = {
         PTBTokenizer(punctuation=True),
         PTBTokenizer(lower=False),
         PTBTokenizer(lower=False, punctuation=True),
+        CharacterTokenizer(),
         WhitespaceTokenizer(),
     )
 }

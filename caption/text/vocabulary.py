@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, SupportsInt, overload
 
 from caption.errors import HIDDEN, DataError
+from caption.text.scripts import unspaced
 from caption.text.tokenizer import get_tokenizer
 
 PAD, START, END, UNKNOWN = range(4)
@@ -61,7 +62,7 @@ class Vocabulary:
             max_size: keep at most this many words, special tokens not counted; None = all.
 
         Raises:
-            DataError: a limit is below 1, or no word is left.
+            DataError: a limit is below 1, no word is left, or the captions have no spaces between words.
         """
         tokenize = get_tokenizer(tokenizer)
         counts = Counter(word for caption in captions for word in tokenize(caption))
@@ -72,6 +73,8 @@ class Vocabulary:
         cls, counts: Counter[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
     ) -> Vocabulary:
         """As `build`, from the number of times that each word occurs in the training captions."""
+        if (reason := unspaced(counts)) is not None:
+            raise DataError(f"the training captions give no words: {reason}.")
         if min_count < 1 or (max_size is not None and max_size < 1):
             raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
         frequent = [
@@ -97,7 +100,8 @@ class Vocabulary:
             raise DataError(
                 f"the words of a model with the tokenizer '{self.tokenizer.name}' and those of data with the tokenizer "
                 f"'{other.tokenizer.name}' do not go together: read the data with '{self.tokenizer.name}' "
-                f"(data.tokenizer, or --tokenizer of `caption check`)."
+                f"(data.tokenizer, or --tokenizer of `caption check`), or train without that model (model.warm_start: "
+                f"null, or --base flickr8k_soft of `caption check`)."
             )
         words = self.words[len(SPECIAL_TOKENS) :]
         return Vocabulary([*words, *(word for word in other if word not in self)], self.tokenizer.name)

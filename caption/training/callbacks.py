@@ -106,9 +106,12 @@ def _pixels(figure: Figure) -> np.ndarray:
     """(height, width, 3) uint8. Does not use pyplot, which would keep the figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    from caption.visualize.fonts import fonts_of_all_scripts
+
     figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with fonts_of_all_scripts(figure):
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 

@@ -79,6 +79,7 @@ def summarise(
     answers: Collection[Answer],
     protocol: Mapping[str, object],
     boxes: Mapping[ImageId, Boxes] | None = None,
+    tokenizer: str = "ptb",
 ) -> Evaluation:
     """Compute BLEU, CIDEr and ROUGE-L of the captions, NLL per word, and statistics of the attention.
 
@@ -86,6 +87,7 @@ def summarise(
         answers: of all images of a split, each once.
         protocol: how the captions were made, for the signature: split, search, setting of hard attention.
         boxes: of the images' objects, by name; None if the data has none.
+        tokenizer: of the scores.
 
     Returns:
         numbers by name. "NLL" is in nats per word; "attention_entropy" the mean H[α] over all words, in nats, to be
@@ -98,6 +100,7 @@ def summarise(
     scores = evaluate(
         {answer.id: answer.caption.text for answer in answers},
         {answer.id: answer.references for answer in answers},
+        tokenizer,
         protocol=protocol,
     )
     numbers = {name: value for name, value in scores.to_dict()["scores"].items() if value is not None}
@@ -162,7 +165,8 @@ class Evaluator:
             folder: for captions and scores as files; None = none are written.
         """
         answers, self.answers = gather(self.answers), {}
-        evaluation = summarise(answers.values(), self.protocol(split, search), boxes)
+        tokenizer = self.captioner.vocabulary.tokenizer.scored_by
+        evaluation = summarise(answers.values(), self.protocol(split, search), boxes, tokenizer)
         samples = {image: answer.caption.text for image, answer in islice(answers.items(), SAMPLES)}
         evaluation = replace(evaluation, samples=samples)
         if folder is not None:

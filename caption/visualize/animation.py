@@ -19,6 +19,7 @@ from caption.errors import UserError
 from caption.runtime.files import MARK, Opener, OutputError, replacing, seal
 from caption.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of
+from caption.visualize.fonts import fonts_of_all_scripts
 from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
 
@@ -106,7 +107,8 @@ def animation_frames(
             write(fig, size, place.left, top, word, fontsize=LETTERS, va="baseline", color=colour)
         canvas = FigureCanvasAgg(fig)
         fig.set_dpi(dpi_of(fig, width))
-        canvas.draw()
+        with fonts_of_all_scripts(fig):
+            canvas.draw()
         yield Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
@@ -117,7 +119,8 @@ def _places(words: Sequence[str]) -> list[Place]:
 
     def measured(word: str) -> float:
         text: Text = fig.text(0, 0, word, fontsize=LETTERS, parse_math=False)
-        return float(text.get_window_extent(canvas.get_renderer()).width) / 72
+        with fonts_of_all_scripts(fig):
+            return float(text.get_window_extent(canvas.get_renderer()).width) / 72
 
     space = measured("a a") - measured("aa")
     lines: list[list[float]] = [[]]

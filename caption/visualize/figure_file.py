@@ -14,6 +14,7 @@ from matplotlib.text import Text
 from caption.errors import printable
 from caption.runtime.files import Opener, OutputError, is_device, replacing, seal
 from caption.runtime.outputs import marked
+from caption.visualize.fonts import fonts_of_all_scripts
 
 DPI = 150
 SCREEN = 96  # pixels on an inch of a notebook
@@ -106,5 +107,6 @@ def render(fig: Figure, extension: str, dpi: float) -> bytes:
     options = marked(extension)
     if extension in ENCODING:
         options["pil_kwargs"] = {**options.get("pil_kwargs", {}), **ENCODING[extension]}
-    fig.savefig(buffer, format=extension, dpi=dpi, **options)
+    with fonts_of_all_scripts(fig):
+        fig.savefig(buffer, format=extension, dpi=dpi, **options)
     return buffer.getvalue()

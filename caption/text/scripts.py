@@ -1,0 +1,41 @@
+"""Scripts that are written without spaces between words, and texts in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HAN_AND_KANA = (
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
+)
+"""Chinese characters, hiragana and katakana: a range within [...] of a regular expression."""
+SCRIPTS = {
+    "Chinese or Japanese": (HAN_AND_KANA, 4, "take the tokenizer 'characters' (--data.tokenizer, --tokenizer)"),
+    **{
+        name: (characters, 9, f"put spaces between the words{by}, and take the tokenizer 'none' (--data.tokenizer, "
+               "--tokenizer)")
+        for name, characters, by in (
+            ("Thai", "\u0e01-\u0e3a\u0e40-\u0e4e", " (PyThaiNLP does it)"),
+            ("Lao", "\u0e81-\u0ebd\u0ec0-\u0ecd", ""),
+            ("Burmese", "\u1000-\u109f", ""),
+            ("Khmer", "\u1780-\u17d3", ""),
+        )
+    },
+}  # fmt: skip
+"""By language: its characters, more than the mean length of its words, and what to do."""
+
+
+def unspaced(counts: Mapping[str, int]) -> str | None:
+    """Why words are no words, if most of them are clauses of a language without spaces; and what to do.
+
+    Args:
+        counts: how often each word occurs, as a tokenizer gives them.
+    """
+    letters = sum(len(word) * count for word, count in counts.items())
+    for language, (characters, longest, remedy) in SCRIPTS.items():
+        own = {word: count for word, count in counts.items() if re.match(f"[{characters}]", word)}
+        length = sum(len(word) * count for word, count in own.items())
+        if 2 * length > letters and length > longest * sum(own.values()):
+            return f"they are {language}, without spaces, so that a whole clause would be one word: {remedy}"
+    return None

@@ -1,0 +1,69 @@
+"""Fonts for what Matplotlib's own font has no letters of: Chinese, Japanese, Thai and other scripts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
+from matplotlib.text import Text
+
+
+@contextmanager
+def fonts_of_all_scripts(fig: Figure) -> Iterator[None]:
+    """Draw a figure with fonts, among those that are installed, for the characters that its own font lacks.
+
+    Says once in a process, as a warning, that there are characters that no font has; they are drawn as boxes.
+    """
+    for text in fig.findobj(Text):
+        if not text.get_text().isascii():
+            _choose_fonts(text)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
+
+
+def _choose_fonts(text: Text) -> None:
+    characters = {character for character in text.get_text() if character.isprintable()}
+    lacking = characters - _characters(font_manager.findfont(text.get_fontproperties()))
+    if not lacking:
+        return
+    families = list(text.get_fontfamily())
+    for family, path in _installed():
+        if lacking & _characters(path):
+            families.append(family)
+            lacking -= _characters(path)
+    text.set_fontfamily(families)
+    if lacking and not _said:
+        _said.append("".join(sorted(lacking))[:20])
+        warnings.warn(
+            f"no installed font can draw {_said[0]}: install one that can, such as Noto Sans (Debian: apt install "
+            "fonts-noto-cjk fonts-noto-core), and remove Matplotlib's cache of fonts if it does not find it",
+            stacklevel=3,
+        )
+
+
+_said: list[str] = []
+"""The characters that have been said to have no font."""
+
+
+@cache
+def _characters(path: str) -> frozenset[str]:
+    """The characters that a font can draw."""
+    return frozenset(map(chr, FT2Font(path).get_charmap()))
+
+
+def _installed() -> list[tuple[str, str]]:
+    """Upright fonts of ordinary weight, by family and path; Noto's first, which draw all languages alike."""
+    fonts = {
+        font.name: font.fname
+        for font in font_manager.fontManager.ttflist
+        if font.style == "normal"
+        and font.weight in (400, "normal", "regular")
+        and not font.name.startswith("Last Resort")
+    }
+    return sorted(fonts.items(), key=lambda font: (not font[0].startswith("Noto"), font[0]))

@@ -1,0 +1,70 @@
+"""Languages without spaces between words: refused by word tokenizers, read by character."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from caption.errors import DataError, UserError
+from caption.metrics.evaluation import evaluate
+from caption.text.scripts import unspaced
+from caption.text.tokenizer import get_tokenizer
+from caption.text.vocabulary import Vocabulary
+
+CHARACTERS = get_tokenizer("characters")
+CHINESE = ["一只棕色的狗在草地上奔跑。", "两个孩子在海滩上踢足球。"]
+JAPANESE = ["茶色い犬が草原を走っている。", "二人の子供が浜辺でサッカーをしている。"]
+THAI = ["สุนัขสีน้ำตาลวิ่งบนสนามหญ้า", "เด็กสองคนเล่นฟุตบอลบนชายหาด"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("一只dog在跑。", ["一", "只", "dog", "在", "跑"]),
+        ("穿T-Shirt的人，2个！", ["穿", "t-shirt", "的", "人", "2", "个"]),
+        ("サッカーをする", ["サ", "ッ", "カ", "ー", "を", "す", "る"]),
+        ("か\u3099き", ["か\u3099", "き"]),
+        ("𠮷野家・本店", ["𠮷", "野", "家", "本", "店"]),
+        ("A man's dog.", ["a", "man", "'s", "dog"]),
+        ("「」", []),
+    ],
+)
+def test_characters_are_words_and_other_scripts_keep_theirs(text: str, words: list[str]):
+    assert CHARACTERS(text) == words
+    assert CHARACTERS(CHARACTERS.join(words)) == words
+
+
+def test_words_are_joined_as_the_languages_are_written():
+    assert CHARACTERS.join(["一", "只", "big", "dog", "か\u3099", "き"]) == "一只 big dog か\u3099き"
+    assert get_tokenizer("ptb").join(["a", "dog"]) == "a dog"
+
+
+@pytest.mark.parametrize(
+    ("captions", "language", "remedy"),
+    [
+        (CHINESE, "Chinese or Japanese", "'characters'"),
+        (JAPANESE, "Chinese or Japanese", "'characters'"),
+        (THAI, "Thai", "PyThaiNLP"),
+    ],
+)
+def test_clauses_in_place_of_words_are_refused_with_the_remedy(
+    captions: list[str], language: str, remedy: str
+):
+    with pytest.raises(DataError, match=f"{language}.*without spaces.*{remedy}"):
+        Vocabulary.build(captions, min_count=1)
+    with pytest.raises(UserError, match=f"references give no words: they are .*{language}.*{remedy}"):
+        evaluate({"1": captions[0]}, {"1": captions})
+
+
+def test_words_with_spaces_between_them_are_words():
+    for text in ("一只 棕色 的 狗 在 草地 上 奔跑", "สุนัข สี น้ำตาล วิ่ง บน สนามหญ้า", "a dog in the 中国 room"):
+        assert unspaced(Counter(text.split())) is None
+    assert len(Vocabulary.build(["เด็ก สอง คน เล่น"], 1, "none")) == 8
+
+
+def test_perfect_captions_have_perfect_scores_by_character():
+    references = {str(number): [text, text] for number, text in enumerate(CHINESE + JAPANESE)}
+    scores = evaluate({image: texts[0] for image, texts in references.items()}, references, "characters")
+    assert [scores[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx([1.0] * 4)
+    assert scores.signature.startswith("tok:characters-1|case:lower|punct:removed")
