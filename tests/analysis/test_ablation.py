@@ -41,28 +41,6 @@ def test_removed_regions_leave_their_share_to_the_others():
     assert left.isfinite().all()
 
 
-def test_replaced_regions_leave_theirs_to_the_vector():
-    kept, hidden, nothing = readings(Replaced())
-    read = torch.tensor(READ)
-    assert torch.allclose(kept.maps["attention"][0], read * KEPT[0])
-    assert torch.allclose(hidden.maps["attention"][0], read * ~KEPT[0])
-    assert not nothing.maps["attention"].any()
-    assert (kept.sign, hidden.sign, nothing.sign) == (1, 1, -1)
-
-
-def test_the_image_itself_gives_the_vector_where_none_is_given():
-    replay, step, batch = first(captioner(), [photo(), photo(seed=1)])
-    (view,) = batch.views
-    mask = torch.rand(2, 64, generator=torch.Generator().manual_seed(0)) > 0.4
-    for real in (None, mask):
-        masked = batch._replace(views=(view._replace(mask=real),))
-        memory = Replaced().prepare(replay, masked)(step, torch.ones(2, 1, 64))[1].memory
-        for image in range(2):
-            mean = view.vectors[image, mask[image] if real is not None else slice(None)].mean(0)
-            assert torch.allclose(memory.views[0].vectors[image], mean.expand(64, -1), atol=1e-6)
-        assert memory.views[0].mask is real or torch.equal(memory.views[0].mask, mask)
-
-
 def test_vectors_of_another_length_or_number_are_refused():
     replay, _, batch = first(captioner(), [photo()])
     with pytest.raises(ValueError, match=r"replaced by \(6,\) numbers, not \(5,\)"):

@@ -18,8 +18,8 @@ GRIDS = [
     ((3, 4), (19.5, 1.25, 51.5, 33.5), CROP),  # the encoder's padding: cells begin outside of the crop
     ((2, 5), (-10.0, -7.5, 60.0, 37.5), None),  # padded to a square
 ]
-FINE = 8
-"""Parts of a pixel along each side: edges lie on multiples of 1 / 8."""
+FINE = 4
+"""Parts of a pixel along each side: edges lie on multiples of 1 / 4."""
 
 
 def masked(seed: int = 0) -> tuple[np.ndarray, ObjectMask]:

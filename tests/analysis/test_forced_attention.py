@@ -94,16 +94,6 @@ def test_of_weights_with_signs_the_sum_of_magnitudes_stays(change: Change):
         assert (after < 0).any()
 
 
-@pytest.mark.parametrize("change", EVERY)
-def test_heads_are_edited_alike_and_each_keeps_its_sum(change: Change):
-    heads = torch.stack((WEIGHTS, WEIGHTS.flip(-1) * 3), 2)  # (1, 2, 2, 6)
-    after = change.edit(CAPTION)(heads, 0, (ROWS, COLS))
-    assert after.shape == heads.shape
-    for head in range(2):
-        alone = change.edit(CAPTION)(heads[:, :, head], 0, (ROWS, COLS))
-        assert torch.allclose(after[:, :, head], alone)
-
-
 # -- on other grids --------------------------------------------------------------------------------------------
 
 FINE = torch.arange(1.0, 25).view(1, 1, 24) / 300  # 4 x 6: each cell of the caption's grid is four of these

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS
 
@@ -16,7 +15,7 @@ from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.result import Caption
-from caption.search import BeamSearch, Greedy
+from caption.search import Greedy
 
 PHOTO = tiny_captioner.photo()
 
@@ -48,18 +47,6 @@ def test_each_region_is_what_an_intervention_there_gives(make: Callable[[], Capt
         if forced.original.words == result.caption.words:
             under = np.exp(forced.original_log_probs.under[2])
             assert result.probability[row, col] == pytest.approx(under, rel=1e-4)
-
-
-def test_the_end_token_has_a_step_too():
-    model = tiny_captioner.captioner()
-    with torch.no_grad():
-        model.decoder.readout.to_words.bias[2] = -0.5  # so that the caption ends
-    search = BeamSearch(3, max_length=8, length_normalization=1.0)
-    result = force_everywhere(model, PHOTO, "<end>", search)
-    assert result.step == len(result.caption.words)
-    forced = intervene(model, PHOTO, Force((3, 5), at="<end>"), search=search)
-    under = np.exp(forced.original_log_probs.under[-1])
-    assert result.probability[3, 5] == pytest.approx(under, rel=1e-4)
 
 
 def forced(words: list[list[str]], step: int = 1) -> ForcedStep:

@@ -7,7 +7,7 @@ import pytest
 from helpers import planted
 from helpers.planted import caption_of, log_p, photo
 
-from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
+from caption.analysis.faithfulness.interchange import interchange
 
 ON_ONE, ON_TWO, ON_THREE = ([float(region == place) for region in range(6)] for place in (1, 2, 3))
 NUMBERS = ("one", "two", "three")
@@ -24,14 +24,6 @@ def test_a_word_that_is_read_where_it_looks_follows_the_look():
     lead = log_p(1, ON_ONE) - log_p(2, ON_ONE)
     assert swapped.leads["its own"] == pytest.approx([-lead, -lead], abs=1e-5)
     assert swapped.leads["of the other"] == pytest.approx([lead, lead], abs=1e-5)
-
-
-def test_a_word_that_is_not_read_where_it_looks_does_not_follow():
-    """Both words attend to the same region, and depend on other regions."""
-    swapped = interchange(planted.captioner(ON_THREE), photo(), NUMBERS, [caption_of("one two")])
-    for name in WEIGHTS[:2]:
-        assert swapped.follows[name].tolist() == [0, 0]
-        assert swapped.leads[name] == pytest.approx([0, 0], abs=1e-6)
 
 
 def test_the_permuted_map_lies_on_the_others_place_by_chance_only():

@@ -1,6 +1,8 @@
-"""An intervention as a figure: two captions, every word's probability, the steps that were changed."""
+"""An intervention as a figure and as a table: two captions, every word's probability, the steps that were changed."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
@@ -15,14 +17,14 @@ from caption.analysis.interventions.intervene import CHANGED
 @pytest.fixture
 def result() -> Intervention:
     shape = {"size": (30, 20), "grid": (2, 3)}
-    original = caption_of(["red", "dog"], **shape)
-    changed = caption_of(["red", "cat", "runs"], finished=False, **shape)
+    original = caption_of(["red", "dog"], image=Image.new("RGB", (30, 20)), **shape)
+    changed = caption_of(["red", "<b>", "runs"], finished=False, **shape)
     return Intervention(
         (Force((0, 0), at=1),),
         original,
         changed,
-        LogProbs(("red", "dog", "<end>"), np.array([-0.02, -1.0, -0.3]), np.array([-0.02, -np.inf, -0.4])),
-        LogProbs(("red", "cat", "runs"), np.array([-0.1, -4.0, -2.0]), np.array([-0.02, -0.56, -10.04])),
+        LogProbs(("red", "dog", "<end>"), np.array([-0.001, -1.0, -0.3]), np.array([-0.001, -np.inf, -0.4])),
+        LogProbs(("red", "<b>", "runs"), np.array([-0.1, -4.0, -2.0]), np.array([-0.02, -0.56, -10.04])),
         steps=(1, 3),
     )
 
@@ -35,17 +37,12 @@ def notes(ax):
     return [text.get_text() for text in ax.texts if text.get_text().startswith("log p")]
 
 
-def test_the_original_is_above_with_its_words_new_probabilities(result):
-    above, below = result.plot(Image.new("RGB", (30, 20))).subfigs
+def test_the_original_is_above_with_its_words_new_probabilities_and_changed_steps_are_framed(result):
+    above, below = result.plot().subfigs
     assert [ax.get_title() for ax in above.axes[:-1]] == ["as it is", "red", "dog"]
-    assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "red", "cat", "runs"]
+    assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "red", "<b>", "runs"]
     assert [notes(ax) for ax in panels(above)] == [["log p 0.0 → 0.0"], ["log p −1.0 → −∞"]]
     assert [notes(ax) for ax in panels(below)] == [["log p 0.0"], ["log p −0.6"], ["log p −10.0"]]
-    assert not above.axes[0].texts
-
-
-def test_the_steps_that_were_changed_are_framed(result):
-    above, below = result.plot(Image.new("RGB", (30, 20))).subfigs
     framed = [
         [
             ax.spines["left"].get_visible() and same_color(ax.spines["left"].get_edgecolor(), CHANGED)
@@ -56,25 +53,32 @@ def test_the_steps_that_were_changed_are_framed(result):
     assert framed == [[False, False], [False, True, False]]
 
 
-def test_the_photo_is_the_captions_own_unless_another_is_given(result):
-    with pytest.raises(ValueError, match="carry no photo"):
-        result.plot()
-    result.original.image = Image.new("RGB", (30, 20), "red")
-    for image, colour in ((None, (255, 0, 0)), (Image.new("RGB", (30, 20), "blue"), (0, 0, 255))):
-        shown = result.plot(image).subfigs[1].axes[0].images[0].get_array()
-        assert tuple(shown[0, 0]) == colour
-
-
-def test_a_result_draws_itself_and_named_words_keep_their_numbers(result):
-    result.original.image = Image.new("RGB", (30, 20))
-    above, below = result.plot(words=["runs", "dog"]).subfigs
+def test_options_are_those_of_a_captions_figure_and_named_words_keep_their_numbers(result):
+    above, below = result.plot(
+        Image.new("RGB", (30, 20), "blue"), words=["runs", "dog"], style="cells"
+    ).subfigs
     assert [ax.get_title() for ax in above.axes[:-1]] == ["as it is", "dog"]
-    assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "runs"]
     assert notes(panels(above)[0]) == ["log p −1.0 → −∞"]
     assert notes(panels(below)[0]) == ["log p −10.0"]
-    assert "\n" not in repr(result)
+    assert panels(above)[0].images[1].get_interpolation() == "nearest"
+    assert tuple(below.axes[0].images[0].get_array()[0, 0]) == (0, 0, 255)
+    result.original.image = None
+    with pytest.raises(ValueError, match="carry no photo"):
+        result.plot()
 
 
-def test_options_go_to_the_figure_of_a_caption(result):
-    part = result.plot(Image.new("RGB", (30, 20)), columns=1, style="cells").subfigs[0]
-    assert panels(part)[0].images[1].get_interpolation() == "nearest"
+def test_the_table_holds_both_captions_and_shades_what_moved(result):
+    table = result._repr_html_()
+    rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    assert [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows] == [
+        ["as it is", "red", "dog", "&lt;end&gt;", "sum"],
+        ["log p", "0.00", "−1.00", "−0.30", "−1.30"],
+        ["under the changes", "0.00", "−∞", "−0.40", "−∞"],
+        ["changed", "red", "<u>&lt;b&gt;</u>", "runs", "sum"],
+        ["log p", "−0.02", "−0.56", "−10.04", "−10.62"],
+        ["without the changes", "−0.10", "−4.00", "−2.00", "−6.10"],
+    ]
+    assert "&#x27;dog&#x27; becomes &#x27;&lt;b&gt;&#x27;" in table
+    shades = [[float(s) for s in re.findall(r"127, 14, ([\d.]+)\)", row)] for row in rows]
+    assert shades[1] == [0, 0, 0]
+    assert shades[2] == [0, 0.7, pytest.approx(0.7 * (1 - np.exp(-0.1)), abs=0.01)]

@@ -37,10 +37,6 @@ def test_entropy_uses_the_captions_properties():
     assert coverage(signed) == pytest.approx(np.array([[0.6, 0.6, 0], [0, 0, 0]]))
 
 
-def test_coverage_sums_over_words():
-    assert coverage(with_maps(STILL)) == pytest.approx(np.array([[1, 1.5, 0], [0, 0, 0.5]]))
-
-
 def test_change_is_the_share_that_moves():
     assert changes(with_maps(STILL)) == pytest.approx([0, 0.5])
     assert changes(with_maps(np.eye(4)[:, None])) == pytest.approx([1, 1, 1])

@@ -34,44 +34,26 @@ def written(sentence: str, cells: dict[int, tuple[int, int]]) -> Caption:
     return caption_of(words, np.stack([looking_at(cells.get(k, (1, 0))) for k in range(len(words))]))
 
 
-def mentions_in(sentence: str, boxes: Boxes) -> list[Mention]:
-    return find_mentions(sentence.split(), boxes)
+TWO = {"red circle": [(0, 0, 1, 1)], "blue square": [(2, 2, 3, 3), (4, 4, 5, 5)], "red star": []}
+DOGS: Boxes = {"dog": [], "hot dog": [], "DOG bowl": []}
 
 
-class TestMentions:
-    BOXES: ClassVar[Boxes] = {
-        "red circle": [(0, 0, 1, 1)],
-        "blue square": [(2, 2, 3, 3), (4, 4, 5, 5)],
-        "red star": [],
-    }
-
-    def test_the_last_word_of_a_name_names_the_object(self) -> None:
-        assert mentions_in("a red circle above a blue square", self.BOXES) == [
-            Mention("red circle", 2, ((0, 0, 1, 1),)),
-            Mention("blue square", 6, ((2, 2, 3, 3), (4, 4, 5, 5))),
-        ]
-
-    def test_absent_objects_are_mentioned_without_boxes(self) -> None:
-        assert mentions_in("a red star", self.BOXES) == [Mention("red star", 2, ())]
-
-    def test_words_that_name_nothing_known_are_left_alone(self) -> None:
-        assert mentions_in("a green circle and a red square", self.BOXES) == []
-        assert mentions_in("red", self.BOXES) == []
-        assert mentions_in("", self.BOXES) == []
-        assert mentions_in("dog", {}) == []
-
-    def test_the_longer_name_is_taken_and_names_do_not_overlap(self) -> None:
-        boxes: Boxes = {"dog": [], "hot dog": [], "dog bowl": []}
-        found = mentions_in("a hot dog bowl by a dog bowl and a dog", boxes)
-        assert [(mention.name, mention.word) for mention in found] == [
-            ("hot dog", 2),
-            ("dog bowl", 7),
-            ("dog", 10),
-        ]
-
-    def test_every_mention_counts_in_any_case(self) -> None:
-        found = mentions_in("A Dog and a dog", {"DOG": []})
-        assert [mention.word for mention in found] == [1, 4]
+@pytest.mark.parametrize(
+    ("sentence", "boxes", "mentions"),
+    [
+        ("a red circle above a blue square", TWO, [("red circle", 2), ("blue square", 6)]),
+        ("a red star", TWO, [("red star", 2)]),  # without boxes
+        ("a green circle and a red square", TWO, []),
+        ("", TWO, []),
+        ("dog", {}, []),
+        ("a hot dog bowl by a dog bowl and a Dog", DOGS, [("hot dog", 2), ("DOG bowl", 7), ("dog", 10)]),
+    ],
+)
+def test_mentions_are_the_longest_names_at_their_last_word(
+    sentence: str, boxes: Boxes, mentions: list[tuple[str, int]]
+) -> None:
+    found = find_mentions(sentence.split(), boxes)
+    assert found == [Mention(name, word, tuple(boxes[name])) for name, word in mentions]
 
 
 class TestGeometry:

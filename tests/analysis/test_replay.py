@@ -55,15 +55,6 @@ def test_a_caption_without_words_has_no_steps():
     assert [step.rows.tolist() for step in Replay(model.decoder).steps(both)] == [[1]]
 
 
-def test_the_model_is_in_evaluation_mode_only_while_a_batch_is_out():
-    model = captioner().train()
-    batches = sentences(model, PHOTOS[:2], batch_size=1)
-    next(batches)
-    assert not model.training
-    batches.close()
-    assert model.training
-
-
 def test_the_gradient_is_that_of_finite_differences():
     model = captioner().double()
     (batch,) = sentences(captioner(), PHOTOS[:2])

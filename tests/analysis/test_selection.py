@@ -38,11 +38,8 @@ def test_a_box_is_the_part_of_each_cell_that_it_covers():
     expected = [[0, 0.5 * 0.5, 0.5, 0], [0, 0.5 * 0.2, 0.2, 0]]
     for box in ((25, 25, 40, 32), Box(25.0, 25.0, 40.0, 32.0), np.array([25, 25, 40, 32])):
         assert amounts(box, CAPTION) == pytest.approx(np.array(expected))
-    assert touched((25, 25, 40, 32), CAPTION).tolist() == [[False, True, True, False]] * 2
-
-
-def test_a_box_may_extend_beyond_the_grid():
     assert amounts((0, 0, 15, 40), CAPTION) == pytest.approx(np.array([[0.5, 0, 0, 0]] * 2))
+    assert touched((25, 25, 40, 32), CAPTION).tolist() == [[False, True, True, False]] * 2
 
 
 def test_a_neighbour_is_not_touched_by_rounding():
@@ -89,6 +86,7 @@ def test_invalid_places_are_refused(place: Any, said: str):
 @pytest.mark.parametrize(
     ("at", "steps"),
     [
+        (None, None),
         (0, {0}),
         (6, {6}),
         (np.int64(2), {2}),
@@ -100,12 +98,8 @@ def test_invalid_places_are_refused(place: Any, said: str):
         (torch.tensor(3), {3}),
     ],
 )
-def test_steps_by_number_and_by_word(at: Any, steps: set[int]):
+def test_steps_by_number_and_by_word(at: Any, steps: set[int] | None):
     assert steps_of(at, CAPTION) == steps
-
-
-def test_all_steps_are_all_also_of_another_caption():
-    assert steps_of(None, CAPTION) is None
 
 
 def test_an_unfinished_caption_has_no_step_for_its_end():
@@ -116,6 +110,8 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
         steps_of(3, cut)
     with pytest.raises(ValueError, match="'<end>' is not said"):
         steps_of("<end>", cut)
+    with pytest.raises(ValueError, match="no step 0: it has none"):
+        steps_of(0, caption_of("", finished=False))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +130,3 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
 def test_steps_that_are_not_there_are_named(at: Any, said: str):
     with pytest.raises(ValueError, match=said):
         steps_of(at, CAPTION)
-
-
-def test_a_caption_without_any_step():
-    with pytest.raises(ValueError, match="no step 0: it has none"):
-        steps_of(0, caption_of("", finished=False))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from helpers import tiny_captioner
 
-from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.adversary import Adversaries
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
@@ -134,19 +133,6 @@ def test_other_maps_have_the_measure_of_their_column(monkeypatch: pytest.MonkeyP
     assert [cell.partition(" [")[0] for cell in other] == ["90 %", "10 %", "0.90"]
 
 
-def test_agreement_of_two_models(monkeypatch: pytest.MonkeyPatch):
-    words, images = ("red", "the"), np.array([0, 1])
-    measures = {"same cell": np.array([1.0, 0.0]), "overlap": np.array([0.5, 0.25])}
-    unknown = {name: np.array([0.25, np.nan]) for name in measures}
-    agreed = {("one", "two"): Agreement(words, images, measures, measures, unknown)}
-    monkeypatch.setattr(tables, "agree_all", lambda *args: agreed)
-    table = tables.agreement([subject("one"), subject("two")])
-    every, naming = "0.500 [0.000, 1.000]", "0.500 [0.500, 0.500]"
-    assert rows(table, "one / two", "all", "same cell") == [[every, every, "0.250 [0.250, 0.250]"]]
-    assert rows(table, "one / two", "naming", "overlap") == [[naming, naming, "0.250 [0.250, 0.250]"]]
-    assert "Give several models" in tables.agreement([subject()]).missing
-
-
 def test_the_maps_played_are_those_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def away(captioner: Any, photos: Any, captions: list[Caption]) -> SimpleNamespace:
         """Maps of an adversary: the model's own, turned by half of the grid."""
@@ -179,7 +165,8 @@ def test_maps_are_not_exchanged_between_fewer_than_two_captions(spoken: int, mon
         Subject("mine", captioner, Images(["a", "b", "c"]))
 
 
-def test_a_model_that_names_nothing_of_shapes_is_refused(tmp_path: Path):
+def test_a_model_that_names_nothing_of_shapes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subject_module, "TRAINING_SCENES", 2)
     with pytest.raises(UserError, match="--model mine: its captions name no object of Shapes, such as"):
         study({"mine": tiny_captioner.captioner()}, Images.of_shapes(tmp_path, 2))
 

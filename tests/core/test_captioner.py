@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
-from torch import Tensor
 
-from caption.attention import Alignment, AlignmentOutput, GridMemory, Query
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import LinearRefiner, Refiner
@@ -22,21 +19,6 @@ from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
 from caption.text.vocabulary import PAD, START
-
-
-class LooksAt(Alignment):
-    """All weight on one region, which moves by one region at each step."""
-
-    def __init__(self, first: int) -> None:
-        super().__init__()
-        self.first = first
-
-    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
-        return torch.full((len(memory.values), hypotheses), self.first)
-
-    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: Any = None) -> AlignmentOutput:
-        weights = torch.nn.functional.one_hot(state, scores.shape[-1]).to(scores.dtype)
-        return AlignmentOutput(weights, state=state + 1)
 
 
 def same(one: Caption, other: Caption) -> None:
@@ -294,15 +276,6 @@ def test_describing_evaluates_without_gradients_and_restores_the_mode(training: 
 # -- refined and stored regions ----------------------------------------------------------------------------
 
 
-def test_a_refiner_is_applied_between_encoder_and_decoder():
-    model = captioner(refiner=LinearRefiner(size=5, dropout=0.0))
-    assert model.decoder.attention.context_size == 5
-    caption = model.describe(photo())
-    with torch.no_grad():
-        model.refiner.layers[1].weight.neg_()
-    assert model.describe(photo()).log_prob != caption.log_prob
-
-
 class Halved(Refiner):
     """Keeps the upper half of the grid."""
 
@@ -321,13 +294,3 @@ class Halved(Refiner):
 def test_a_refiner_may_give_another_grid():
     caption = captioner(refiner=Halved()).describe(photo())
     assert caption.weights.shape == (len(caption.words), 4, 8)
-
-
-def test_the_description_is_plain():
-    model = captioner(refiner=LinearRefiner(size=5))
-    described = json.loads(json.dumps(model.description()))
-    assert described == model.description()
-    assert described["search"] == {
-        "class_path": "caption.search.BeamSearch",
-        "init_args": {"beam_size": 3, "max_length": 8, "length_normalization": 0.0, "candidates": 1},
-    }

@@ -212,14 +212,11 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Multinoulli(share="image"),
         lambda: Multinoulli(at_test="greedy"),
         lambda: Multinoulli(expectation=1.5),
         lambda: Gate("matrix"),
         lambda: InitialState(activation="Tanh"),
-        lambda: InitialState(layers=0),
         lambda: DeepOutput(activation="none"),
-        lambda: Reinforce(reward="total"),
         lambda: Reinforce(credit="word"),
     ],
 )

@@ -68,22 +68,10 @@ def test_trees_are_combined_place_by_place():
     assert combine(torch.cat, [None, None]) is None
 
 
-def test_trees_of_different_structure_are_not_combined():
-    with pytest.raises(ValueError, match="zip"):
-        combine(torch.cat, [(torch.zeros(1),), (torch.zeros(1), torch.zeros(1))])
-
-
 def test_images_are_selected_by_index():
     tree = Pair(torch.tensor([[1], [2], [3]]), None)
     assert select_images(tree, torch.tensor([2, 0])).left.tolist() == [[3], [1]]
     assert select_images(tree, torch.tensor([], dtype=torch.long)).left.shape == (0, 1)
-
-
-def test_each_hypothesis_continues_its_parent():
-    names = torch.tensor([[10, 11], [20, 21]])
-    parents = torch.tensor([[1, 1, 0], [0, 1, 1]])
-    assert select_hypotheses(names, parents).tolist() == [[11, 11, 10], [20, 21, 21]]
-    assert select_hypotheses(names > 15, parents).dtype == torch.bool
 
 
 @given(

@@ -134,7 +134,7 @@ def test_greedy_search_ends_with_the_end_and_says_where_it_looked(batch: tuple[T
 
 def test_it_trains_and_draws(tmp_path, capsys: pytest.CaptureFixture[str]):
     picture = tmp_path / "picture.png"
-    textbook.main(["--scenes", "100", "--epochs", "2", "--hard", "--out", str(picture)])
+    textbook.main(["--scenes", "50", "--epochs", "2", "--hard", "--out", str(picture)])
     nats = [float(line.split()[3]) for line in capsys.readouterr().out.splitlines() if "nats a word" in line]
     assert len(nats) == 3
     assert nats[1] < nats[0]
