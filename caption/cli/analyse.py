@@ -1,4 +1,24 @@
-"""`caption analyse`: where models look, and whether that is why they say it."""
+"""Measure where models look, and whether that is why they say it.
+
+  caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
+  caption analyse --photos val2017/ --boxes instances_val2017.json \\
+      --references captions_val2017.json --limit 200                   with boxes and people's captions: more of it
+  caption analyse                                                      the installed models on Shapes, some minutes
+
+On photos: does attention lie on what the words name (with --boxes), do the words depend on the regions and on their
+maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
+photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
+where the truth is known.
+
+Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
+JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
+"box": [left, top, right, bottom]}]}}. Photos are found by the names of their files.
+
+With --references the pointing game is played on people's captions, which the models are fed, else on the models' own.
+
+exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
+wrong usage
+"""
 
 from __future__ import annotations
 
@@ -27,33 +47,9 @@ SCENES = 500
 """Of the test split of Shapes."""
 INTERVALS = "Brackets are 95 % intervals, by bootstrap over images."
 
-DESCRIPTION = """\
-Measure where models look, and whether that is why they say it.
-
-  caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
-  caption analyse --photos val2017/ --boxes instances_val2017.json \\
-      --references captions_val2017.json --limit 200                   with boxes and people's captions: more of it
-  caption analyse                                                      the installed models on Shapes, some minutes
-
-On photos: does attention lie on what the words name (with --boxes), do the words depend on the regions and on their
-maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
-photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
-where the truth is known.
-"""
-EPILOG = """\
-Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
-JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
-"box": [left, top, right, bottom]}]}}. Photos are found by the names of their files.
-
-With --references the pointing game is played on people's captions, which the models are fed, else on the models' own.
-
-exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
-wrong usage
-"""
-
 
 def main(args: list[str]) -> int:
-    """Run `caption analyse`; EPILOG tells the exit codes."""
+    """Run `caption analyse`."""
     options = make_parser().parse_args(args)
     models, photos, page = _plan(options)
 
@@ -111,7 +107,7 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, str], list[str], Path]
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of `caption analyse`."""
-    parser = verb_parser("analyse", DESCRIPTION, EPILOG)
+    parser = verb_parser("analyse", __doc__)
     add = parser.add_argument
     help_ = (
         "a checkpoint or an installed model, and its name on the page; may be repeated; default photos, and on Shapes "

@@ -1,4 +1,11 @@
-"""`caption calibrate`: write a model whose probabilities fit people's captions of the validation split."""
+"""Find the temperature at which a model's probabilities fit people's captions best (the smallest NLL on the validation
+split), divide its logits by it, and write the model. Training on rewards, for instance, makes models far too sure.
+
+  caption calibrate runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/calibrated.ckpt
+
+Of the configuration only data.reader is used; its entries can be overridden as in training. The greedy caption stays
+the same; that of a beam search may change.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +17,6 @@ from caption.cli.exit_codes import DONE
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.calibration import TemperatureFit
-
-DESCRIPTION = """\
-Find the temperature at which a model's probabilities fit people's captions best (the smallest NLL on the validation
-split), divide its logits by it, and write the model. Training on rewards, for instance, makes models far too sure.
-
-  caption calibrate runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/calibrated.ckpt
-
-Of the configuration only data.reader is used; its entries can be overridden as in training. The greedy caption stays
-the same; that of a beam search may change.
-"""
 
 
 def main(args: list[str]) -> int:
@@ -46,7 +43,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("calibrate", DESCRIPTION)
+    parser = verb_parser("calibrate", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")

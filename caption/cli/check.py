@@ -1,4 +1,8 @@
-"""`caption check`: find the faults of a data set before training on it."""
+"""Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
+goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or folder of
+captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON
+lines with these keys. The format is detected by the content.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,6 @@ if TYPE_CHECKING:
     from caption.parts import Spec
     from caption.text.vocabulary import Vocabulary
 
-DESCRIPTION = """\
-Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
-goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or folder of
-captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON
-lines with these keys. The format is detected by the content.
-"""
 EPILOG = f"""\
 faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
 notes: {", ".join(kind.label for kind in Kind if not kind.is_fault)}.
@@ -46,7 +44,7 @@ SHOWN = 10
 
 
 def main(args: list[str]) -> int:
-    """Run `caption check`; EPILOG tells the exit codes."""
+    """Run `caption check`."""
     parser = make_parser()
     options = parser.parse_args(args)
     images, splits = _by_split(options.images), _by_split(options.splits)
@@ -113,7 +111,7 @@ def main(args: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of `caption check`."""
-    parser = verb_parser("check", DESCRIPTION, EPILOG)
+    parser = verb_parser("check", __doc__, EPILOG)
     add = parser.add_argument
     add("data", metavar="DATA", help="configuration, caption file, or folder with caption files")
     help_ = (

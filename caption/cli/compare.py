@@ -1,4 +1,10 @@
-"""`caption compare`: training runs side by side: scores with intervals, learning curves, maps of the same photos."""
+"""Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
+scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
+intervals, and how each differs from the first run on the same images. Figures on request.
+
+exit code: 0 all runs compared; 1 some runs are not tested, or have no model for the maps, or some photos could not be
+read: they are named on stderr, and the others are compared; 2 wrong usage
+"""
 
 from __future__ import annotations
 
@@ -23,15 +29,6 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
     from caption.result import Caption
     from caption.training.run_results import RunResults
 
-DESCRIPTION = """\
-Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
-scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
-intervals, and how each differs from the first run on the same images. Figures on request.
-"""
-EPILOG = """\
-exit code: 0 all runs compared; 1 some runs are not tested, or have no model for the maps, or some photos could not be
-read: they are named on stderr, and the others are compared; 2 wrong usage
-"""
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
 """Numbers of the best epoch that are printed, with their names there."""
 
@@ -51,7 +48,7 @@ class Plan:
 
 
 def main(args: list[str]) -> int:
-    """Run `caption compare`; EPILOG tells the exit codes."""
+    """Run `caption compare`."""
     options = make_parser().parse_args(args)
     plan = _plan(options)
     if plan.curves:
@@ -65,7 +62,7 @@ def main(args: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of `caption compare`."""
-    parser = verb_parser("compare", DESCRIPTION, EPILOG)
+    parser = verb_parser("compare", __doc__)
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs; differences are to the first")
     help_ = "reference captions of the test split; default: those that `caption test` has kept in the first tested run"

@@ -1,4 +1,8 @@
-"""`caption configs`: the configurations that come with the package."""
+"""List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption
+fit -c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
+attention/dot. With the name of one, print it: caption configs shapes_soft > mine.yaml. With a part of a name, list
+those that have it: caption configs training/.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,6 @@ from pathlib import Path
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder, config_names, find_config
 from caption.cli.exit_codes import DONE
-
-DESCRIPTION = """\
-List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption fit
--c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
-attention/dot. With the name of one, print it: caption configs shapes_soft > mine.yaml. With a part of a name, list
-those that have it: caption configs training/.
-"""
 
 
 def main(args: list[str]) -> int:
@@ -33,7 +30,7 @@ def main(args: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The arguments of `caption configs`."""
-    parser = verb_parser("configs", DESCRIPTION)
+    parser = verb_parser("configs", __doc__)
     help_ = "print the configuration of this name, or list those whose names have this part"
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help=help_)
     return parser

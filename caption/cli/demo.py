@@ -1,4 +1,11 @@
-"""`caption demo`: train a captioner on the built-in Shapes dataset, score it, and draw its heatmaps."""
+"""Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
+looked for every word. Needs nothing but this package, and a few minutes on two CPU cores. If it is stopped, the same
+command continues it.
+
+DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
+the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
+not there. What is trained is not trained again; scores and pictures of an earlier demo are replaced.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +26,6 @@ from caption.runtime.inputs import TEXT, read_input
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation
 
-DESCRIPTION = """\
-Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
-looked for every word. Needs nothing but this package, and a few minutes on two CPU cores. If it is stopped, the same
-command continues it.
-"""
-EPILOG = """\
-DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
-the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
-not there. What is trained is not trained again; scores and pictures of an earlier demo are replaced.
-"""
 PICTURES = 12
 """Number of test images that are drawn."""
 REPORTED = (
@@ -53,7 +50,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("demo", DESCRIPTION, EPILOG)
+    parser = verb_parser("demo", __doc__)
     parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
     return parser

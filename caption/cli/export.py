@@ -1,22 +1,4 @@
-"""`caption export`: write a model for use outside this package, or as one small file."""
-
-from __future__ import annotations
-
-import argparse
-import dataclasses
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
-from caption.cli.exit_codes import DONE
-from caption.cli.printing import say
-
-if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.captioner import Captioner
-
-DESCRIPTION = """\
-Write a model in another format.
+"""Write a model in another format.
 
 onnx: a folder with the encoder, one step of the decoder, the vocabulary, and a Python module that captions photos with
 them. The module needs numpy, onnxruntime and Pillow, but neither torch nor this package:
@@ -33,8 +15,24 @@ training state. This package loads both:
 --remove-closed-heads is for models with gates on their heads (configs/attention/multi_head_gated.yaml and
 self_attention_gated.yaml): heads whose gates training has closed are left out. The model is smaller and faster, and its
 captions stay the same.
+
+Docs/export.md lists the attention mechanisms that can be exported as ONNX files.
 """
-EPILOG = "docs/export.md lists the attention mechanisms that can be exported as ONNX files"
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.exit_codes import DONE
+from caption.cli.printing import say
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.captioner import Captioner
 
 
 def main(args: list[str]) -> int:
@@ -47,7 +45,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("export", DESCRIPTION, EPILOG)
+    parser = verb_parser("export", __doc__)
     add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add("--format", choices=formats, required=True, help="format of the files")

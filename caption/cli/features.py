@@ -1,4 +1,14 @@
-"""`caption features`: compute the regions of all images of a data set once, into a feature store."""
+"""Encode every image of a data set once and store its regions, so that training need not decode and encode images
+again. The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used.
+The command may be stopped at any moment: given again, it continues. Train with `data.features: DIR` in the
+configuration, or `--data.features DIR` on the command line.
+
+Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
+--data.transform.size 96, ... Several configurations are laid over each other.
+
+exit code: 0 all images are in the store; 1 some cannot be read: they are named on stderr and left out;
+2 wrong usage, configuration or data, or a store that does not fit them.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +20,9 @@ from caption.cli.configuration.arguments import add_config, add_trust, count, ve
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 
-DESCRIPTION = """\
-Encode every image of a data set once and store its regions, so that training need not decode and encode images again.
-The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used. The
-command may be stopped at any moment: given again, it continues. Train with `data.features: DIR` in the configuration,
-or `--data.features DIR` on the command line.
-
-Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
---data.transform.size 96, ... Several configurations are laid over each other.
-"""
-
-EPILOG = """\
-exit code: 0 all images are in the store; 1 some cannot be read: they are named on stderr and left out;
-2 wrong usage, configuration or data, or a store that does not fit them.
-"""
-
 
 def main(args: list[str]) -> int:
-    """Run `caption features`; EPILOG tells the exit codes."""
+    """Run `caption features`."""
     parser = make_parser()
     options, overrides = parser.parse_known_args(args)
 
@@ -62,7 +57,7 @@ def main(args: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of `caption features`."""
-    parser = verb_parser("features", DESCRIPTION, EPILOG)
+    parser = verb_parser("features", __doc__)
     add = parser.add_argument
     add_config(add, "of the training")
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")

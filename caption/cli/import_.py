@@ -1,36 +1,18 @@
-"""`caption import`: make a checkpoint of this package from a trained model of another one."""
+"""Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
+re-implementation that is used most. `caption import SOURCE --help` says which files are needed.
+"""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 
-DESCRIPTION = """\
-Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
-re-implementation that is used most. `caption import SOURCE --help` says which files are needed.
-"""
-ARCTIC = """\
-Make a checkpoint of this package from a model of the authors' code (kelvinxu/arctic-captions).
-
-  caption import arctic MODEL.npz --options OPTIONS.json --vocabulary WORDS.txt --out MODEL.ckpt
-
-That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
-shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
-weights, which are downloaded without --encoder-weights, give others.
-"""
-SGRVINOD = """\
-Make a checkpoint of this package from a decoder of sgrvinod's "a PyTorch Tutorial to Image Captioning".
-
-  caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
-
-STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
-pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
---encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
-ResNet-101 is downloaded.
-"""
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 def main(args: list[str]) -> int:
@@ -38,25 +20,53 @@ def main(args: list[str]) -> int:
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
-    from caption.importers import arctic, sgrvinod
     from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
-    encoder = (options.encoder, options.encoder_weights)
-    if options.source == "arctic":
-        captioner = arctic.load(options.model, options.options, options.vocabulary, *encoder)
-    else:
-        captioner = sgrvinod.load(options.state, options.word_map, *encoder)
+    captioner = SOURCES[options.source](options)
     checkpoint.save(captioner, out, opener=creating)
     say("import", f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}")
     return DONE
 
 
+def _arctic(options: argparse.Namespace) -> Captioner:
+    """Make a checkpoint of this package from a model of the authors' code (kelvinxu/arctic-captions).
+
+      caption import arctic MODEL.npz --options OPTIONS.json --vocabulary WORDS.txt --out MODEL.ckpt
+
+    That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
+    shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
+    weights, which are downloaded without --encoder-weights, give others.
+    """
+    from caption.importers import arctic
+
+    encoder = (options.encoder, options.encoder_weights)
+    return arctic.load(options.model, options.options, options.vocabulary, *encoder)
+
+
+def _sgrvinod(options: argparse.Namespace) -> Captioner:
+    """Make a checkpoint of this package from a decoder of sgrvinod's "a PyTorch Tutorial to Image Captioning".
+
+      caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
+
+    STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
+    pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
+    --encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
+    ResNet-101 is downloaded.
+    """
+    from caption.importers import sgrvinod
+
+    return sgrvinod.load(options.state, options.word_map, options.encoder, options.encoder_weights)
+
+
+SOURCES = {"arctic": _arctic, "sgrvinod": _sgrvinod}
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("import", DESCRIPTION)
+    parser = verb_parser("import", __doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    arctic, sgrvinod = add_noun(sources, "arctic", ARCTIC), add_noun(sources, "sgrvinod", SGRVINOD)
+    arctic, sgrvinod = (add_noun(sources, name, load.__doc__) for name, load in SOURCES.items())
     for source in (arctic, sgrvinod):
         source.add_argument("--out", required=True, metavar="MODEL", help="the checkpoint to write")
         help_ = "YAML with 'encoder' and 'transform' (default: the published model's)"

@@ -1,4 +1,12 @@
-"""`caption lens`: calibrate what a model's encoder sees where its decoder looks."""
+"""Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people
+name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file that lies
+beside the model and has its name.
+
+  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens
+  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens --report test --figure reliability.png
+
+Of the configuration only data.reader is used; its entries can be overridden as in training.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +25,6 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
 
 FITTED = "val"
 """The split of the calibration."""
-
-DESCRIPTION = """\
-Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people name
-on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file that lies beside the
-model and has its name.
-
-  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens
-  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens --report test --figure reliability.png
-
-Of the configuration only data.reader is used; its entries can be overridden as in training.
-"""
 
 
 def main(args: list[str]) -> int:
@@ -72,7 +69,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("lens", DESCRIPTION)
+    parser = verb_parser("lens", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")

@@ -1,9 +1,10 @@
-"""`caption prepare`: check a downloaded data set and lay out the folder that the configurations expect."""
+"""Check a data set that you downloaded, and lay it out in the folder that the configurations expect. Nothing is
+downloaded, and existing files are never overwritten. `caption prepare DATASET --help` says where to get it.
+"""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,6 @@ from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.errors import printable
 
-DESCRIPTION = """\
-Check a data set that you downloaded, and lay it out in the folder that the configurations expect. Nothing is
-downloaded, and existing files are never overwritten. `caption prepare DATASET --help` says where to get it.
-"""
 EPILOG = """\
 Zip and tar archives, unpacked folders and single files may be given in any number and order.
 
@@ -32,17 +29,9 @@ data:
     class_path: caption.data.readers.JsonLines
     init_args: {{file: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
 
-SHARDS = """\
-Write the training split as WebDataset shards
-
-The images and captions of the training split go into tar files, in a shuffled order, for training from a disk that is
-read from front to back or from another machine. The other splits are copied as files. The section of the configuration
-that reads both is printed. Needs the extra webdataset.
-"""
-
 
 def main(args: list[str]) -> int:
-    """Run `caption prepare`; EPILOG tells the exit codes."""
+    """Run `caption prepare`."""
     from caption.data.prepare.datasets import DATASETS
     from caption.data.prepare.downloads import open_download
     from caption.data.prepare.layout import damaged_images, lay_out
@@ -69,10 +58,10 @@ def make_parser() -> argparse.ArgumentParser:
     """The options of `caption prepare`."""
     from caption.data.prepare.datasets import DATASETS
 
-    parser = verb_parser("prepare", DESCRIPTION)
+    parser = verb_parser("prepare", __doc__)
     nouns = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
     for name, dataset in DATASETS.items():
-        add = add_noun(nouns, name, inspect.getdoc(dataset) or "", EPILOG).add_argument
+        add = add_noun(nouns, name, dataset.__doc__, EPILOG).add_argument
         add("downloads", nargs="*", metavar="PATH", help="archives, folders or files, as downloaded")
         help_ = f"folder to lay out (default {dataset.folder})"
         add("--out", metavar="DIR", default=dataset.folder, help=help_)
@@ -86,7 +75,7 @@ def _add_shards(nouns: Any) -> None:
         "exit code: 0 all is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same "
         "command goes on from there"
     )
-    add = add_noun(nouns, "shards", SHARDS, epilog).add_argument
+    add = add_noun(nouns, "shards", _write_shards.__doc__, epilog).add_argument
     add_config(add, "whose data.reader reads the data")
     add("--out", metavar="DIR", required=True, help="folder of the shards; made, or continued")
     add("--tokenizer", metavar="NAME", default="ptb", help="as data.tokenizer (default ptb)")
@@ -94,6 +83,12 @@ def _add_shards(nouns: Any) -> None:
 
 
 def _write_shards(options: argparse.Namespace) -> int:
+    """Write the training split as WebDataset shards
+
+    The images and captions of the training split go into tar files, in a shuffled order, for training from a disk that
+    is read from front to back or from another machine. The other splits are copied as files. The section of the
+    configuration that reads both is printed. Needs the extra webdataset.
+    """
     from caption.cli.configuration.parts import read_splits
     from caption.data.shards.writing import write_shards
     from caption.runtime.files import make_folder

@@ -1,4 +1,9 @@
-"""`caption push`: put a model on the Hugging Face Hub."""
+"""Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once
+with `hf auth login`. Anybody who may read the repository then loads the model by its address:
+
+  caption push runs/best.ckpt hf://owner/name --precision float16
+  caption describe PHOTO --model hf://owner/name
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,6 @@ import argparse
 from caption.cli.configuration.arguments import add_precision, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
-
-DESCRIPTION = """\
-Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once
-with `hf auth login`. Anybody who may read the repository then loads the model by its address:
-
-  caption push runs/best.ckpt hf://owner/name --precision float16
-  caption describe PHOTO --model hf://owner/name
-"""
 
 
 def main(args: list[str]) -> int:
@@ -32,7 +29,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("push", DESCRIPTION)
+    parser = verb_parser("push", __doc__)
     parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
     parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
     add_precision(parser)

@@ -1,4 +1,7 @@
-"""`caption score`: scores of captions from any source."""
+"""Score captions against references: BLEU, ROUGE-L and CIDEr as in coco-caption, without Java. Scores are printed to
+stdout as fractions, with the protocol behind them. If there are several candidate files, each is compared with the
+first.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,6 @@ from caption.metrics.score import Scores
 from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
-DESCRIPTION = """\
-Score captions against references: BLEU, ROUGE-L and CIDEr as in coco-caption, without Java. Scores are printed to
-stdout as fractions, with the protocol behind them. If there are several candidate files, each is compared with the
-first.
-"""
 EPILOG = f"""\
 Files may be COCO captions or results JSON, Karpathy's JSON, a JSON object of captions by image, JSON lines or CSV with
 "image" and "caption", or Flickr8k's token file. The format is recognised by the content.
@@ -52,7 +50,7 @@ class Result:
 
 
 def main(args: list[str]) -> int:
-    """Run `caption score`; EPILOG tells the exit codes."""
+    """Run `caption score`."""
     options = make_parser().parse_args(args)
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
@@ -83,7 +81,7 @@ def main(args: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The options of `caption score`."""
-    parser = verb_parser("score", DESCRIPTION, EPILOG)
+    parser = verb_parser("score", __doc__, EPILOG)
     add, tokenizers = parser.add_argument, tuple(TOKENIZERS)
     add("--references", required=True, metavar="R", help="reference captions; - is standard input")
     help_ = "one caption per image; - is standard input"

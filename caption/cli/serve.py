@@ -1,4 +1,13 @@
-"""`caption serve`: the explorer as a local web page."""
+"""Serve a page on which you move a model's attention: drop a photo, choose a word, click or paint where it should look,
+and read how the rest of the sentence changes.
+
+  caption serve                               the installed photo model, at http://127.0.0.1:8000/
+  caption serve --model shapes                on generated scenes
+  caption serve --model shapes --model shapes-hard     two models side by side
+
+Photos stay in memory, the last 16 of them; nothing is written to disk. Programs ask the same endpoints as the page:
+/api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +25,6 @@ if TYPE_CHECKING:
 
     from caption.captioner import Captioner
 
-DESCRIPTION = """\
-Serve a page on which you move a model's attention: drop a photo, choose a word, click or paint where it should look,
-and read how the rest of the sentence changes.
-
-  caption serve                               the installed photo model, at http://127.0.0.1:8000/
-  caption serve --model shapes                on generated scenes
-  caption serve --model shapes --model shapes-hard     two models side by side
-
-Photos stay in memory, the last 16 of them; nothing is written to disk. Programs ask the same endpoints as the page:
-/api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
-"""
 LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 MOST_MODELS = 4
 
@@ -63,7 +61,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("serve", DESCRIPTION)
+    parser = verb_parser("serve", __doc__)
     add = parser.add_argument
     help_ = "a model's file, or an installed model; repeated, they stand side by side (default: photos)"
     add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)

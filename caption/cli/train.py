@@ -1,4 +1,33 @@
-"""`caption fit | validate | test | predict`: Lightning's command line for our model and data."""
+"""Every entry of a configuration is an option: --trainer.max_epochs 3.
+
+options that are changed most often:
+  -c, --config                      a YAML file, or a name that `caption configs` lists; may be repeated, the last one
+                                    counts
+  --ckpt_path                       the checkpoint; auto, best, last: those of the run's folder
+  --seed_everything                 seed of all random numbers
+  --trust                           import classes of this package that a checkpoint names; its code runs
+  --print_config                    print the whole configuration, and do nothing
+  --trainer.max_epochs              number of epochs
+  --trainer.default_root_dir        folder of the run: checkpoints and logs
+  --trainer.accelerator             cpu, gpu, mps, auto
+  --trainer.precision               32-true, bf16-mixed, 16-mixed, ...
+  --data.reader                     reads the captions
+  --data.batch_size                 images in a batch
+  --data.features                   folder of precomputed regions, from caption features
+  --model.encoder                   image to regions
+  --model.decoder                   regions to words, with its attention
+  --model.objective                 what is minimised
+  --model.optimizer                 for the decoder
+  --model.encoder_learning_rate     fine-tunes the encoder
+  --model.warm_start                model with initial weights: a checkpoint, or the name of an installed one
+  --early_stopping.patience         validations without progress after which training ends
+
+groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
+early_stopping, attention_figures (in TensorBoard), attention_temperature, optimizer, lr_scheduler. --help all lists
+all options of all groups.
+
+--model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +54,6 @@ from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
-from caption.cli.configuration.help import SUMMARY
 from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
@@ -283,7 +311,8 @@ def _weights_do_not_fit(error: Exception) -> bool:
 def _help(verb: str, everything: bool) -> str:
     if everything:
         return verb_parsers()[verb].format_help()
-    return SUMMARY.format(verb=verb, summary=VERBS[verb][1].capitalize())
+    usage = f"usage: caption {verb} -c CONFIG [-c CONFIG ...] [--GROUP.OPTION VALUE ...]"
+    return f"{usage}\n\n{VERBS[verb][1].capitalize()}. {__doc__}"
 
 
 def verb_parsers() -> Mapping[str, ArgumentParser]:

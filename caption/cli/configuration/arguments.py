@@ -7,6 +7,7 @@ argparse's SystemExit with code 2; --help raises SystemExit with code 0.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -35,11 +36,10 @@ class VerbParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         known = set(_option_strings(self))
         options = [word.partition("=")[0] for word in self.given if word.startswith("-")]
-        hints = {option: did_you_mean(option, known) for option in options if option not in known}
-        unknown = next((option for option, hint in hints.items() if hint or option in message), None)
-        if unknown and ("required" in message or "unrecognized" in message):
-            message = f"there is no option {unknown}{hints[unknown]}"
-        raise UserError(f"{message.removeprefix('argument ')} ({self.prog} --help lists the options)")
+        meant = {option: did_you_mean(option, known) for option in options if option not in known}
+        hints = (f"; there is no option {option}{hint}" for option, hint in meant.items() if hint)
+        message = message.removeprefix("argument ") + next(hints, "")
+        raise UserError(f"{message} ({self.prog} --help lists the options)")
 
 
 def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -51,8 +51,8 @@ def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _option_strings(noun)
 
 
-def verb_parser(verb: str, description: str, epilog: str | None = None) -> VerbParser:
-    """A parser for a verb's arguments."""
+def verb_parser(verb: str, description: str | None, epilog: str | None = None) -> VerbParser:
+    """A parser for a verb's arguments, whose help begins with the description, the docstring of the verb's module."""
     return VerbParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
 
 
@@ -65,8 +65,11 @@ def given_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     }
 
 
-def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+def add_noun(
+    nouns: Any, name: str, docstring: str | None, epilog: str | None = None
+) -> argparse.ArgumentParser:
     """A parser for what follows a verb, such as "flickr8k" after "prepare"; `nouns` comes from `add_subparsers`."""
+    description = inspect.cleandoc(docstring or "")
     summary = description.partition("\n")[0]
     return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)
 

@@ -1,4 +1,8 @@
-"""`caption describe`: from photos to captions and heatmaps. The options become a plan, which is then carried out."""
+"""Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
+stderr.
+
+exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, count, given_options, verb_parser
+from caption.cli.describe import ray
 from caption.cli.describe.photos import StdinPhoto, is_pattern
 from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.describe.plan import FORMATS, Plan, make_plan
 from caption.cli.describe.printer import Printer, remarks
-from caption.cli.describe.ray import DESCRIPTION as ON_RAY
-from caption.cli.describe.ray import describe_on_ray
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.errors import ImageError, UserError
@@ -29,11 +32,6 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
     from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
 
-DESCRIPTION = """\
-Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
-stderr.
-"""
-EPILOG = "exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage"
 SCENE_MODELS = ("shapes", "shapes-hard")
 """Installed models that know nothing but the scenes of the Shapes dataset."""
 LARGEST_SCENE = 128
@@ -41,12 +39,12 @@ LARGEST_SCENE = 128
 
 
 def main(args: list[str]) -> int:
-    """Run `caption describe`; EPILOG tells the exit codes."""
+    """Run `caption describe`."""
     parser = make_parser()
     options = parser.parse_args(args)
     given = given_options(parser, options)
     if options.engine:
-        return describe_on_ray(options, given)
+        return ray.describe_on_ray(options, given)
     plan = make_plan(options, given)
     # Looking for garbage takes a fifth of the time in which torch is imported. One photo leaves little of it.
     with no_garbage_collection() if len(plan.inputs.photos) == 1 else nullcontext():
@@ -54,7 +52,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("describe", DESCRIPTION, EPILOG)
+    parser = verb_parser("describe", __doc__)
     add = parser.add_argument
     help_ = "photos in any format that Pillow reads, folders of photos, patterns ('in/*.jpg'), - for standard input"
     add("images", nargs="*", metavar="IMAGE", help=help_)
@@ -80,16 +78,18 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_options(parser)
     add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
-    ray = parser.add_argument_group("any number of photos, on a Ray cluster", ON_RAY).add_argument
-    ray(
+    on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.__doc__).add_argument
+    on_ray(
         "--engine",
         choices=("ray",),
         help="use the cluster that RAY_ADDRESS names, or processes of this machine",
     )
-    ray("--out", metavar="DIR|URL", help="folder of the results; made, or continued")
-    ray("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
-    ray("--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000")
-    ray("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
+    on_ray("--out", metavar="DIR|URL", help="folder of the results; made, or continued")
+    on_ray("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
+    on_ray(
+        "--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000"
+    )
+    on_ray("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
     return parser
 
 

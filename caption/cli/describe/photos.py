@@ -7,7 +7,6 @@ import io
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -72,7 +71,7 @@ def input_photos(arguments: Iterable[str], recursive: bool = False) -> Inputs:
             found.sources.append(_stdin_photo())
             continue
         for path in _matching(argument):
-            images = (_all_images(path) if recursive else _images(path, found.notes)) or [path]
+            images = _images(path, recursive, found.notes) or [path]
             found.photos.extend(images)
             found.sources.extend(images)
     return found
@@ -95,28 +94,17 @@ def _matching(argument: str) -> list[str]:
     return sorted(matches) or [argument]
 
 
-def _images(folder: str, notes: list[str]) -> list[str]:
+def _images(folder: str, recursive: bool, notes: list[str]) -> list[str]:
     """The images in a folder, and a note of what is left out; none for a file."""
-    if not os.path.isdir(folder):
-        return []
     images: list[str] = []
-    with suppress(OSError):  # reported when it is opened as a photo
-        names = sorted(name for name in os.listdir(folder) if name[0] != ".")
-        is_image = {name: _is_image(os.path.join(folder, name)) for name in names}
-        images = [os.path.join(folder, name) for name in names if is_image[name]]
-        if images and not all(is_image.values()):
+    for parent, folders, files in os.walk(folder) if os.path.isdir(folder) else ():
+        names = sorted(name for name in (*folders, *files) if name[0] != ".")
+        is_image = {name: _is_image(os.path.join(parent, name)) for name in names}
+        images += [os.path.join(parent, name) for name in names if is_image[name]]
+        folders[:] = [name for name in names if name in folders] if recursive else []
+        if images and not recursive and not all(is_image.values()):
             others = first_few(printable(name) for name in names if not is_image[name])
             notes.append(f"'{printable(folder)}': left out {others} (subfolders, or not images)")
-    return images
-
-
-def _all_images(folder: str) -> list[str]:
-    """The images in a folder and its subfolders, each folder's before those below it; none for a file."""
-    images: list[str] = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        paths = [os.path.join(parent, name) for name in sorted(names) if name[0] != "."]
-        images += filter(_is_image, paths)
     return images
 
 

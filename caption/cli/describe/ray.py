@@ -1,4 +1,7 @@
-"""`caption describe --engine ray`: caption any number of photos on a Ray cluster."""
+"""With --engine ray, results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may
+be URLs in a bucket (s3://..., gs://...); folders are taken with their subfolders. Given again, the command continues
+where it was stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,6 @@ from caption.cli.printing import say
 from caption.errors import UserError
 from caption.runtime.progress import progress_bar
 
-DESCRIPTION = """\
-The results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may be URLs in a bucket
-(s3://..., gs://...); folders are taken with their subfolders. Given again, the command continues where it was stopped.
-"""
 FORMATS = ("jsonl", "parquet")
 SEARCH = ("beam_size", "length_normalization")
 TAKEN = {

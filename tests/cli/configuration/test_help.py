@@ -8,8 +8,6 @@ from collections.abc import Callable
 import pytest
 from helpers.command_line import Ran
 
-from caption.cli.configuration.help import SUMMARY
-
 Cli = Callable[..., Ran]
 
 
@@ -32,10 +30,11 @@ def test_the_summary_is_short(cli: Cli, verb: str):
     assert len(ran.out.splitlines()) < 50
 
 
-def test_what_the_summary_names_exists(everything: set[str]):
-    assert options(SUMMARY) <= everything
+def test_what_the_summary_names_exists(cli: Cli, everything: set[str]):
+    summary = cli("fit", "--help").out
+    assert options(summary) <= everything
     groups = {name.strip("-").partition(".")[0] for name in everything if "." in name and " " not in name}
-    listed = SUMMARY.partition("groups: ")[2].partition(". ")[0]
+    listed = summary.partition("groups: ")[2].partition(". ")[0]
     assert set(re.findall(r"[a-z_]+", re.sub(r"\(.*?\)", "", listed))) == groups
 
 
