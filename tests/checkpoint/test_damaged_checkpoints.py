@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import resource
 import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,28 +39,7 @@ def path(request: pytest.FixtureRequest, model: Captioner, tmp_path: Path) -> Pa
 any_file = pytest.mark.parametrize("path", KINDS, indirect=True)
 
 
-def same(path: Path, model: Captioner) -> bool:
-    """Whether a file is refused (False), or gives the same captioner (True); anything else fails."""
-    try:
-        again = checkpoint.load(path)
-    except CheckpointError:
-        return False
-    assert again.description() == model.description()
-    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0, equal_nan=True)
-    return True
-
-
 # -- damage --------------------------------------------------------------------------------------------------
-
-
-@any_file
-def test_a_flipped_bit_is_noticed_or_does_not_matter(path: Path, model: Captioner):
-    chance, whole = random.Random(0), path.read_bytes()
-    for _ in range(40):
-        content = bytearray(whole)
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        path.write_bytes(content)
-        same(path, model)
 
 
 @any_file
@@ -74,7 +51,8 @@ def test_a_flipped_bit_in_any_tensor_is_noticed(path: Path, model: Captioner):
         content = bytearray(whole)
         content[content.index(values)] ^= 1
         path.write_bytes(content)
-        assert not same(path, model)
+        with pytest.raises(CheckpointError, match="damaged"):
+            checkpoint.load(path)
 
 
 @any_file
@@ -87,40 +65,7 @@ def test_another_word_or_option_is_noticed_with_file_and_remedy(path: Path):
             checkpoint.load(path)
 
 
-@pytest.mark.nightly
-def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
-    cli: Cli, trained: Trained, tmp_path: Path
-):
-    whole = (trained.folder / "last.ckpt").read_bytes()
-    state = torch.load(trained.folder / "last.ckpt", weights_only=True)["optimizer_states"][0]["state"]
-    values = state[0]["exp_avg"].numpy().tobytes()
-    content = bytearray(whole)
-    content[content.index(values) + 5] ^= 8
-    (tmp_path / "last.ckpt").write_bytes(content)
-    ran = cli("fit", "-c", trained.config, "--ckpt_path", tmp_path / "last.ckpt")
-    assert (ran.code, ran.out) == (2, "")
-    assert f"{tmp_path / 'last.ckpt'} is damaged" in ran.err
-
-
 # -- bombs ---------------------------------------------------------------------------------------------------------
-
-
-def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("model/data.pkl", bytes(10**6))
-    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("a record was unpacked"))
-    monkeypatch.setattr(torch, "load", lambda *_: pytest.fail("torch read it"))
-    with pytest.raises(CheckpointError, match=r"compressed record .* could unpack to any size"):
-        checkpoint.load(path)
-
-
-def test_archives_of_other_programs_are_read(path: Path, model: Captioner):
-    with zipfile.ZipFile(path) as archive:
-        records = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in records.items():
-            archive.writestr(name, content)
-    assert torch.equal(checkpoint.load(path).state_dict()["decoder.embed.weight"], model.decoder.embed.weight)
 
 
 @pytest.mark.parametrize("prefix", [b"", b"PK prefix"])
@@ -193,45 +138,45 @@ def test_a_safetensors_header_of_another_kind(tmp_path: Path, model: Captioner):
         checkpoint.load(tmp_path / "model.safetensors")
 
 
-def test_a_model_larger_than_its_weights_takes_no_memory(path: Path):
-    large = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [15_000, 15_000, 15_000]}}
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"widths": [15_000, 15_000, 15_000]}, r"and the model has floating \(15000, "),
+        ({"widths": [1] * 19_999}, "larger than its weights"),
+        ({"views": 10**9}, "whole number of 20000 or more"),
+    ],
+    ids=["large layers", "many layers", "a large number"],
+)
+def test_a_model_larger_than_its_weights_takes_no_memory(arguments: dict[str, Any], said: str, path: Path):
+    large = {"class_path": "caption.encoders.SmallCNN", "init_args": arguments}
+    rewrite(path, lambda contents: contents["captioner"].update(encoder=large))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CheckpointError, match=r"and the model has floating \(15000, "):
-        checkpoint.load(rewrite(path, lambda contents: contents["captioner"].update(encoder=large)))
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.load(path)
+    if "views" in arguments:
+        with pytest.raises(CheckpointError, match=said):
+            checkpoint.architecture(checkpoint.read(path))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 300_000  # KB
 
 
-def test_a_number_from_which_a_list_is_made_is_bounded(path: Path):
-    many = {"class_path": "caption.encoders.SmallCNN", "init_args": {"views": 10**9}}
-    rewrite(path, lambda contents: contents["captioner"].update(encoder=many))
-    for attempt in (lambda: checkpoint.load(path), lambda: checkpoint.architecture(checkpoint.read(path))):
-        with pytest.raises(CheckpointError, match="whole number of 20000 or more"):
-            attempt()
-
-
-@pytest.mark.parametrize("kind", ["a billion elements", "a few elements", "one tensor under many names"])
-def test_tensors_that_are_more_than_the_file_are_refused(kind: str, path: Path):
-    def change(contents: dict[str, Any]) -> None:
-        state = contents["state_dict"]
-        if kind == "one tensor under many names":
-            state |= dict.fromkeys([f"captioner.{number}" for number in range(500)], torch.zeros(1000))
-        else:
-            state["captioner.x"] = torch.zeros(1).expand(10**12 if kind == "a billion elements" else 10)
-
-    with pytest.raises(CheckpointError, match="more elements than the file"):
-        checkpoint.read(rewrite(path, change))
-
-
-def test_state_of_the_training_is_no_larger_than_the_file(path: Path):
-    state = [{"state": {0: {"exp_avg": torch.zeros(1).expand(10**9)}}}]
-    with pytest.raises(CheckpointError, match="more elements than the file"):
-        checkpoint.read(rewrite(path, lambda contents: contents.update(optimizer_states=state)))
-
-
-def test_many_layers_are_refused(path: Path):
-    many = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [1] * 19_999}}
-    with pytest.raises(CheckpointError, match="larger than its weights"):
-        checkpoint.load(rewrite(path, lambda contents: contents["captioner"].update(encoder=many)))
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"captioner.x": torch.zeros(1).expand(10**12)},
+        {"captioner.x": torch.zeros(1).expand(10)},
+        dict.fromkeys([f"captioner.{number}" for number in range(500)], torch.zeros(1000)),
+    ],
+    ids=["a billion elements", "a few elements", "one tensor under many names"],
+)
+def test_tensors_that_are_more_than_the_file_are_refused(added: dict[str, Any], path: Path):
+    whole = path.read_bytes()
+    for change in (
+        lambda contents: contents["state_dict"].update(added),
+        lambda contents: contents.update(optimizer_states=[{"state": added}]),
+    ):
+        path.write_bytes(whole)
+        with pytest.raises(CheckpointError, match="more elements than the file"):
+            checkpoint.read(rewrite(path, change))
 
 
 @pytest.mark.parametrize("changes", [{"version": [1], "format": "2"}, {"format": [2]}], ids=str)
@@ -259,23 +204,21 @@ def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
     assert "model.encoder_learning_rate" in ran.err
 
 
-def moments(state: dict[str, Any]) -> dict[str, Any]:
-    """Adam's state of the first weights that have one."""
-    return next(iter(state["optimizer_states"][0]["state"].values()))
-
-
 def first_group(state: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's options for the first weights."""
     return state["optimizer_states"][0]["param_groups"][0]
+
+
+def moments(state: dict[str, Any]) -> dict[str, Any]:
+    """Adam's state of the first weights that have one."""
+    return next(iter(state["optimizer_states"][0]["state"].values()))
 
 
 OPTIMIZER, TRAINING = "the optimizer's state in it", "the state of the training in it is malformed"
 MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "another shape": (lambda state: moments(state).update(exp_avg_sq=torch.zeros(2, 3, 5)), OPTIMIZER),
     "a rate that is text": (lambda state: first_group(state).update(lr="high"), OPTIMIZER),
-    "fewer weights": (lambda state: first_group(state)["params"].pop(), OPTIMIZER),
     "no optimizer": (lambda state: state["optimizer_states"].clear(), OPTIMIZER),
-    "schedulers that are a number": (lambda state: state.update(lr_schedulers=3), TRAINING),
     "a number as loop": (lambda state: state["loops"]["fit_loop"].update(epoch_progress=3), TRAINING),
     "callbacks of text": (
         lambda state: state.update(callbacks=dict.fromkeys(state["callbacks"], "x")),

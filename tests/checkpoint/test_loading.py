@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.checkpoint.rebuild import _tensors, rebuild
+from caption.checkpoint.rebuild import rebuild
 from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder
 from caption.encoders import (
     EfficientNetLite,
@@ -49,7 +49,6 @@ def check_loaded(model: Captioner, path: Path) -> Captioner:
         assert torch.equal(other, tensor), name
         same, others = ([key for key in each if each[key] is each[name]] for each in (ours, theirs))
         assert same == others  # tied weights
-    assert not any(tensor.is_meta for tensor in _tensors(loaded))
     saved = model.float().state_dict()
     assert all(torch.equal(tensor, saved[name]) for name, tensor in loaded.state_dict().items())
     one, other = plain.describe(tiny_captioner.photo()), loaded.describe(tiny_captioner.photo())
@@ -107,13 +106,3 @@ def test_tied_weights_stay_one_parameter(tmp_path: Path):
     )
     loaded = check_loaded(tiny_captioner.captioner(decoder=decoder), tmp_path / "model.ckpt")
     assert loaded.decoder.readout.to_words.weight is loaded.decoder.embed.weight
-
-
-def test_half_precision_becomes_what_the_model_has(tmp_path: Path):
-    model = tiny_captioner.captioner()
-    checkpoint.save(model, tmp_path / "half.safetensors", "float16")
-    loaded = checkpoint.load(tmp_path / "half.safetensors")
-    for name, tensor in loaded.state_dict().items():
-        stored = model.state_dict()[name]
-        expected = stored.half().float() if stored.ndim > 1 and stored.is_floating_point() else stored
-        assert torch.equal(tensor, expected), name

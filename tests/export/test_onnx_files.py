@@ -155,23 +155,13 @@ def test_the_folder_captions_alone(exported: Exported, tmp_path: Path) -> None:
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx.data", "model.json", "captioner.py"])
-@pytest.mark.parametrize("kind", ["file", "link", "lost link"])
-def test_files_of_others_stay(cli, tmp_path: Path, name: str, kind: str) -> None:
-    folder, theirs = tmp_path / "folder", tmp_path / "theirs"
-    folder.mkdir()
-    if kind != "lost link":
-        theirs.write_text("mine")
-    if kind == "file":
-        (folder / name).write_text("mine")
-    else:
-        (folder / name).symlink_to(theirs)
-    ran = cli("export", "shapes", "--format", "onnx", "--out", folder)
+@pytest.mark.parametrize("name", ["step.onnx.data", "captioner.py"])
+def test_files_of_others_stay(cli, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    ran = cli("export", "shapes", "--format", "onnx", "--out", tmp_path)
     assert ran.code == 2
     assert f"holds {name}, which this package did not write there" in ran.err
-    assert [path.name for path in folder.iterdir()] == [name]
-    assert kind == "lost link" or (folder / name).read_text() == theirs.read_text() == "mine"
-    assert kind != "lost link" or not theirs.exists()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, cli, tmp_path: Path) -> None:

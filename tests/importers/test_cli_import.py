@@ -140,17 +140,6 @@ def test_errors_are_one_sentence(
     assert not (tmp_path / "model.ckpt").exists()
 
 
-def test_a_file_is_not_replaced(
-    of_arctic: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
-):
-    model = tmp_path / "model.ckpt"
-    model.write_text("a week of training")
-    ran = cli(*of_arctic, *encoder, "--out", model)
-    assert (ran.code, ran.out) == (2, "")
-    assert "exists: choose another name" in ran.err
-    assert model.read_text() == "a week of training"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import yaml
+from helpers.command_line import TINY
 from helpers.torchrun import torchrun
-from PIL import Image
 from torch import Tensor, distributed
 
 from caption import load
 from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.cli import train as cli
+from caption.data.shapes.dataset import write_shapes
 from caption.errors import Stopped
 from caption.training.module import CaptionTraining
 
@@ -29,60 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed"),
 ]
 
-CAPTIONS = [
-    "a red dog runs on a long road",
-    "a dog",
-    "one cat sits",
-    "cat",
-    "a red cat and a dog sit on a road",
-]
 SPLITS = {"train": 8, "val": 4, "test": 7}
-
-
-def write_data(folder: Path) -> None:
-    """Images with one to four captions of one to ten words; an odd number of test images."""
-    lines = []
-    for number, split in enumerate(split for split, count in SPLITS.items() for _ in range(count)):
-        colour = (number * 16, 255 - number * 16, number % 3 * 100)
-        Image.new("RGB", (48, 48), colour).save(folder / f"{number}.png")
-        captions = [CAPTIONS[(number + k) % len(CAPTIONS)] for k in range(1 + number % 4)]
-        lines.append(json.dumps({"image": f"{number}.png", "captions": captions, "split": split}))
-    (folder / "captions.jsonl").write_text("\n".join(lines))
-
-
-CONFIGURATION = """\
-seed_everything: 0
-trainer:
-  max_epochs: 2
-  accelerator: cpu
-  log_every_n_steps: 1
-  num_sanity_val_steps: 0
-  enable_progress_bar: false
-  enable_model_summary: false
-  default_root_dir: {folder}/{name}
-model:
-  encoder: {{class_path: caption.encoders.SmallCNN, init_args: {{widths: [4, 4, 8]}}}}
-  decoder:
-    class_path: caption.decoders.ShowAttendAndTellDecoder
-    init_args:
-      attention:
-        class_path: caption.attention.ScoredAttention
-        init_args:
-          score: {{class_path: caption.attention.AdditiveScore, init_args: {{size: 8}}}}
-          alignment: {{class_path: caption.attention.{alignment}}}
-      embedding_size: 8
-      hidden_size: 12
-      dropout: {dropout}
-      readout: {{class_path: caption.decoders.DeepOutput, init_args: {{dropout: {dropout}}}}}
-      initial: {{class_path: caption.decoders.InitialState, init_args: {{dropout: {dropout}}}}}
-  optimizer: {{class_path: torch.optim.SGD, init_args: {{lr: 0.1, momentum: 0.9}}}}
-  search: {{class_path: caption.search.BeamSearch, init_args: {{beam_size: 2, max_length: 8}}}}
-data:
-  reader: {{class_path: caption.data.readers.JsonLines, init_args: {{file: {folder}/captions.jsonl}}}}
-  transform: {{size: 48, fit: squash}}
-  batch_size: {batch_size}
-  min_count: 1
-"""
 SOFT: dict[str, Any] = {"alignment": "Softmax"}
 HARD: dict[str, Any] = {
     "alignment": "Multinoulli",
@@ -98,9 +46,21 @@ def configuration(
     folder: Path, name: str, batch_size: int, alignment: str, dropout: float = 0.0, **model: Any
 ) -> Path:
     """Without dropout, whose random numbers are those of a process, unless they are wanted."""
-    options = {"batch_size": batch_size, "alignment": alignment, "dropout": dropout}
-    config = yaml.safe_load(CONFIGURATION.format(folder=folder, name=name, **options))
-    config["model"] |= model
+    config = yaml.safe_load(TINY.format(folder=folder, shapes=folder / "shapes"))
+    config["trainer"] |= {"default_root_dir": str(folder / name), "log_every_n_steps": 1}
+    config["trainer"] |= {"enable_progress_bar": False, "enable_model_summary": False}
+    config["data"]["reader"]["init_args"] |= SPLITS
+    config["data"] |= {"batch_size": batch_size, "captions_per_image": 4}
+    decoder = config["model"]["decoder"]["init_args"]
+    decoder["attention"]["init_args"]["alignment"]["class_path"] = f"caption.attention.{alignment}"
+    for part in ("readout", "initial"):
+        decoder.setdefault(part, {"class_path": "caption.decoders.InitialState"})["init_args"] = {
+            "dropout": dropout
+        }
+    decoder["dropout"] = dropout
+    del config["model"]["encoder_learning_rate"]
+    optimizer = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}
+    config["model"] |= {"optimizer": optimizer, **model}
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -169,7 +129,7 @@ class Two(NamedTuple):
 def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
     """Two trainings, and one that runs through as well as being stopped and resumed; prediction and test."""
     folder = tmp_path_factory.mktemp("two")
-    write_data(folder)
+    write_shapes(folder / "shapes", **SPLITS, size=48)
     for name, model in RUNS.items():
         configuration(folder, f"{name}_two", 2, **model)
     for name in ("whole", "stopped"):
@@ -210,10 +170,13 @@ def test_an_encoder_that_is_unfrozen_late_stays_the_same_in_all_processes(two: T
 def test_every_image_is_predicted_and_scored_once_in_the_order_of_the_data(two: Two):
     """The seven images do not divide among two processes: Lightning repeats one of them to test."""
     model = load(two.folder / "soft_two" / "best.ckpt")
-    images = [str(two.folder / f"{number}.png") for number in range(12, 19)]
+    photos = json.loads((two.folder / "shapes" / "test.json").read_text())["images"]
+    captions = model.describe(
+        [str(two.folder / "shapes" / "images" / photo["file_name"]) for photo in photos]
+    )
     expected = [
-        {"image_id": Path(image).name, "caption": caption.text}
-        for image, caption in zip(images, model.describe(images), strict=True)
+        {"image_id": photo["id"], "caption": caption.text}
+        for photo, caption in zip(photos, captions, strict=True)
     ]
     (predicted,) = (two.folder / "soft_two").rglob("predictions.json")
     assert json.loads(predicted.read_text()) == expected
