@@ -303,6 +303,12 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
         (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
         (lambda: library.MLPScore(()), "sizes .* one or more widths"),
+        (lambda: AdditiveScore(2, "gelu"), "activation must be one of 'tanh', 'relu', not 'gelu'"),  # type: ignore[arg-type]
+        (lambda: AdditiveScore(2, layers=0), "one layer .* not 0"),
+        (
+            lambda: AdditiveScore(5, previous_word=True).build(3, QuerySizes(4)),
+            "previous_word needs a decoder",
+        ),
         (lambda: library.PredictedWindow(0.5), "reach 0.5"),
         (lambda: library.FollowingWindow(0.0), "reach 0.0"),
         (lambda: library.WindowAttention(0), "points 0"),
@@ -329,7 +335,7 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
     ],
 )
 def test_options_that_do_not_fit_are_named(make_one: Callable[[], object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises((UserError, ValueError), match=said):
         make_one()
 
 

@@ -93,6 +93,3 @@ def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
     assert reading.context.tolist() == [[[0.5, 0.5], [10.0, 10.0]]]
     assert reading.location is None
     assert reading.log_prob is None
-
-
-# -- maps by name --------------------------------------------------------------------------------------------------

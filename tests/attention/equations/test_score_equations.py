@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers.loops import Vector, close, dot, linear, run, sigmoid, softmax, weighted
+from helpers.loops import (
+    Case,
+    Vector,
+    check_transcription,
+    close,
+    dot,
+    linear,
+    run,
+    sigmoid,
+    softmax,
+    weighted,
+)
 
 from caption.attention import (
     ActivatedGeneralScore,
@@ -118,16 +130,34 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
 
 @pytest.mark.parametrize("name", SCORES)
 def test_scores_weights_and_context_are_those_of_the_equations(name: str) -> None:
+    """And so are the gradients."""
     make, equation = SCORES[name]
+
+    def scores_of(p: Weights, case: Case) -> list[float]:
+        own = {key.removeprefix("score."): value for key, value in p.items()}
+        return [equation(own, a, case.hidden[0]) for a in case.regions]
+
+    def attended(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
+        weights = softmax(scores_of(p, case), case.real)
+        return weighted(weights, case.regions), {"weights": weights}
+
     done = run(ScoredAttention(make(), Softmax()))
-    p = {key.removeprefix("score."): value for key, value in done.p.items()}
+    check_transcription(done, attended)
     scores = done.attention.score(done.queries[0], done.memory)
-    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
-        expected = [equation(p, a, case.hidden[0]) for a in case.regions]
-        close(scores[b, k], expected)
-        weights = softmax(expected, case.real)
-        close(case.weights[0], weights)
-        close(case.context[0], weighted(weights, case.regions))
+    close(scores.flatten(0, 1), [scores_of(done.p, case) for case in done.cases()])
+
+
+def test_the_previous_word_is_a_part_of_the_query() -> None:
+    """e_i = v · tanh(U a_i + b + W h + W_y Ey), at first with W_y = 0."""
+    score = AdditiveScore(6, previous_word=True)
+    done = run(ScoredAttention(score, Softmax()))
+    for case in done.cases():
+        query = linear(done.p, "score.query", case.hidden[0]) + linear(done.p, "score.word", case.word[0])
+        compared = [np.tanh(linear(done.p, "score.region", a) + query) for a in case.regions]
+        scores = [dot(done.p["score.energy.weight"][0], x) for x in compared]
+        close(case.weights[0], softmax(scores, case.real))
+    score.build(4, QuerySizes(5, 3))
+    assert not score.word.weight.any()
 
 
 @pytest.mark.parametrize("score", [CosineScore(6, strength=7.0), ActivatedGeneralScore(strength=7.0)])
