@@ -26,8 +26,8 @@ def photo(number: int) -> bytes:
     return data.getvalue()
 
 
-def make_zip(path: Path, files: Mapping[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
+def make_zip(path: Path, files: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return path

@@ -8,14 +8,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from helpers.output_matrix import Attack, run
 from PIL import Image
 
 Setup = Callable[[Path], str]
 """Puts something into the folder where the command runs, and returns the option's value."""
-LETTER = "../elsewhere/letter.txt"
 FOREIGN = "foreign: the user's own text\n"
 
 
@@ -38,22 +37,18 @@ def obstacles(attack: Attack, products: Sequence[str], command: Sequence[str]) -
     """
     yield from _inputs(attack)
     yield from _names(attack)
-    yield from (_at_folder if attack.is_folder else _at_file)(attack)
+    yield from _at_the_place(attack)
     if attack.is_folder:
         yield from _in_folder(attack, products)
-        yield Obstacle("there is an earlier result", partial(_earlier, attack, command, products, ""))
-        for change in ("edited", "touched", "private"):
-            yield Obstacle(
-                f"there is an earlier result, {change}", partial(_earlier, attack, command, products, change)
-            )
-    else:
-        yield Obstacle("there is an earlier result", partial(_earlier, attack, command, (), ""))
-        edited = partial(_earlier, attack, command, ("",), "edited")
-        yield Obstacle("there is an earlier result, edited", edited, True)
+    earlier = partial(_earlier, attack, command, products if attack.is_folder else ("",))
+    yield Obstacle("there is an earlier result", partial(earlier, ""))
+    for change in ("edited", "touched", "private") if attack.is_folder else ("edited",):
+        label = f"there is an earlier result, {change}"
+        yield Obstacle(label, partial(earlier, change), quick=not attack.is_folder)
     for companion in attack.companions:
         if "." in companion:
-            for label, put in PUT.items():
-                yield Obstacle(f"beside it {companion} is {label}", partial(_beside, attack, companion, put))
+            for label in PUT.keys() - {"a pipe"}:
+                yield Obstacle(f"beside it {companion} is {label}", partial(_put, attack, companion, label))
 
 
 def _earlier(attack: Attack, command: Sequence[str], products: Sequence[str], change: str, here: Path) -> str:
@@ -73,53 +68,14 @@ def _earlier(attack: Attack, command: Sequence[str], products: Sequence[str], ch
 # -- files that the user has put somewhere -----------------------------------------------------------------------
 
 
-def _text(path: Path) -> None:
-    path.write_text(FOREIGN)
+def _text(path: Path, content: str = FOREIGN, mode: int = 0o644) -> None:
+    path.write_text(content)
     os.utime(path, (1e9, 1e9))
+    path.chmod(mode)
 
 
-def _empty(path: Path) -> None:
-    path.touch()
-    os.utime(path, (1e9, 1e9))
-
-
-def _image(path: Path) -> None:
-    Image.new("RGB", (9, 9), "teal").save(path, "PNG")
-
-
-def _private(path: Path) -> None:
-    _text(path)
-    path.chmod(0o600)
-
-
-def _read_only(path: Path) -> None:
-    _text(path)
-    path.chmod(0o444)
-
-
-def _dangling(path: Path) -> None:
-    path.symlink_to("nowhere/at_all")
-
-
-def _dangling_beside(path: Path) -> None:
-    path.symlink_to("not_yet")
-
-
-def _link(path: Path) -> None:
-    letter = _top(path) / "elsewhere" / "letter.txt"
-    path.symlink_to(letter)
-
-
-def _hard_link(path: Path) -> None:
-    os.link(_top(path) / "elsewhere" / "letter.txt", path)
-
-
-def _loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
+def _elsewhere(path: Path) -> Path:
+    return next(parent for parent in path.parents if (parent / "elsewhere").is_dir()) / "elsewhere"
 
 
 def _full_folder(path: Path) -> None:
@@ -128,14 +84,10 @@ def _full_folder(path: Path) -> None:
 
 
 def _linked_folder(path: Path) -> None:
-    folder = _top(path) / "elsewhere" / "folder"
+    folder = _elsewhere(path) / "folder"
     if not folder.exists():
         _full_folder(folder)
     path.symlink_to(folder)
-
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
 
 
 def _read_fifo(path: Path) -> None:
@@ -155,16 +107,27 @@ def _read_fifo(path: Path) -> None:
     threading.Thread(target=drain, daemon=True).start()
 
 
-PUT: dict[str, Callable[[Path], None]] = {
-    "a text": _text, "empty": _empty, "an image": _image, "private": _private, "read-only": _read_only,
-    "a dangling link": _dangling, "a link to a name not taken": _dangling_beside, "a link": _link,
-    "a hard link": _hard_link, "a link to itself": _loop, "a folder": _folder, "a full folder": _full_folder,
+PUT: dict[str, Callable[[Path], Any]] = {
+    "a text": _text,
+    "empty": lambda path: _text(path, ""),
+    "an image": lambda path: Image.new("RGB", (9, 9), "teal").save(path, "PNG"),
+    "private": lambda path: _text(path, mode=0o600),
+    "read-only": lambda path: _text(path, mode=0o444),
+    "a dangling link": lambda path: path.symlink_to("nowhere/at_all"),
+    "a link to a name not taken": lambda path: path.symlink_to("not_yet"),
+    "a link": lambda path: path.symlink_to(_elsewhere(path) / "letter.txt"),
+    "a hard link": lambda path: os.link(_elsewhere(path) / "letter.txt", path),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a folder": Path.mkdir,
+    "a full folder": _full_folder,
     "a link to a folder": _linked_folder,
-}  # fmt: skip
+    "a pipe": os.mkfifo,
+}
 
 
-def _top(path: Path) -> Path:
-    return next(parent for parent in path.parents if (parent / "elsewhere").is_dir())
+def _put(attack: Attack, name: str, label: str, here: Path) -> str:
+    PUT[label](here / name)
+    return attack.fresh
 
 
 # -- at the place itself -----------------------------------------------------------------------------------------
@@ -177,43 +140,38 @@ def _inputs(attack: Attack) -> Iterator[Obstacle]:
         link(here / name, here / fresh)
         return fresh
 
-    def in_linked_folder(name: str, here: Path) -> str:
-        (here / "linked").symlink_to(".")
-        return f"linked/{name}"
-
     def twice(name: str, here: Path) -> str:
         (here / "first").symlink_to(name)
         (here / fresh).symlink_to("first")
         return fresh
+
+    def in_linked_folder(name: str, here: Path) -> str:
+        (here / "linked").symlink_to(".")
+        return f"linked/{name}"
+
+    def symlink(old: Path, new: Path) -> None:
+        new.symlink_to(old)
 
     for number, name in enumerate(attack.inputs):
         values = {
             "itself": name, "by ./": f"./{name}", "by a detour": f"photos/../{name}", "in other case": name.swapcase(),
             "inside": f"{name}/x", "with a slash": f"{name}/",
         }  # fmt: skip
-        for label, value in values.items():
-            yield Obstacle(
-                f"input {name} {label}", lambda here, value=value: value, number == 0 and label == "itself"
-            )
-        yield Obstacle(f"input {name} absolute", lambda here, name=name: str(here / name))
-        yield Obstacle(
-            f"input {name} by a link",
-            partial(linked, name, lambda old, new: new.symlink_to(old)),
-            number == 0,
-        )
-        yield Obstacle(
-            f"input {name} by a hard link", partial(linked, name, lambda old, new: os.link(old, new))
-        )
-        yield Obstacle(f"input {name} by two links", partial(twice, name))
-        yield Obstacle(f"input {name} in a linked folder", partial(in_linked_folder, name))
-    if attack.is_folder:
-        for name in (
-            *(".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards", "download"),
-        ):
-            yield Obstacle(f"folder {name}", lambda here, name=name: name, name in ("shapes", "run"))
-            yield Obstacle(
-                f"folder {name} by a link", partial(linked, name, lambda old, new: new.symlink_to(old))
-            )
+        setups: dict[str, Setup] = {
+            **{label: lambda here, value=value: value for label, value in values.items()},
+            "absolute": lambda here, name=name: str(here / name),
+            "by a link": partial(linked, name, symlink),
+            "by a hard link": partial(linked, name, os.link),
+            "by two links": partial(twice, name),
+            "in a linked folder": partial(in_linked_folder, name),
+        }
+        for label, setup in setups.items():
+            quick = number == 0 and label in ("itself", "by a link")
+            yield Obstacle(f"input {name} {label}", setup, quick)
+    folders = (".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards", "download")
+    for name in folders if attack.is_folder else ():
+        yield Obstacle(f"folder {name}", lambda here, name=name: name, name in ("shapes", "run"))
+        yield Obstacle(f"folder {name} by a link", partial(linked, name, symlink))
 
 
 def _names(attack: Attack) -> Iterator[Obstacle]:
@@ -253,106 +211,79 @@ def _names(attack: Attack) -> Iterator[Obstacle]:
     yield Obstacle("name absolute in a missing folder", lambda here: str(here / "missing" / "a" / fresh))
 
 
-def _put(fresh: str, put: Callable[[Path], None], here: Path) -> str:
-    put(here / fresh)
-    return fresh
+def _at_the_place(attack: Attack) -> Iterator[Obstacle]:
+    without = (
+        {"empty", "an image", "read-only", "a hard link", "a folder"} if attack.is_folder else {"a pipe"}
+    )
+    for label in PUT.keys() - without:
+        quick = label == "a text" or (label == "a link" and not attack.is_folder)
+        yield Obstacle(f"there is {label}", partial(_put, attack, attack.fresh, label), quick)
+    if attack.is_folder:
+        return
 
+    def with_reader(here: Path) -> str:
+        _read_fifo(here / attack.fresh)
+        return attack.fresh
 
-def _beside(attack: Attack, companion: str, put: Callable[[Path], None], here: Path) -> str:
-    put(here / companion)
-    return attack.fresh
-
-
-def _at_file(attack: Attack) -> Iterator[Obstacle]:
-    for label, put in PUT.items():
-        yield Obstacle(f"there is {label}", partial(_put, attack.fresh, put), label in ("a text", "a link"))
-    yield Obstacle("there is a pipe with a reader", partial(_put, attack.fresh, _read_fifo))
+    yield Obstacle("there is a pipe with a reader", with_reader)
     for name in (f"{attack.fresh}.partial", f".{attack.fresh}.partial", f"{attack.fresh}.tmp"):
         for label in ("a text", "a link", "a folder"):
-            yield Obstacle(f"{name} is {label}", partial(_beside, attack, name, PUT[label]))
-
-
-def _at_folder(attack: Attack) -> Iterator[Obstacle]:
-    for label in (
-        *("a text", "private", "a dangling link", "a link to a name not taken", "a link", "a link to itself"),
-        *("a full folder", "a link to a folder"),
-    ):
-        yield Obstacle(f"there is {label}", partial(_put, attack.fresh, PUT[label]), label == "a text")
-    yield Obstacle("there is a pipe", partial(_put, attack.fresh, _fifo))
+            yield Obstacle(f"{name} is {label}", partial(_put, attack, name, label))
 
 
 # -- in the folder -----------------------------------------------------------------------------------------------
 
 
 def _in_folder(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
-    def with_files(names: Sequence[str], put: Callable[[Path], None], here: Path) -> str:
+    def with_files(names: Sequence[str], label: str, here: Path) -> str:
         for name in names:
             path = here / attack.fresh / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            put(path)
+            PUT[label](path)
         return attack.fresh
 
-    def partials(put: Callable[[Path], None], here: Path) -> str:
-        return with_files([f"{name}.partial" for name in products], put, here)
-
-    def linked_parts(here: Path) -> str:
-        """The folders in it lead to folders of the user, who has files of the same names there."""
-        top = _top(here / "x")
-        for name in products:
-            part, *rest = Path(name).parts
+    def linked_parts(filled: bool, here: Path) -> str:
+        """The folders in it lead to folders of the user; filled, he has files of the same names there."""
+        (here / attack.fresh).mkdir()
+        for part, *rest in (Path(name).parts for name in products):
             if rest:
-                foreign = top / "elsewhere" / part
-                (foreign / Path(*rest)).parent.mkdir(parents=True, exist_ok=True)
-                _text(foreign / Path(*rest))
-                (here / attack.fresh).mkdir(exist_ok=True)
-                if not (here / attack.fresh / part).is_symlink():
-                    (here / attack.fresh / part).symlink_to(foreign)
+                foreign, own = _elsewhere(here) / part, here / attack.fresh / part
+                foreign.joinpath(*rest[:-1] * filled).mkdir(parents=True, exist_ok=True)
+                if filled:
+                    _text(foreign.joinpath(*rest))
+                if not own.is_symlink():
+                    own.symlink_to(foreign)
         return attack.fresh
 
-    def empty_linked_parts(here: Path) -> str:
-        for name in products:
-            part, *rest = Path(name).parts
-            if rest:
-                foreign = _top(here / "x") / "elsewhere" / part
-                foreign.mkdir(exist_ok=True)
-                (here / attack.fresh).mkdir(exist_ok=True)
-                if not (here / attack.fresh / part).is_symlink():
-                    (here / attack.fresh / part).symlink_to(foreign)
+    def folders_as_files(here: Path) -> str:
+        (here / attack.fresh).mkdir()
+        for part in {Path(name).parts[0] for name in products if len(Path(name).parts) > 1}:
+            _text(here / attack.fresh / part)
         return attack.fresh
 
-    for label, put in PUT.items():
+    for label in PUT:
         quick, quickest = label in ("a text", "a link"), label == "a text"
-        yield Obstacle(f"all files are {label}", partial(with_files, products, put), quick, quickest)
-    yield Obstacle("all files are a pipe", partial(with_files, products, _fifo))
+        yield Obstacle(f"all files are {label}", partial(with_files, products, label), quick, quickest)
+    links = ("a text", "a link", "a hard link", "a dangling link")
     for name in _kinds(products):
-        for label in (
-            *("a text", "a link", "a hard link", "a dangling link", "a link to a name not taken", "a folder"),
-        ):
-            quick = label == "a text"
-            yield Obstacle(f"{name} is {label}", partial(with_files, [name], PUT[label]), quick)
+        for label in (*links, "a link to a name not taken", "a folder"):
+            yield Obstacle(f"{name} is {label}", partial(with_files, [name], label), label == "a text")
     for label in ("a text", "a link"):
-        yield Obstacle(f"all partials are {label}", partial(partials, PUT[label]))
-    yield Obstacle("its folders are links to folders with the same names", linked_parts, True)
-    yield Obstacle("its folders are links to empty folders", empty_linked_parts)
-    yield Obstacle("its folders are files", partial(_folders_as_files, attack, products))
+        partials = [f"{name}.partial" for name in products]
+        yield Obstacle(f"all partials are {label}", partial(with_files, partials, label))
+    yield Obstacle("its folders are links to folders with the same names", partial(linked_parts, True), True)
+    yield Obstacle("its folders are links to empty folders", partial(linked_parts, False))
+    yield Obstacle("its folders are files", folders_as_files)
     others = {
         "another file": "mine.txt",
         "a file like theirs": _like(products),
         "a file in their folder": _in_theirs(products),
     }
     for label, name in others.items():
-        yield Obstacle(f"{label}, {name}, is there", partial(with_files, [name], _text), True)
+        yield Obstacle(f"{label}, {name}, is there", partial(with_files, [name], "a text"), True)
     for name in (".caption.lock", ".caption-files.jsonl"):
-        for label in ("a text", "a link", "a hard link", "a dangling link", "a folder"):
-            yield Obstacle(f"{name} is {label}", partial(with_files, [name], PUT[label]))
-        yield Obstacle(f"{name} is a pipe", partial(with_files, [name], _fifo))
-
-
-def _folders_as_files(attack: Attack, products: Sequence[str], here: Path) -> str:
-    (here / attack.fresh).mkdir()
-    for part in {Path(name).parts[0] for name in products if len(Path(name).parts) > 1}:
-        _text(here / attack.fresh / part)
-    return attack.fresh
+        for label in (*links, "a folder", "a pipe"):
+            yield Obstacle(f"{name} is {label}", partial(with_files, [name], label))
 
 
 def _kinds(products: Sequence[str]) -> list[str]:

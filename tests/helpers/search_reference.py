@@ -26,18 +26,9 @@ def allowed(log_probs: list[float], forbidden: Sequence[int]) -> list[tuple[int,
 
 
 def greedy(following: Next, end: int, max_length: int, forbidden: Sequence[int]) -> Reference:
-    words: list[int] = []
-    total = 0.0
-    for _ in range(max_length):
-        possible = allowed(following(words), forbidden)
-        if not possible:
-            break
-        word, log_prob = max(possible, key=lambda pair: pair[1])
-        total += log_prob
-        if word == end:
-            return Reference(words, total, total, True)
-        words = [*words, word]
-    return Reference(words, total, total, False)
+    """A beam of one."""
+    options = {"beam_size": 1, "normalization": 0.0, "candidates": 1}
+    return beam(following, end, forbidden, max_length=max_length, **options)[0]
 
 
 def beam(
@@ -51,23 +42,12 @@ def beam(
     candidates: int,
 ) -> list[Reference]:
     """It does not stop early: it continues to `max_length` while a hypothesis is unfinished."""
-    live: list[tuple[list[int], float]] = [([], 0.0)]
-    pool: list[Reference] = []
-    for length in range(1, max_length + 1):
-        extensions = [
-            ([*words, word], total + log_prob)
-            for words, total in live
-            for word, log_prob in allowed(following(words), forbidden)
-        ]
-        if not extensions:
-            break
-        extensions = sorted(extensions, key=lambda pair: -pair[1])[:beam_size]
-        pool += [Reference(w[:-1], p, p / length**normalization, True) for w, p in extensions if w[-1] == end]
-        live = [(w, p) for w, p in extensions if w[-1] != end]
-        if not live:
-            break
+    steps = kept_at_each_step(following, end, forbidden, beam_size=beam_size, max_length=max_length)
+    ended = [one for step in steps for one in step if one.words[-1] == end]
+    live = [one for one in steps[-1] if one.words[-1] != end] if steps else [Kept([], None, 0.0)]
+    pool = [Reference(w[:-1], p, p / len(w) ** normalization, True) for w, _, p in ended]
     pool.sort(key=lambda caption: -caption.score)
-    rest = [Reference(w, p, p / max(len(w), 1) ** normalization, False) for w, p in live]
+    rest = [Reference(w, p, p / max(len(w), 1) ** normalization, False) for w, _, p in live]
     rest.sort(key=lambda caption: -caption.score)
     return (pool + rest)[:candidates]
 

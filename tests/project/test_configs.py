@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import inspect
 import re
 from itertools import takewhile
 from pathlib import Path
@@ -80,17 +82,79 @@ def base(overlay: Path) -> Path:
 
 
 def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
-    """Caption an image with the model that a configuration describes, untrained."""
+    """Caption an image with the model that a configuration describes, and learn from another caption."""
     captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
-        Vocabulary(["a"]),
+        Vocabulary(["a", "red"]),
         ImageTransform(**transform),
         make(model["search"], Search),
         make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
-    make(model["objective"], Objective)
     captioner.eval().describe([Image.new("RGB", (80, 60), "grey")])
+    with torch.no_grad():
+        views = captioner.encoder(torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8))
+    objective = make(model["objective"], Objective)
+    objective.build(captioner.decoder.query_size, captioner.encoder.region_sizes, len(captioner.vocabulary))
+    objective.prepare([[[4, 2]], [[5, 2]]])
+    words = torch.tensor([[[1, 4, 5], [1, 5, 4]]]).expand(2, -1, -1)
+    captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
+    captioner.decoder.train()
+    loss = objective(captioner.decoder, captioner.project(views), captions).value
+    loss.backward()
+    assert loss.isfinite()
+
+
+def check_replaced(written: Any, before: Any, after: Any, where: str) -> None:
+    """All that an overlay writes is there; where it names another class, nothing of the old arguments is left."""
+    if isinstance(written, list) and isinstance(after, list):
+        for number, (value, entry) in enumerate(zip(written, after, strict=True)):
+            check_replaced(value, None, entry, f"{where}[{number}]")
+        return
+    if not isinstance(written, dict):
+        assert after == written, where
+        return
+    before = before if isinstance(before, dict) else {}
+    for key, value in written.items():
+        check_replaced(value, before.get(key), after[key], f"{where}.{key}")
+    if written.get("class_path", before.get("class_path")) != before.get("class_path"):
+        module, _, name = written["class_path"].rpartition(".")
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        for argument in after.get("init_args", {}).keys() - written.get("init_args", {}).keys():
+            default, value = parameters[argument].default, after["init_args"][argument]
+            default = list(default) if isinstance(default, tuple) else default
+            assert value == default, f"{where}: {argument} is left from {before.get('class_path')}"
+
+
+def first_of_family() -> set[Path]:
+    """The first mechanism of each family; the others run at night."""
+    families = {
+        re.search("^# Family: (.*)$", header(path), re.MULTILINE)[1]: path for path in MECHANISMS[::-1]
+    }
+    return set(families.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=[pytest.mark.nightly] * (path in {*MECHANISMS} - first_of_family()), id=path.stem
+        )
+        for path in TRAINING + MECHANISMS
+    ],
+)
+def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
+    before, after, written = parse(base(path)), parse(base(path), path), load(path)
+    check_replaced(written, before, after, path.stem)
+    names, one, other = flat(written), flat(before), flat(after)
+    parents = {name.rpartition(".")[0] for name in names}
+    named = ("config", *names, *(parent for parent in parents if one.get(parent, "") is None))
+    stray = {
+        name for name in differing(one, other) if not f"{name}.".startswith(tuple(f"{n}." for n in named))
+    }
+    assert stray == set()
+    check_describes(after["model"], load(base(path))["data"]["transform"])
 
 
 @pytest.mark.slow
@@ -103,22 +167,6 @@ def test_it_parses_and_makes_a_model(path: Path):
         assert flat(written)["model.scheduler.T_max"] == written["trainer"]["max_epochs"]
     if "vgg19" not in path.read_text(encoding="utf-8"):  # which takes seconds and half a gigabyte
         check_describes(written["model"], written["data"]["transform"])
-
-
-@pytest.mark.slow
-@each(TRAINING)  # tests/attention/test_attention_configs.py does this for mechanisms, and trains them
-def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
-    before, after = parse(base(path)), parse(base(path), path)
-    written, one, other = flat(load(path)), flat(before), flat(after)
-    parts = {name for name in written if other.get(name) == written[name] and isinstance(written[name], str)}
-    parents = {name.rpartition(".")[0] for name in written}
-    named = ("config", *written, *(parent for parent in parents if one.get(parent, "") is None))
-    stray = {
-        name for name in differing(one, other) if not f"{name}.".startswith(tuple(f"{n}." for n in named))
-    }
-    assert stray == set()
-    assert all(other[name] == written[name] for name in parts)
-    check_describes(after["model"], load(base(path))["data"]["transform"])
 
 
 # -- headers -------------------------------------------------------------------------------------------------------
@@ -308,16 +356,9 @@ def test_the_table_is_that_of_the_files(
         if (row := [one.get(switch, ABSENT) for one in written])
         and (len(set(map(str, row))) > 1 if part is None else switch.startswith(part))
     }
+    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
     assert part is None or all(row["Source"] for row in table(heading).values())
     assert {switch: values(row, columns) for switch, row in table(heading).items()} == expected
-
-
-def test_hard_presets_differ_from_soft_ones_as_the_table_says_and_the_tables_have_all():
-    for source, preset in HARD.items():
-        different = differing(flat(load(SOFT[source])), flat(load(preset))) - {"trainer.default_root_dir"}
-        assert different <= {*table("Hard attention"), *table("Soft attention")}
-        assert all(re.match(r"model\.(decoder\.attention\.alignment|objective)", name) for name in different)
-    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
 
 
 def test_the_authors_rmsprop_can_train_the_papers_model():

@@ -27,14 +27,14 @@ from typing import Any
 import pytest
 from helpers import output_matrix as matrix
 from helpers.command_line import default_signals
-from test_outputs_matrix import template, tiny_commands  # noqa: F401 (fixtures)
 
 from caption import checkpoint
 from caption.cli import score
 from caption.runtime import files
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("tiny_commands")]
 TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))
+QUIETLY = matrix.Run(0, "", "", False)
 SENT = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{16}$|\.partial$|\.tmp$")
 FOREIGN = ("mine.txt", "images/mine.png", "test_999999.png")
@@ -111,7 +111,7 @@ def with_foreign_files(source: Path, top: Path, command: str) -> Path:
 
 @pytest.mark.timeout(0 if TRIALS > 1 else 600)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(" ")[0])
-def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):  # noqa: F811
+def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
     args, top = command.split(), tmp_path / "user"
     here = with_foreign_files(template, top, command)
     begun = time.monotonic()
@@ -151,7 +151,7 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):  
         if not any(name == "SIGKILL" for name, _ in sent):  # which leaves the file that was being written
             note(f"leaves {name}" for name in incomplete)
         allowed = [here / "out", here / "page.html", *(top / name for name in incomplete)]
-        note(matrix.harm(top, before, own, matrix.Run(0, "", "", 0, False), allowed, []))
+        note(matrix.harm(top, before, own, QUIETLY, allowed, []))
         # A run whose last epoch was saved as the best one before it was killed has nothing left to train.
         note(f"lacks {name}" for name in whole - stable(here / "out") - {"last.ckpt"})
         new = stable(here / "out") - whole - {*LATER}
@@ -181,7 +181,7 @@ STOPPED = {
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", STOPPED, ids=lambda command: command.partition(" ")[0])
-def test_stopped_when_a_file_is_complete(command: str, number: int, template: Path, tmp_path: Path):  # noqa: F811
+def test_stopped_when_a_file_is_complete(command: str, number: int, template: Path, tmp_path: Path):
     top = Path(shutil.copytree(template, tmp_path / "user", symlinks=True))
     here, name = top / "here", STOPPED[command]
     whole = tmp_path / "whole"
@@ -218,8 +218,7 @@ def test_stopped_when_a_file_is_complete(command: str, number: int, template: Pa
     assert "Traceback" not in error
     assert (tmp_path / "out.txt").read_text() in ("", (tmp_path / "whole.txt").read_text())
     assert not [each for each in matrix.snapshot(top) if TEMPORARY.search(each)]
-    ran = matrix.Run(0, "", "", 0, False)
-    assert not matrix.harm(top, before, own, ran, [here / "out"], [])
+    assert not matrix.harm(top, before, own, QUIETLY, [here / "out"], [])
     for path in (here / "out").rglob("*"):
         if path.suffix in (".jpg", ".safetensors", ".txt", ".md", ".png", ".json"):
             assert path.read_bytes() == (whole / path.relative_to(here)).read_bytes(), path

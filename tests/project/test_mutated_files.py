@@ -21,8 +21,7 @@ import time
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -32,9 +31,8 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
-from helpers import arctic_reference, sgrvinod_reference
 from helpers.confined import confined
-from helpers.downloads import contents, karpathy, make_tar, make_zip, photo, small
+from helpers.downloads import contents, karpathy, make_tar, make_zip
 from helpers.tiny_captioner import captioner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -45,11 +43,8 @@ from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
-from caption.data.prepare.datasets import DATASETS
-from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardIndex, stream
-from caption.data.shards.writing import write_shards
 from caption.decoders.word_embeddings import WordVectors
 from caption.encoders.weights import read_state
 from caption.errors import LONGEST_MESSAGE, UserError
@@ -62,6 +57,7 @@ from caption.text.vocabulary import PAD
 
 pytestmark = [
     pytest.mark.nightly,
+    pytest.mark.usefixtures("tiny_commands"),
     pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning"),
     pytest.mark.timeout(0 if "HOSTILE_FILES" in os.environ else 600),
 ]
@@ -110,8 +106,8 @@ def mutated(content: bytes, changes: Sequence[Edit]) -> bytes:
 class File(NamedTuple):
     """A kind of file."""
 
-    sound: Callable[[], list[tuple[str, bytes]]]
-    """Names and contents of sound ones."""
+    sound: Callable[[Path], list[tuple[str, bytes]]]
+    """Names and contents of sound ones, given the folder of a user's files."""
     use: Callable[[Path, int], object]
     """Reads a file in a folder of its own, in a way that a number chooses; what it asserts is the right answer."""
     tokens: Sequence[bytes] = ()
@@ -120,6 +116,8 @@ class File(NamedTuple):
     """How many the suite runs."""
     share: int = 1
     """Of a long run."""
+    is_set: bool = False
+    """Whether the other sound ones stand beside the one that is mutated."""
 
 
 @contextlib.contextmanager
@@ -161,18 +159,11 @@ def built(make: Callable[[Path], object]) -> dict[str, bytes]:
         return contents(Path(folder))
 
 
-def beside(path: Path, files: Mapping[str, bytes]) -> None:
-    """Put the other files of a set into the folder of the one that is mutated."""
-    for name, content in files.items():
-        if name != path.name:
-            (path.parent / name).write_bytes(content)
-
-
 # -- photos and captions -------------------------------------------------------------------------------------------
 
 
 @cache
-def images() -> list[tuple[str, bytes]]:
+def images(template: Path) -> list[tuple[str, bytes]]:
     """A small picture in every format and mode that Pillow writes: suffix and content."""
     Image.init()
     files = []
@@ -209,7 +200,7 @@ BOXES = {
 }
 
 
-def captions() -> list[tuple[str, bytes]]:
+def captions(template: Path) -> list[tuple[str, bytes]]:
     """In all formats: COCO, Karpathy, results, an object, JSON lines, tables, Flickr."""
     objects = ({"images": IMAGES, "annotations": ANNOTATIONS}, ANNOTATIONS, dict(PAIRS))
     texts = [*((".json", json.dumps(each, indent=1)) for each in objects)]
@@ -259,12 +250,9 @@ def model() -> Captioner:
 
 
 @cache
-def models() -> list[tuple[str, bytes]]:
-    return [
-        *built(
-            lambda folder: [checkpoint.save(model(), folder / f"m.{s}") for s in ("ckpt", "safetensors")]
-        ).items()
-    ]
+def models(template: Path) -> list[tuple[str, bytes]]:
+    kinds = ("ckpt", "safetensors")
+    return [*built(lambda folder: [checkpoint.save(model(), folder / f"m.{s}") for s in kinds]).items()]
 
 
 def use_model(path: Path, number: int) -> None:
@@ -273,7 +261,7 @@ def use_model(path: Path, number: int) -> None:
     assert all(torch.equal(tensor, expected[name]) for name, tensor in state.items())
 
 
-def states() -> list[tuple[str, bytes]]:
+def states(template: Path) -> list[tuple[str, bytes]]:
     state = {"a.weight": torch.ones(4, 3), "a.bias": torch.zeros(4)}
     file, old = io.BytesIO(), io.BytesIO()
     torch.save(state, file)
@@ -295,7 +283,7 @@ STORED = [name for name, _ in PAIRS[:3]]
 
 
 @cache
-def stores() -> list[tuple[str, bytes]]:
+def stores(template: Path) -> list[tuple[str, bytes]]:
     def write(folder: Path) -> None:
         writer = FeatureWriter(folder, Header({"encoder": "x"}, [(2, 2)]))
         writer.add(STORED, [PhotoFile(40, 30, number) for number in range(3)], REGIONS)
@@ -323,35 +311,39 @@ def use_vectors(path: Path, number: int) -> None:
 
 # -- models of other codebases, shards, downloads ------------------------------------------------------------------
 
-OPTIONS = arctic.Options(5, 4, 3, 6, True, True, True, 1, 1, True, "deterministic")
-ENCODER = b"""\
-encoder: {class_path: caption.encoders.SmallCNN, init_args: {widths: [4, 4, 8]}}
-transform: {size: 32, fit: squash}
-"""
-WORD_MAP = {"<pad>": 0, "a": 1, "dog": 2, "<end>": 5, "<unk>": 3, "<start>": 4}
+IMPORTED = ("model.npz", "options.json", "words.txt", "decoder.pth", "map.json", "encoder.yaml")
 
 
-@cache
-def imported() -> dict[str, bytes]:
+def files_of(template: Path, *patterns: str) -> list[tuple[str, bytes]]:
+    """By their last names."""
+    paths = [path for pattern in patterns for path in sorted((template / "here").glob(pattern))]
+    assert paths
+    return [(path.name, path.read_bytes()) for path in paths]
+
+
+def imported(template: Path) -> list[tuple[str, bytes]]:
     """The files of a model of each codebase."""
-    arrays, state = io.BytesIO(), io.BytesIO()
-    np.savez(arrays, **arctic_reference.parameters(asdict(OPTIONS)))
-    sizes = {"region": 5, "hidden": 4, "attention": 6, "embedding": 3, "vocabulary": len(WORD_MAP)}
-    theirs = sgrvinod_reference.parameters(**sizes)
-    torch.save({name: torch.tensor(value).float() for name, value in theirs.items()}, state)
-    return {
-        "model.npz": arrays.getvalue(),
-        "options.json": json.dumps(asdict(OPTIONS)).encode(),
-        "options.yaml": yaml.safe_dump(asdict(OPTIONS)).encode(),
-        "words.txt": b"a\ndog\nruns\naway\n",
-        "decoder.pth": state.getvalue(),
-        "map.json": json.dumps(WORD_MAP).encode(),
-        "encoder.yaml": ENCODER,
-    }
+    files = files_of(template, *IMPORTED)
+    return [*files, ("options.yaml", yaml.safe_dump(json.loads(dict(files)["options.json"])).encode())]
+
+
+def shards(template: Path) -> list[tuple[str, bytes]]:
+    return files_of(template, "shards/*.tar", "shards/*.json")
+
+
+def downloads(template: Path) -> list[tuple[str, bytes]]:
+    files = contents(template / "here" / "download")
+
+    def make(folder: Path) -> None:
+        make_zip(folder / "d.zip", files)
+        make_zip(folder / "e.zip", files, zipfile.ZIP_DEFLATED)
+        make_tar(folder / "d.tar", files)
+        make_tar(folder / "d.tar.gz", files)
+
+    return [*built(make).items()]
 
 
 def use_imported(path: Path, number: int) -> None:
-    beside(path, imported())
     folder = path.parent
     if path.name == "encoder.yaml":
         encoder_and_transform({}, str(path))
@@ -362,25 +354,7 @@ def use_imported(path: Path, number: int) -> None:
         arctic.read(str(folder / "model.npz"), str(options), str(folder / "words.txt"))
 
 
-@cache
-def shards() -> dict[str, bytes]:
-    def make(folder: Path) -> None:
-        lines = [json.dumps({"image": f"{k}.png", "captions": ["a cat"], "split": "train"}) for k in range(4)]
-        for number in range(4):
-            Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
-        (folder / "captions.jsonl").write_text("\n".join(lines))
-        write_shards(JsonLines(str(folder / "captions.jsonl")).read(), folder / "out", 4)
-
-    files = built(make)
-    return {
-        Path(name).name: files[name]
-        for name in files
-        if name.startswith("out/") and name.endswith((".tar", ".json"))
-    }
-
-
 def use_shards(path: Path, number: int) -> None:
-    beside(path, shards())
     index = ShardIndex.read(str(path.parent))
     index.vocabulary(1, "ptb")
     for shard in index.shards:
@@ -395,29 +369,10 @@ def use_shards(path: Path, number: int) -> None:
                 Image.open(io.BytesIO(data)).load()  # its checksum is right
 
 
-@cache
-def downloads() -> list[tuple[str, bytes]]:
-    splits = {"train": ["0.jpg", "1.jpg"], "val": ["2.jpg"], "test": ["3.jpg"]}
-    captions = "\n".join(f"{k}.jpg#{n}\tA dog number {n}." for k in range(4) for n in range(2))
-    texts = {"dataset_flickr8k.json": karpathy(splits), "Flickr8k.token.txt": captions.encode()}
-    files = {f"{k}.jpg": photo(k) for k in range(4)} | texts
-
-    def make(folder: Path) -> None:
-        make_zip(folder / "d.zip", files)
-        make_tar(folder / "d.tar", files)
-        make_tar(folder / "d.tar.gz", files)
-        with zipfile.ZipFile(folder / "e.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in files.items():
-                archive.writestr(name, data)
-
-    return [*built(make).items()]
-
-
 def use_download(path: Path, number: int) -> None:
     """It is laid out; nothing of it gets a name outside."""
     out = path.parent / "out"
-    with confined(out), pytest.MonkeyPatch.context() as patch:
-        patch.setitem(DATASETS, "flickr8k", small("flickr8k", [4], [8], [2, 1, 1]))
+    with confined(out):
         command("prepare", "flickr8k", path, "--out", out)
     assert {file.name for file in path.parent.iterdir()} == {path.name, "out"}
     assert all(content for name, content in contents(out).items() if name.endswith(".jpg"))
@@ -427,27 +382,29 @@ BINARY, TEXT = NUMBERS, TOKENS
 FILES = {
     "photos": File(images, use_image, BINARY, 300, 10),
     "captions": File(captions, use_captions, TEXT, 100, 10),
-    "boxes": File(lambda: [("boxes.json", json.dumps(BOXES, indent=1).encode())], use_boxes, TEXT, 30, 2),
+    "boxes": File(lambda _: [("boxes.json", json.dumps(BOXES, indent=1).encode())], use_boxes, TEXT, 30, 2),
     "models": File(models, use_model, BINARY, 50, 6),
     "weights": File(states, use_state, BINARY, 40, 3),
     "stores": File(stores, use_store, BINARY, 40, 3),
-    "vectors": File(lambda: [("v.txt", VECTORS.encode())], use_vectors, TEXT, 20),
-    "imported": File(lambda: [*imported().items()], use_imported, [*TEXT, *BINARY], 60, 3),
-    "shards": File(lambda: [*shards().items()], use_shards, [*TEXT, *BINARY], 40, 3),
+    "vectors": File(lambda _: [("v.txt", VECTORS.encode())], use_vectors, TEXT, 20),
+    "imported": File(imported, use_imported, [*TEXT, *BINARY], 60, 3, is_set=True),
+    "shards": File(shards, use_shards, [*TEXT, *BINARY], 40, 3, is_set=True),
     "downloads": File(downloads, use_download, BINARY, 25, 2),
 }
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_every_file_is_answered_or_refused(kind: str):
+def test_every_file_is_answered_or_refused(kind: str, template: Path):
     file, numbers = FILES[kind], Counter[str]()
     count = MANY * file.share // sum(other.share for other in FILES.values()) if MANY else file.count
-    sound = file.sound()
+    sound = file.sound(template)
 
     def run(name: str, content: bytes, number: int) -> None:
         with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's, about oddities of files that it can decode
             path = Path(place).resolve() / name
+            for other, whole in sound if file.is_set else ():
+                path.with_name(other).write_bytes(whole)
             path.write_bytes(content)
             with measured(numbers):
                 file.use(path, number)

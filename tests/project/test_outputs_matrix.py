@@ -13,51 +13,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from helpers import output_matrix as matrix
-from helpers.command_line import TINY
-from helpers.downloads import small
 from helpers.output_obstacles import obstacles
 
+pytestmark = pytest.mark.usefixtures("tiny_commands")
 WHOLE = os.environ.get("CAPTION_WHOLE_MATRIX", "")
 FLAGS = {"--data.reader": "--data.reader.init_args.folder"}
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory, lightning: None) -> Path:
-    top = tmp_path_factory.mktemp("matrix") / "template"
-    matrix.make_template(top)
-    return top
-
-
-@pytest.fixture(autouse=True)
-def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`demo` trains a tiny model, Flickr8k has 6 photos, and Ray's actors run in this process."""
-    from caption.cli import demo
-    from caption.data.prepare.datasets import DATASETS
-    from caption.runtime import on_ray
-
-    config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
-    config["data"]["reader"]["init_args"] |= {"train": 8, "val": 2, "test": 2}
-    config["trainer"] |= {"max_epochs": 1, "enable_progress_bar": False, "enable_model_summary": False}
-    configs = tmp_path / "configs"
-    configs.mkdir()
-    (configs / "shapes_soft.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(demo, "config_folder", lambda: configs)
-    monkeypatch.setattr(demo, "PICTURES", 2)
-    monkeypatch.setitem(DATASETS, "flickr8k", small("flickr8k", [6], [12], [3, 1, 1]))
-
-    def run_here(pending: list[dict[str, Any]], job: on_ray.Job, actors: int | None) -> Iterator[on_ray.Done]:
-        for piece in pending:
-            row = on_ray.Actor(job)(piece)
-            yield on_ray.Done(row["photos"], row["failed"])
-
-    monkeypatch.setattr(on_ray, "_run", run_here)
 
 
 def test_every_option_is_known():

@@ -3,52 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from unittest.mock import patch
 
 import pytest
 import torch
 from helpers import search_reference as reference
-from helpers.search_models import END, START, HashModel, captions, check
+from helpers.search_models import END, START, A, B, Chain, HashModel, captions, check
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from caption.errors import UserError
 from caption.kernels import top_k
-from caption.search import BeamSearch, Hypotheses
-from caption.tensor_tree import State
-
-A, B = 2, 3
-
-
-class Chain:
-    """The next word depends only on the last one: probabilities (V, V), with a row for each last word."""
-
-    def __init__(self, probabilities: Sequence[Sequence[float]]) -> None:
-        self.log_probs = torch.tensor(probabilities, dtype=torch.float64).log()
-        self.calls = 0
-
-    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        self.calls += 1
-        return self.log_probs[words], State(None, None, words)
-
-    def search(self, search: BeamSearch, forbidden: Sequence[int] = ()) -> Hypotheses:
-        return search(self.step, State(None, None, None), images=1, start=START, end=END, forbidden=forbidden)
-
-
-def by_hand() -> Chain:
-    """Greedy search takes A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
-    return Chain(
-        [
-            # start, end, A, B
-            [0.00, 0.10, 0.50, 0.40],  # after start
-            [0.25, 0.25, 0.25, 0.25],  # after end: never used
-            [0.00, 0.25, 0.40, 0.35],  # after A
-            [0.00, 0.90, 0.05, 0.05],  # after B
-        ]
-    )
+from caption.search import BeamSearch
 
 
 @pytest.mark.parametrize(
@@ -67,7 +33,7 @@ def by_hand() -> Chain:
 def test_by_hand(
     beam_size: int, normalization: float, words: list[int], probability: float, score: float, steps: int
 ) -> None:
-    chain = by_hand()
+    chain = Chain()
     hypotheses = chain.search(BeamSearch(beam_size, 4, normalization))
     assert hypotheses.words.tolist() == [[words]]
     assert hypotheses.lengths.tolist() == [[len(words)]]
@@ -80,8 +46,8 @@ def test_by_hand(
     assert chain.calls == steps
 
 
-def test_candidates_by_hand() -> None:
-    hypotheses = by_hand().search(BeamSearch(2, 4, candidates=2))
+def test_candidates_Chain() -> None:
+    hypotheses = Chain().search(BeamSearch(2, 4, candidates=2))
     assert captions(hypotheses, 0) == [[B], [A, A, B]]
     torch.testing.assert_close(hypotheses.log_probs.exp(), torch.tensor([[0.36, 0.063]], dtype=torch.float64))
     terms = [[0.4, 0.9, 1.0, 1.0], [0.5, 0.4, 0.35, 0.9]]
@@ -91,18 +57,14 @@ def test_candidates_by_hand() -> None:
 
 def test_unfinished_ranks_behind_finished() -> None:
     # After two steps: B end 0.36 and the unfinished A A 0.2; A end 0.125 fell out of the beam.
-    hypotheses = by_hand().search(BeamSearch(2, 2, candidates=2))
+    hypotheses = Chain().search(BeamSearch(2, 2, candidates=2))
     assert captions(hypotheses, 0) == [[B], [A, A]]
     assert hypotheses.finished.tolist() == [[True, False]]
     # Here the unfinished B, more probable than the end word, still comes second.
-    hypotheses = by_hand().search(BeamSearch(3, 1, candidates=3))
+    hypotheses = Chain().search(BeamSearch(3, 1, candidates=3))
     assert captions(hypotheses, 0) == [[], [A], [B]]
     assert hypotheses.finished.tolist() == [[True, False, False]]
     assert hypotheses.word_log_probs.exp()[0].flatten().tolist() == pytest.approx([0.1, 1, 0.5, 1, 0.4, 1])
-
-
-def settings_of(beam_size: int, candidates: int, max_length: int, normalization: float) -> BeamSearch:
-    return BeamSearch(beam_size, max_length, normalization, min(candidates, beam_size))
 
 
 @pytest.mark.slow
@@ -111,7 +73,7 @@ def settings_of(beam_size: int, candidates: int, max_length: int, normalization:
     words=st.integers(2, 7),
     images=st.integers(1, 5),
     search=st.builds(
-        settings_of,
+        lambda beam_size, candidates, *rest: BeamSearch(beam_size, *rest, min(candidates, beam_size)),
         st.integers(1, 8),
         st.integers(1, 8),
         st.integers(1, 8),
@@ -173,76 +135,6 @@ def test_finished_images_leave_and_change_nothing(normalization: float) -> None:
         going_on = sum(count > time for count in steps)
         assert going_on <= size
         assert 3 * (size - going_on) < going_on, "they would have left before this step"
-
-
-@pytest.mark.parametrize("value", [-math.inf, math.nan])
-def test_no_word_is_possible(value: float) -> None:
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        return torch.full((*words.shape, 4), value), State(None, None, words.float())
-
-    hypotheses = BeamSearch(3, 5, 1.0, 2)(step, State(None, None, None), 2, START, END)
-    assert hypotheses.words.shape == (2, 2, 0)
-    assert hypotheses.log_probs.tolist() == [[0.0, -math.inf]] * 2
-    assert not hypotheses.finished.any()
-
-
-def test_no_images() -> None:
-    model = HashModel(5, seed=0)
-    hypotheses = BeamSearch(3)(model.step, model.start([]), 0, START, END)
-    assert hypotheses.words.shape == (0, 1, 0)
-    assert hypotheses.finished.shape == (0, 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_summed_in_single(dtype: torch.dtype) -> None:
-    model = HashModel(9, seed=5, dtype=dtype)
-    hypotheses = BeamSearch(4, 12)(model.step, model.start([0, 1, 2]), 3, START, END, forbidden=[END])
-    assert hypotheses.log_probs.dtype == hypotheses.word_log_probs.dtype == torch.float32
-    for image in range(3):
-        (words,) = captions(hypotheses, image)
-        terms = [model.next_log_probs(image, words[:time])[word] for time, word in enumerate(words)]
-        assert hypotheses.word_log_probs[image, 0].tolist() == [*terms, 0.0]
-        assert float(hypotheses.log_probs[image, 0]) == pytest.approx(sum(terms), rel=1e-6)
-
-
-def test_the_models_own_tensor_is_left_alone() -> None:
-    log_probs = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
-
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        return log_probs.expand(*words.shape, 4), State(None, None, None)
-
-    hypotheses = BeamSearch(2, 3)(step, State(None, None, None), 2, START, END, forbidden=[B])
-    assert hypotheses.trace is None
-    assert captions(hypotheses, 0) == [[]]
-    assert torch.equal(log_probs, torch.tensor([0.1, 0.2, 0.3, 0.4]).log())
-
-
-def test_no_gradient_is_kept() -> None:
-    logits = torch.zeros(4, requires_grad=True)
-
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        return logits.log_softmax(0).expand(*words.shape, 4), State(None, None, None)
-
-    assert not BeamSearch(2, 3)(step, State(None, None, None), 1, START, END).log_probs.requires_grad
-
-
-@pytest.mark.parametrize(
-    ("arguments", "culprit"),
-    [
-        ({"beam_size": 0}, "beam_size"),
-        ({"beam_size": 1001}, "beam_size"),
-        ({"candidates": 1.0}, "candidates"),
-        ({"length_normalization": "1"}, "length_normalization"),
-        ({"max_length": 0}, "max_length"),
-        ({"length_normalization": -0.1}, "length_normalization"),
-        ({"length_normalization": math.nan}, "length_normalization"),
-        ({"candidates": 0}, "candidates"),
-        ({"beam_size": 2, "candidates": 3}, "candidates"),
-    ],
-)
-def test_numbers_out_of_range(arguments: dict[str, float], culprit: str) -> None:
-    with pytest.raises(UserError, match=culprit):
-        BeamSearch(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])

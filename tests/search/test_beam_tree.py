@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import search_reference as reference
-from helpers.search_models import END, START, HashModel
+from helpers.search_models import END, START, A, B, Chain, HashModel
 from helpers.tiny_captioner import captioner, photo
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,35 +17,20 @@ from hypothesis import strategies as st
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
 from caption.beam_tree import BeamTree, beam_tree
 from caption.search import BeamSearch, Greedy, Hypotheses
-from caption.tensor_tree import State, map_tensors
+from caption.tensor_tree import map_tensors
 
-A, B = 2, 3
 NAMES = {A: "a", B: "b"}
-# Probabilities of the next word: start, end, A, B.
-CHAIN = torch.tensor(
-    [
-        [0.00, 0.10, 0.50, 0.40],  # after start
-        [0.25, 0.25, 0.25, 0.25],  # after end: never used
-        [0.00, 0.25, 0.40, 0.35],  # after A
-        [0.00, 0.90, 0.05, 0.05],  # after B
-    ],
-    dtype=torch.float64,
-).log()
-
-
-def chain_step(state, words):
-    """Its weights say which word was read: all on the region of that number."""
-    return CHAIN[words], State(None, None, torch.eye(4, dtype=torch.float64)[words])
 
 
 def tree_of(hypotheses: Hypotheses, image: int = 0) -> BeamTree:
     record = map_tensors(lambda tensor: tensor[image], hypotheses.record)
-    return beam_tree(record, record.trace, (2, 2), lambda word: NAMES.get(word, str(word)), END)
+    weights = torch.eye(4, dtype=torch.float64)[record.trace]  # all on the region of the word that was read
+    return beam_tree(record, weights, (2, 2), lambda word: NAMES.get(word, str(word)), END)
 
 
 def test_the_tree_of_a_transition_matrix_by_hand():
     search = BeamSearch(2, 4, length_normalization=1.0, candidates=2)
-    tree = tree_of(search(chain_step, State(None, None, None), 1, START, END, record=True))
+    tree = tree_of(Chain().search(search, record=True))
     found = [
         [(n.word, n.parent, round(math.exp(n.log_prob), 3), round(math.exp(n.total), 4)) for n in step]
         for step in tree.steps

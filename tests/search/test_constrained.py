@@ -8,15 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from helpers.search_models import END, START, HashModel, captions
-from torch import Tensor
+from helpers.search_models import END, START, A, B, Chain, HashModel, captions
 
 from caption.errors import UserError
 from caption.search import BeamSearch, ConstrainedBeamSearch, Hypotheses
 from caption.search.constrained import Automaton, mentioning
-from caption.tensor_tree import State
 
-A, B, C = 2, 3, 4
+C = 4
 BY_HAND = [
     # start, end, A, B, C
     [0.0, 0.10, 0.50, 0.30, 0.10],  # after start
@@ -29,13 +27,8 @@ BY_HAND = [
 
 
 def search_by_hand(wanted: Sequence[Sequence[int]], beam_size: int = 3, **more: int) -> Hypotheses:
-    table = torch.tensor(BY_HAND, dtype=torch.float64).log()
-
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        return table[words], State(None, None, words)
-
     search = ConstrainedBeamSearch(BeamSearch(beam_size, 4, **more), mentioning([wanted], 5))
-    return search(step, State(None, None, None), 1, START, END, [START])
+    return Chain(BY_HAND).search(search, [START])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from unittest.mock import patch
 
@@ -12,12 +11,9 @@ from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from caption.errors import UserError
 from caption.kernels import top_k
 from caption.search import Hypotheses, Sampling
-from caption.tensor_tree import State
 
 
 def draw(model: HashModel, sampling: Sampling) -> Hypotheses:
@@ -108,46 +104,3 @@ def test_one_generator_gives_the_same_samples_for_any_batch_size() -> None:
 
     assert run([7]) == run([1] * 7) == run([3, 4])
     assert len(set(model.batches)) > 3
-
-
-@pytest.mark.parametrize("value", [-math.inf, math.nan])
-@pytest.mark.parametrize("sampling", [Sampling(samples=2), Sampling(top_k=2), Sampling(top_p=0.5)])
-def test_no_word_is_possible(value: float, sampling: Sampling) -> None:
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        return torch.full((*words.shape, 4), value), State(None, None, words.float())
-
-    hypotheses = sampling(step, State(None, None, None), 2, START, END)
-    assert hypotheses.words.shape == (2, sampling.samples, 0)
-    assert not hypotheses.finished.any()
-    assert (hypotheses.log_probs == 0).all()
-
-
-def test_half_precision() -> None:
-    model = HashModel(6, seed=9, dtype=torch.bfloat16)
-    hypotheses = draw(model, Sampling(samples=5, max_length=10, seed=0))
-    assert hypotheses.log_probs.dtype == torch.float32
-    for place, words in enumerate(captions(hypotheses, 0)):
-        terms = [model.next_log_probs(0, words[:time])[word] for time, word in enumerate(words)]
-        assert hypotheses.word_log_probs[0, place, : len(words)].tolist() == terms
-
-
-@pytest.mark.parametrize(
-    ("arguments", "culprit"),
-    [
-        ({"temperature": 0.0}, "temperature"),
-        ({"temperature": "1"}, "temperature"),
-        ({"temperature": math.nan}, "temperature"),
-        ({"top_k": 0}, "top_k"),
-        ({"top_k": 2.5}, "top_k"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"top_p": 1.1}, "top_p"),
-        ({"top_p": "0.5"}, "top_p"),
-        ({"samples": 0}, "samples"),
-        ({"samples": 10**6}, "samples"),
-        ({"seed": "x"}, "seed"),
-        ({"max_length": 0}, "max_length"),
-    ],
-)
-def test_numbers_out_of_range(arguments: dict[str, float], culprit: str) -> None:
-    with pytest.raises(UserError, match=culprit):
-        Sampling(**arguments)  # type: ignore[arg-type]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import sgrvinod_reference
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import harness, startup
+from tools.benchmark import core, harness, sgrvinod, startup
+from tools.benchmark.roofline import Rates, least_seconds
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
@@ -119,6 +121,36 @@ def test_contestants_take_turns_after_a_run_that_does_not_count():
     times = harness.take_turns({name: lambda name=name: runs.append(name) for name in "ab"}, setting)
     assert runs == list("ab" * 3)
     assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
+
+
+def test_the_roofline_counts_every_weight_that_a_word_passes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(core, "VOCABULARY", 60)
+    sizes = {"hidden": 10, "attention": 8, "embedding": 6}
+    monkeypatch.setattr(sgrvinod, "SIZES", sizes)
+    sizes = {**sizes, "region": 12, "vocabulary": 60}
+    state = {
+        name: torch.tensor(value).float() for name, value in sgrvinod_reference.parameters(**sizes).items()
+    }
+    ours = sgrvinod.our_decoder(SimpleNamespace(state_dict=lambda: state, encoder_dim=12), "tanh")
+    captions = core.make_captions(8, CPU)
+    words = int(captions.lengths.sum())
+    passed = (6 + 12 + 10) * 40 + 10 * 12 + 10 * 8 + 10 * 60  # LSTM, gate, query, read-out
+    expected = {
+        Rates(1.0, 1e30, 1.0): 6 * words * passed + 4 * 8 * 4 * 12 * 8,
+        Rates(1e30, 1.0, 1e30): 2 * words * 4 * 4 * (12 + 8),
+        Rates(1e30, 1e30, 1.0): 2 * words * 4 * 8,
+    }
+    for rates, seconds in expected.items():
+        assert least_seconds(ours, captions, 4, rates) == pytest.approx(seconds)
+
+
+def test_code_of_others_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    said = sgrvinod.sgrvinod(harness.Setting(CPU, quick=True, rounds=1))
+    assert said.startswith("not measured: this needs its code: git clone https://github.com/sgrvinod/")
+    (tmp_path / "models.py").touch()
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.main(["--only", "sgrvinod", "--sgrvinod", str(tmp_path)])
+    assert f"{tmp_path} has no caption.py: git clone https://github.com/sgrvinod/" in capsys.readouterr().err
 
 
 # -- start-up --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tools.benchmark import core, search, training
-from tools.benchmark.harness import Setting, Times
+from tools.benchmark.harness import Setting
 from tools.benchmark.textbook import textbook_of
 
 pytestmark = pytest.mark.nightly
@@ -40,12 +40,3 @@ def test_both_forms_find_the_same_captions(batch: training.Batch):
     assert captions == search.find_one_by_one(textbook_of(decoder), vectors)
     assert {len(caption) for caption in captions} == {core.STEPS}
     assert len({tuple(caption) for caption in captions}) > 1
-
-
-def test_the_textbooks_time_is_for_as_many_photos(monkeypatch: pytest.MonkeyPatch):
-    seconds = {"textbook": [2.0, 2.0], "ours": [2.0, 2.0]}
-    monkeypatch.setattr(search, "take_turns", lambda forms, setting: Times(seconds))
-    forms = {"textbook": lambda: [[4, 5], [6]], "ours": lambda: [[4, 5], [7], [8], [9], [4], [4]]}
-    textbook, ours = search.compare(forms, 6, QUICK)
-    assert textbook == ["textbook", "6.00 s", "1", ""]
-    assert ours == ["ours", "2.00 s", "**3.0** (3.0 to 3.0)", "1 of 2"]

@@ -22,7 +22,6 @@ from caption.metrics.java import java_fault
 from caption.models.model_zoo import model_file
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
-from tools.lines_of_code import lines_of_code
 from tools.tables import measures, own_photos, render, runs
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, ROOT, laid_over, read_table
@@ -288,22 +287,6 @@ def test_every_mechanism_has_a_family_and_an_equation():
     assert headers["dot"]["equation"].startswith("Dot-product score: e_i = ")
 
 
-def test_regions_are_stored_once_for_one_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[list[str]]
-):
-    monkeypatch.setattr(runs, "caption", lambda arguments: commands.append(arguments) or 0)
-    table = read_table("flickr8k")
-    bench = runs.Bench(table, tmp_path, [], {"data": Path("photos")}, {})
-    stores = {name: bench._arguments(table.row(name), 0)[0][-3:-1] for name in table.rows}
-    assert stores["soft"][1] == stores["hard"][1] != stores["guided_larger"][1]
-    features, mirrored = (argument.partition("=")[2] for argument in stores["smoothed_largest"])
-    assert mirrored == f"{features}_mirrored"
-    assert not any("features" in argument for argument in stores["fine_tuned"])
-    assert len(commands) == 6  # 257, 321 and 385 pixels, these mirrored, and two other grids
-    assert all("--data.reader.init_args.images=photos/images" in command for command in commands)
-    assert ["--mirrored" in command for command in commands].count(True) == 1
-
-
 def test_the_beam_is_chosen_on_the_dev_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[list[str]]
 ):
@@ -375,12 +358,6 @@ def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
     gain = render._deletion(render.Column("", interval="gain"), every)
     assert gain.startswith("0.400 [0.3")
     assert render._deletion(render.Column("", interval="gain"), [{}]) == ""
-
-
-def test_lines_of_code_are_neither_text_nor_comments_nor_imports():
-    text = '"""Doc."""\nimport a\n\nx = 1  # one\n"""Of x."""\n\n\ndef f():\n    """Doc."""\n    return (\n'
-    text += "        x\n    )\n"
-    assert lines_of_code(text) == 5
 
 
 # -- photos of one's own ---------------------------------------------------------------------------------------
