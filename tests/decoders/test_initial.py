@@ -10,35 +10,9 @@ from torch import Tensor
 from caption.decoders import ConstantState, Initial, InitialState
 
 
-def built(**options: object) -> InitialState:
-    initial = InitialState(**options)
-    initial.build(region_size=3, hidden_size=2)
-    return initial
-
-
 def first_state(initial: Initial, vectors: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """h[0] and c[0] of regions (B, L, D)."""
     return initial(*one_row(vectors, mask))
-
-
-def test_masked_regions_do_not_enter_the_mean():
-    initial = built()
-    regions = torch.randn(2, 5, 3)
-    mask = torch.tensor([[True, False, True, True, False], [True] * 5])
-    masked = first_state(initial, regions, mask)
-    without = first_state(initial, regions[:1, mask[0]])
-    for own, expected, full in zip(masked, without, first_state(initial, regions), strict=True):
-        torch.testing.assert_close(own[:1], expected)
-        torch.testing.assert_close(own[1:], full[1:])
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_dropout_lies_between_layers(shared: bool):
-    first = "trunk.2" if shared else "hidden.2"
-    dropouts = [
-        name for name, part in built(layers=2, shared=shared).named_modules() if "Dropout" in repr(type(part))
-    ]
-    assert dropouts == ([first] if shared else [first, "cell.2"])
 
 
 def test_shared_layers_drop_the_same_units_for_both():

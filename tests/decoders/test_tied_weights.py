@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 from helpers.tiny_decoder import WORDS, decoder, images, sentences, unroll
-from torch import nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import LinearOutput, ShowAttendAndTellDecoder, TopDownDecoder
@@ -44,12 +43,6 @@ def test_they_stay_one_in_copies_and_after_loading():
         other.load_state_dict(model.state_dict())
         assert other.readout.to_words.weight is other.embed.weight
         assert torch.equal(other.embed.weight.double(), model.embed.weight)
-
-
-def test_without_it_there_are_two():
-    model = decoder()
-    assert model.readout.to_words.weight is not model.embed.weight
-    assert isinstance(model.embed, nn.Embedding)
 
 
 def test_lengths_that_differ_are_named():

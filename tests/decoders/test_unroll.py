@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from caption.attention import Multinoulli
 from caption.decoders import Gate, ShowAttendAndTellDecoder, Unrolled
-from caption.tensor_tree import select_hypotheses
 
 
 def stepped(model: ShowAttendAndTellDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
@@ -61,18 +60,6 @@ def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], pa
     steps = torch.tensor(lengths)
     words = sentences(steps, longest=max(1, int(steps.max()) + padding), seed=seed)
     check_against_steps(model, images(len(lengths), seed=seed), words, steps)
-
-
-def test_a_hypothesis_goes_on_where_its_parent_stood():
-    model, regions = decoder(gate=Gate()), images(2)
-    _, state = model.step(model.start(model.project(one_row(regions))), torch.tensor([[3], [4]]))  # K = 1
-    parents = torch.tensor([[0, 0, 0], [0, 0, 0]])
-    wider = state._replace(carried=select_hypotheses(state.carried, parents), trace=None)
-    log_probs, _ = model.step(wider, torch.tensor([[1, 2, 3], [4, 5, 6]]))
-    assert log_probs.shape == (2, 3, WORDS)
-    for k in range(3):
-        alone, _ = model.step(state, torch.tensor([[1 + k], [4 + k]]))
-        torch.testing.assert_close(log_probs[:, k], alone[:, 0])
 
 
 # -- padding -----------------------------------------------------------------------------------------------
@@ -170,21 +157,13 @@ def test_the_memory_is_computed_once(monkeypatch: pytest.MonkeyPatch):
     assert projected == [(2, 6, REGION_SIZE)] * 2
 
 
-def test_the_output_layer_runs_once_and_for_real_steps_only():
+def test_finished_captions_leave_the_loop_and_the_output_layer_runs_once_for_real_steps_only():
     model = decoder()
-    outputs, embeddings, attended = count(model.readout.to_words), count(model.embed), count(model.attention)
-    lengths = torch.tensor([[5, 4], [3, 0]])
-    unroll(model, images(2), sentences(lengths, longest=9), lengths)
+    attended, outputs, embeddings = count(model.attention), count(model.readout.to_words), count(model.embed)
+    lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
+    unroll(model, images(3), sentences(lengths, longest=9), lengths)
     assert [arguments[0].shape[0] for arguments in outputs] == [12]
     assert len(embeddings) == 1
-    assert len(attended) == 5  # the longest caption, not the padded length
-
-
-def test_finished_captions_leave_the_loop():
-    model = decoder()
-    attended = count(model.attention)
-    lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
-    unroll(model, images(3), sentences(lengths), lengths)
     assert [tuple(query.hidden.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
 
 
@@ -201,26 +180,6 @@ def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
     assert made_whole == [(3, *keys), (4, *keys)]
 
 
-# -- hard attention in training ----------------------------------------------------------------------------
-
-
-def test_a_caption_samples_at_all_of_its_steps_or_at_none():
-    torch.manual_seed(0)
-    model = decoder(Multinoulli(share="caption")).train()
-    lengths = torch.randint(1, 6, (10, 4))
-    unrolled = unroll(model, images(10), sentences(lengths), lengths)
-    trace = unrolled.trace
-    assert trace.location is not None
-    assert trace.log_prob is not None
-    sampled = unrolled.unpack((trace.location >= 0).long()).sum(-1)
-    assert ((sampled == 0) | (sampled == lengths)).all()
-    assert 0 < (sampled == 0).sum() < sampled.numel()
-    drawn = trace.location >= 0
-    chosen = trace.weights[drawn].gather(1, trace.location[drawn][:, None]).squeeze(1)
-    torch.testing.assert_close(trace.log_prob[drawn], chosen.log())
-    assert (trace.log_prob[~drawn] == 0).all()
-
-
 # -- inputs ------------------------------------------------------------------------------------------------
 
 
@@ -233,10 +192,3 @@ def test_regions_stored_in_half_precision_are_taken():
     torch.testing.assert_close(
         given.logits, unroll(model, regions.float(), sentences(lengths), lengths).logits
     )
-
-
-def test_all_parameters_learn():
-    model = decoder(gate=Gate("vector"))
-    lengths = torch.tensor([[5, 4], [3, 2]])
-    unroll(model, images(2), sentences(lengths), lengths).logits.square().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from caption.encoders import TimmEncoder
 from caption.errors import UserError
-from caption.parts import make
 
 timm = pytest.importorskip("timm")
 
@@ -79,6 +78,8 @@ def test_class_and_register_tokens_are_no_regions(name: str):
 
 
 def test_several_layers_give_a_view_each_in_the_order_asked_for():
+    names = cut("test_efficientnet", "blocks.1").state_dict()
+    assert not any(name.startswith(("trunk.blocks.2", "trunk.conv_head", "trunk.bn2")) for name in names)
     layers = ["features", "blocks.3", "blocks.1"]
     together = cut("test_efficientnet", layers)
     assert together.region_sizes == (256, 48, 24)
@@ -90,21 +91,6 @@ def test_several_layers_give_a_view_each_in_the_order_asked_for():
         alone.load_state_dict({name: together.state_dict()[name] for name in alone.state_dict()})
         with torch.no_grad():
             torch.testing.assert_close(view.vectors, alone(noise(images=2))[0].vectors)
-
-
-def test_an_inner_layer_keeps_nothing_after_it():
-    names = cut("test_efficientnet", "blocks.1").state_dict()
-    assert not any(name.startswith(("trunk.blocks.2", "trunk.conv_head", "trunk.bn2")) for name in names)
-
-
-def test_views_are_averaged_to_one_grid_and_made_again_from_the_spec():
-    first = cut("test_efficientnet", ["blocks.3", "features"], grid=(3, 2))
-    again = make(first.spec, TimmEncoder).eval()
-    again.load_state_dict(first.state_dict())
-    with torch.no_grad():
-        for view, expected in zip(again(noise()), first(noise()), strict=True):
-            assert view.grid == (3, 2)
-            assert torch.equal(view.vectors, expected.vectors)
 
 
 def test_the_normalisation_is_the_models_own_unless_given():

@@ -8,7 +8,7 @@ import torch
 from helpers.tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
+from caption.attention import AdditiveScore, Alignment, Attention, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder, Unrolled
 
 REGION_SIZE, HIDDEN, WORDS, PAD = 3, 4, 7, 0
@@ -21,19 +21,29 @@ def decoder(
     **options: Any,
 ) -> ShowAttendAndTellDecoder:
     """A decoder in double precision, by default without dropout."""
+    attention = ScoredAttention(AdditiveScore(6), alignment or Softmax())
+    sizes = (REGION_SIZE, 5, HIDDEN, WORDS)
+    return with_large_weights(attention, sizes, seed=seed, dropout=dropout, **options)
+
+
+def with_large_weights(
+    attention: Attention,
+    sizes: tuple[int, int, int, int],
+    scale: float = 1.0,
+    seed: int = 0,
+    dropout: float = 0.0,
+    **options: Any,
+) -> ShowAttendAndTellDecoder:
+    """The sizes are those of region vectors, word vectors, the hidden state and the vocabulary."""
+    region_size, embedding_size, hidden_size, words = sizes
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
-    model = ShowAttendAndTellDecoder(
-        ScoredAttention(AdditiveScore(6), alignment or Softmax()),
-        embedding_size=5,
-        hidden_size=HIDDEN,
-        **options,
-    )
-    model.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
+    model = ShowAttendAndTellDecoder(attention, embedding_size, hidden_size, **options)
+    model.build((region_size,), words, padding=PAD, start=1)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
     return model.double()
 
 

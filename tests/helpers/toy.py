@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from helpers.tiny_decoder import with_large_weights
 from helpers.tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention
-from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
+from caption.attention import AdditiveScore, Alignment, Attention, Multinoulli, ScoredAttention, Softmax
+from caption.decoders import Gate, Memory, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch
 
 REGIONS, WORDS = 3, 5
@@ -16,21 +17,12 @@ REGIONS, WORDS = 3, 5
 def toy(attention: Attention | None = None) -> ShowAttendAndTellDecoder:
     """In double precision, in training mode, without dropout."""
     hard = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
-    decoder = ShowAttendAndTellDecoder(
-        attention or hard,
-        3,
-        4,
-        InitialState(dropout=0),
-        gate=Gate(),
-        readout=DeepOutput(dropout=0),
-        dropout=0,
-    )
-    decoder.build((2,), vocabulary_size=WORDS, padding=0, start=1)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            parameter.copy_(1.5 * torch.randn(parameter.shape, generator=generator))
-    return decoder.double().train()
+    return with_large_weights(attention or hard, (2, 3, 4, WORDS), 1.5, seed=5, gate=Gate()).train()
+
+
+def soft_toy(alignment: Alignment | None = None) -> ShowAttendAndTellDecoder:
+    """With soft attention."""
+    return toy(ScoredAttention(AdditiveScore(4), alignment or Softmax()))
 
 
 def problem(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:

@@ -59,16 +59,6 @@ def test_the_tiles_are_the_equation(activation: Activation, queries: int):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_large_sums_saturate():
-    query, keys, energy = inputs(torch.float32)
-    scores, of_query, of_keys, _ = with_gradients(
-        energies, [query, (keys.detach() + 200).requires_grad_(), energy], "tanh"
-    )
-    torch.testing.assert_close(scores, energy.sum().expand_as(scores))
-    assert (of_query == 0).all()
-    assert (of_keys == 0).all()
-
-
 def test_autocast_takes_no_precision_from_the_sums():
     """Queries and v come in the lower precision then, keys and scores stay in single; gradients have the precision of
     their tensor."""
@@ -124,16 +114,6 @@ def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
     assert kept(form, [query, prepared.tensor, energy]) == query.numel() + energy.numel()
 
 
-def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "TILE", 2 * REGIONS * WIDTH)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    query, keys, _ = inputs()
-    seen = [
-        (images.start, images.stop, k) for images, k, _ in module.tiles(query.detach(), keys.detach(), "relu")
-    ]
-    assert seen == [(first, min(first + 2, 5), k) for first in (0, 2, 4) for k in range(QUERIES)]
-
-
 def test_a_gradient_of_the_gradient_is_refused():
     query, *rest = inputs()
     for scores in (energies(query, *rest, "tanh"), energies(query, *rest, "relu").square()):
@@ -175,20 +155,6 @@ def test_large_keys_and_queries(key: float, query: float):
         tensors[0][1, 2, 3] = query
         tensors[1][:, 2, 3] = key
     compare_with_double(*tensors)
-
-
-def test_exponentials_are_kept_for_near_keys_of_a_tanh_only():
-    near, far = torch.full((1, 2, 3), -40.0), torch.full((1, 2, 3), 40.5)
-    nan = torch.full((1, 2, 3), torch.nan)
-    torch.testing.assert_close(prepare_keys(near, "tanh").tensor, (2 * near).exp())
-    assert torch.equal(prepare_keys(near, "relu").tensor, near)
-    for keys in (far, nan):
-        prepared = prepare_keys(keys, "tanh")
-        assert prepared.tensor is keys
-        assert not prepared.exponential
-    with for_tracing():
-        assert prepare_keys(near, "tanh").tensor is near
-    assert prepare_keys(near, "tanh").exponential
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])

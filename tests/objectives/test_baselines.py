@@ -113,16 +113,11 @@ def test_the_critic_reads_the_query_of_its_step():
 
 
 def test_the_critic_learns_the_credit():
-    baseline, queries = critic(), torch.randn(6, 2)
-    batch = rewards(queries)
-    optimizer = torch.optim.Adam(baseline.parameters(), 0.03)
-    for _ in range(1500):
-        optimizer.zero_grad()
-        loss = baseline.learn(batch)
-        loss.backward()
-        optimizer.step()
-    assert loss.item() < 0.05
-    torch.testing.assert_close(baseline(batch), CREDITED, atol=0.5, rtol=0)
+    """By the mean square of its error at a word."""
+    baseline, batch = critic(), rewards(torch.randn(6, 2))
+    loss = baseline.learn(batch)
+    torch.testing.assert_close(loss, (baseline(batch) - CREDITED).square().mean())
+    assert loss.requires_grad
 
 
 def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():

@@ -10,7 +10,7 @@ from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch.nn import functional
 
 from caption.decoders import Unrolled
-from caption.objectives import CrossEntropy, DoublyStochastic, Entropy
+from caption.objectives import CrossEntropy, DoublyStochastic
 
 LN2 = math.log(2)
 # One image, two captions: words of probability 1/2 and 1/4, and one word of probability 1/8.
@@ -58,15 +58,6 @@ def test_label_smoothing_is_that_of_torch(per: tuple[str, ...], divisor: int):
     loss = loss_of(CrossEntropy([], label_smoothing=0.3, per=per), packed, TARGETS)
     torch.testing.assert_close(loss.value, expected / divisor)
     assert loss.logged["NLL"].item() == pytest.approx(2 * LN2, rel=1e-5)  # of the words, not smoothed
-
-
-def test_logged_values_have_no_graph():
-    logits, weights = LOGITS.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
-    loss = loss_of(
-        CrossEntropy([DoublyStochastic(), Entropy(0.1)]), unrolled(logits, LENGTHS, weights), TARGETS
-    )
-    assert set(loss.logged) == {"NLL", "doubly_stochastic", "entropy"}
-    assert not any(value.requires_grad for value in loss.logged.values())
 
 
 def test_half_precision_logits_are_summed_in_single():

@@ -6,13 +6,12 @@ import itertools
 
 import pytest
 import torch
-from helpers.exact_paths import every_path, fixed_paths
+from helpers.exact_paths import every_path
 from helpers.toy import REGIONS, problem, toy
 from torch import Tensor
 
 from caption.attention import Softmax
 from caption.attention.scored import AlignmentOutput, Selection
-from caption.objectives import word_log_likelihoods
 
 
 class ReadsOne(Softmax):
@@ -45,19 +44,3 @@ def test_all_paths_are_those_of_a_walk_with_single_steps(steps: int):
             log_likelihood += scores[0, 0, captions.targets[0, 0, t]].item()
         assert by_path.pop(path) == pytest.approx((log_prob, log_likelihood), rel=1e-5)
     assert not by_path
-
-
-def test_each_hypothesis_follows_its_path_again_in_every_unroll():
-    """Path n reads region ⌊n / L^t⌋ mod L at step t, also after shorter captions have ended."""
-    decoder = toy()
-    memory, captions = problem(decoder, [[3, 1], [2, 2]])
-    numbers = torch.tensor([[5, 2], [7, 19]])
-    with fixed_paths(decoder, numbers):
-        unrolls = [decoder(memory, captions.words, captions.lengths) for _ in range(2)]
-    for unrolled in unrolls:
-        location = unrolled.unpack(unrolled.trace.location)
-        for b, k, t in itertools.product(range(2), range(2), range(3)):
-            if t < captions.lengths[b, k]:
-                assert location[b, k, t] == numbers[b, k] // REGIONS**t % REGIONS
-    first, second = (word_log_likelihoods(unrolled, captions.targets) for unrolled in unrolls)
-    assert torch.equal(first, second)

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_views import one_row
-from helpers.toy import problem, toy
+from helpers.toy import problem, soft_toy, toy
 from torch import Tensor
 
 from caption.attention import (
-    AdditiveScore,
     Alignment,
     CompositionalDeAttention,
-    ScoredAttention,
     Sigmoid,
     Softmax,
 )
 from caption.attention.smoothing import smoothed
-from caption.decoders import Memory, ShowAttendAndTellDecoder
+from caption.decoders import Memory
 from caption.errors import UserError
 from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Source, Term
 from caption.objectives.word_detectors import WordDetectors
@@ -29,10 +27,6 @@ from caption.regions import Regions, Views
 REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], [[3, 2]]]
 """Of five images. Word 4 is in four of them; 5 and 6 in two; 7 in one; 2 and 3 are the end token and <unk>."""
 LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
-
-
-def soft(alignment: Alignment | None = None) -> ShowAttendAndTellDecoder:
-    return toy(ScoredAttention(AdditiveScore(4), alignment or Softmax()))
 
 
 def guided(
@@ -61,7 +55,7 @@ def log_odds(objective: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("alignment", [Softmax(), Sigmoid()], ids=["softmax", "sigmoid"])
 def test_the_loss_is_the_transcription(alignment: Alignment):
     """Weights that do not sum to one are compared as shares."""
-    decoder, made = soft(alignment), guided()
+    decoder, made = soft_toy(alignment), guided()
     memory, captions = problem(decoder, LENGTHS)
     loss = made(decoder, memory, captions)
     inner = made.objective(decoder, memory, captions)
@@ -97,7 +91,7 @@ def test_the_loss_is_the_transcription(alignment: Alignment):
 
 
 def test_the_divergence_moves_the_attention_and_not_the_detectors():
-    decoder, made = soft(), guided(detection=0.0)
+    decoder, made = soft_toy(), guided(detection=0.0)
     batch = problem(decoder, LENGTHS)
     layer = decoder.attention.score.query
     plain = torch.autograd.grad(made.objective(decoder, *batch).value, layer.weight)[0]
@@ -174,7 +168,7 @@ def test_signed_maps_are_refused():
 
 
 def test_maps_over_other_regions_are_refused():
-    decoder, made = soft(), guided()
+    decoder, made = soft_toy(), guided()
     memory, captions = problem(decoder, [[2]])
     fewer = one_row(memory.views[0].vectors[:, :2])
     with pytest.raises(UserError, match="maps of 3 cells over 2 regions"):
@@ -190,7 +184,7 @@ def test_impossible_arguments_are_refused(wrong: dict[str, float]):
 
 
 def test_detectors_read_the_regions_before_a_refiner():
-    decoder, made = soft(), guided()
+    decoder, made = soft_toy(), guided()
     memory, captions = problem(decoder, [[3], [2]])
     raw = one_row(memory.views[0].vectors.flip(1).half())
     own = Memory(one_row(raw[0].vectors.double()), memory.projected)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.toy import problem, toy
+from helpers.toy import problem, soft_toy
 from torch import nn
 
-from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.objectives import CaptionBatch, CrossEntropy, Loss, Objective, ScheduledSampling
 from caption.text.vocabulary import START
 
@@ -26,7 +25,7 @@ class Recorded(Objective):
 
 
 def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = True):
-    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    decoder = soft_toy()
     # Words 0 to 3 are special, so one word is left: whatever is drawn is 4.
     memory, captions = problem(decoder, LENGTHS)
     captions.words[..., 0] = START
@@ -60,7 +59,7 @@ def test_the_probability_rises_over_the_ramp_and_stays():
 
 
 def test_words_are_drawn_from_the_model_given_the_words_before():
-    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    decoder = soft_toy()
     decoder.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
     decoder.embed = nn.Embedding(8, 3).double()
     memory, captions = problem(decoder, [[2]])
@@ -76,14 +75,6 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     frequencies = torch.bincount(inner.captions.words[0, :, 1], minlength=8) / 4000
     assert frequencies[:4].sum() == 0
     torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)
-
-
-def test_the_inner_objective_is_prepared_and_its_batches_are_restored():
-    inner = Recorded()
-    objective = ScheduledSampling(inner, ramp=10)
-    objective.prepare([[[4, 2]]])
-    assert inner.prepared == [[[4, 2]]]
-    assert objective.state_dict()["batches"].item() == 0
 
 
 def test_mistakes_are_named():

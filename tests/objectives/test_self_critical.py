@@ -6,12 +6,13 @@ from itertools import product
 
 import pytest
 import torch
+from helpers.tiny_decoder import with_large_weights
 from helpers.tiny_views import one_row
 from helpers.toy import gradient
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
@@ -24,15 +25,7 @@ REFERENCES = [[[A, B, END], [A, END]], [[B, B, END], [B, END]], [[A, A, B, END],
 
 def decoder(alignment=None, dropout: float = 0.0) -> ShowAttendAndTellDecoder:
     attention = ScoredAttention(AdditiveScore(4), alignment or Softmax())
-    made = ShowAttendAndTellDecoder(
-        attention, 3, 4, InitialState(dropout=dropout), readout=DeepOutput(dropout=dropout)
-    )
-    made.build((2,), vocabulary_size=6, padding=0, start=START)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return made.double().train()
+    return with_large_weights(attention, (2, 3, 4, 6), seed=5, dropout=dropout).train()
 
 
 COPIES = 2400

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
-from helpers.toy import WORDS, gradient, problem, toy
+from helpers.toy import WORDS, gradient, problem, soft_toy
 
-from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.objectives import (
     CrossEntropy,
     DoublyStochastic,
@@ -29,7 +28,7 @@ def prepared(objective: Objective) -> Objective:
 
 
 def test_value_and_gradient_are_weighted_and_the_first_logs():
-    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    decoder = soft_toy()
     memory, captions = problem(decoder, [[3, 1], [2, 2], [1, 0]])
     terms = [DoublyStochastic(), Entropy(0.3)]
     parts = [prepared(CrossEntropy(terms)), prepared(GuidedAttention(words=1, weight=3.0))]

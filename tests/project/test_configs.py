@@ -22,7 +22,7 @@ from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder, Refiner, TorchvisionEncoder
-from caption.objectives import CaptionBatch, Objective
+from caption.objectives import CaptionBatch, Objective, Source
 from caption.parts import make
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
@@ -100,7 +100,8 @@ def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
     words = torch.tensor([[[1, 4, 5], [1, 5, 4]]]).expand(2, -1, -1)
     captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
     captioner.decoder.train()
-    loss = objective(captioner.decoder, captioner.project(views), captions).value
+    source = Source(views, captioner.refiner)
+    loss = objective(captioner.decoder, captioner.project(views), captions, source).value
     loss.backward()
     assert loss.isfinite()
 
@@ -126,24 +127,26 @@ def check_replaced(written: Any, before: Any, after: Any, where: str) -> None:
             assert value == default, f"{where}: {argument} is left from {before.get('class_path')}"
 
 
-def first_of_family() -> set[Path]:
-    """The first mechanism of each family; the others run at night."""
-    families = {
-        re.search("^# Family: (.*)$", header(path), re.MULTILINE)[1]: path for path in MECHANISMS[::-1]
-    }
-    return set(families.values())
+def family(path: Path) -> str:
+    match = re.search("^# Family: (.*)$", header(path), re.MULTILINE)
+    return match[1] if match else path.parent.name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+AT_NIGHT = {*MECHANISMS} - {*{family(path): path for path in MECHANISMS[::-1]}.values()}
+"""All but the first mechanism of each family."""
+overlays = pytest.mark.parametrize(
     "path",
     [
         pytest.param(
-            path, marks=[pytest.mark.nightly] * (path in {*MECHANISMS} - first_of_family()), id=path.stem
+            path, marks=[pytest.mark.nightly] * (path in AT_NIGHT), id=f"{path.parent.name}-{path.stem}"
         )
         for path in TRAINING + MECHANISMS
     ],
 )
+
+
+@pytest.mark.slow
+@overlays
 def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
     before, after, written = parse(base(path)), parse(base(path), path), load(path)
     check_replaced(written, before, after, path.stem)

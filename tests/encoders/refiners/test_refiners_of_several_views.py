@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -103,14 +105,46 @@ def combined(weights: dict[str, np.ndarray], views: list[np.ndarray | None]) -> 
     return sum(share * p for share, p in zip(shares, projected, strict=True))
 
 
-def test_meta_embeddings_of_one_grid():
-    refiner = built(MetaEmbeddingRefiner(5), (6, 3, 4))
-    original = random_views((6, 3, 4), ((2, 3),) * 3)
-    (refined,) = refiner(original)
+def check_joined(
+    grids: Sequence[tuple[int, int]],
+    others: Callable[[np.ndarray, np.ndarray], list[np.ndarray | None]],
+    mask: list[bool],
+) -> None:
+    """Meta-embeddings of two views are combinations of the first and of what `others` makes of the second, given its
+    vectors (L, D) and its mask."""
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    first, second = random_views((6, 3), grids)
+    second = second._replace(mask=None if all(mask) else torch.tensor([mask] * 2))
+    (refined,) = refiner((first, second))
     for image in range(2):
-        for i in range(6):
-            expected = combined(parameters(refiner), [view.vectors[image, i].numpy() for view in original])
-            close(refined.vectors[image, i], expected)
+        own = first.vectors[image].numpy()
+        resampled = others(second.vectors[image].numpy(), np.array(mask))
+        expected = [combined(parameters(refiner), [a, b]) for a, b in zip(own, resampled, strict=True)]
+        close(refined.vectors[image], expected)
+
+
+@pytest.mark.parametrize("mask", [[True] * 6, [True, False, True, True, False, True]])
+def test_meta_embeddings_of_one_grid(mask: list[bool]):
+    """A masked region takes no part."""
+    check_joined(
+        ((2, 3), (2, 3)),
+        lambda b, real: [x if is_real else None for x, is_real in zip(b, real, strict=True)],
+        mask,
+    )
+
+
+def test_a_coarser_view_is_interpolated():
+    # The centres of four cells lie at 1/8, 3/8, 5/8 and 7/8 of the width, those of two at 1/4 and 3/4.
+    left = (1, 0.75, 0.25, 0)
+    check_joined(((1, 4), (1, 2)), lambda b, real: [x * b[0] + (1 - x) * b[1] for x in left], [True] * 2)
+    # The last cell lies only in the masked region.
+    check_joined(((1, 4), (1, 2)), lambda b, real: [b[0], b[0], b[0], None], [True, False])
+
+
+def test_a_finer_view_is_averaged_over_the_cell():
+    # A triangle as wide as two coarse cells, at the centres of the fine ones.
+    triangle = np.array([1 - 1.5 / 4, 1 - 0.5 / 4, 1 - 0.5 / 4, 1 - 1.5 / 4])
+    check_joined(((1, 1), (1, 4)), lambda b, real: [triangle / triangle.sum() @ b], [True] * 4)
 
 
 @MASKED
@@ -125,62 +159,6 @@ def test_a_concatenation_has_no_weights(masked: bool):
                 for view in (first, second)
             ]
             close(refined.vectors[image, i], affine(parameters(refiner), "project", np.concatenate(joined)))
-
-
-def test_a_masked_region_of_another_view_takes_no_part():
-    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    first, second = random_views((6, 3), ((2, 3),) * 2, masked=True)
-    first = first._replace(mask=None)
-    (refined,) = refiner((first, second))
-    for image in range(2):
-        for i in range(6):
-            other = second.vectors[image, i].numpy() if second.mask[image, i] else None
-            close(
-                refined.vectors[image, i],
-                combined(parameters(refiner), [first.vectors[image, i].numpy(), other]),
-            )
-
-
-def test_a_coarser_view_is_interpolated():
-    # The centres of four cells lie at 1/8, 3/8, 5/8 and 7/8 of the width, those of two at 1/4 and 3/4.
-    left = np.array([1, 0.75, 0.25, 0])
-    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    original = random_views((6, 3), ((1, 4), (1, 2)))
-    (refined,) = refiner(original)
-    for image in range(2):
-        a, b = (view.vectors[image].numpy() for view in original)
-        for i in range(4):
-            between = left[i] * b[0] + (1 - left[i]) * b[1]
-            close(refined.vectors[image, i], combined(parameters(refiner), [a[i], between]))
-
-
-def test_interpolation_leaves_masked_regions_out():
-    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    first, second = random_views((6, 3), ((1, 4), (1, 2)))
-    second = second._replace(mask=torch.tensor([[True, False]] * 2))
-    (refined,) = refiner((first, second))
-    for image in range(2):
-        a, b = (view.vectors[image].numpy() for view in (first, second))
-        for i in range(4):
-            other = b[0] if i < 3 else None  # the last cell lies only in the masked region
-            close(refined.vectors[image, i], combined(parameters(refiner), [a[i], other]))
-
-
-def test_a_finer_view_is_averaged_over_the_cell():
-    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    first, second = random_views((6, 3), ((1, 1), (1, 4)))
-    near, far = (
-        1 - 0.5 / 4,
-        1 - 1.5 / 4,
-    )  # a triangle as wide as two coarse cells, at the centres of the fine ones
-    triangle = np.array([far, near, near, far])
-    weights = triangle / triangle.sum()
-    (refined,) = refiner((first, second))
-    for image in range(2):
-        mean = weights @ second.vectors[image].numpy()
-        close(
-            refined.vectors[image, 0], combined(parameters(refiner), [first.vectors[image, 0].numpy(), mean])
-        )
 
 
 def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():
