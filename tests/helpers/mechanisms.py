@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+import yaml
+from helpers.configurations import CONFIGS
 from helpers.tiny_captioner import WORDS
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,22 +36,19 @@ from caption.decoders import (
     Decoder,
     DeepOutput,
     Gate,
-    GRUCell,
     InitialState,
-    MetaEmbedding,
-    ShowAndTellDecoder,
     ShowAttendAndTellDecoder,
-    TopDownDecoder,
     TransformerDecoder,
-    WordVectors,
 )
 from caption.decoders.base import Memory, Trace
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
+from caption.parts import make
 from caption.regions import Views
 from caption.search import BeamSearch
 from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
+from tools.tables.table import laid_over
 
 # -- mechanisms of another package ---------------------------------------------------------------------------------
 
@@ -99,90 +99,31 @@ def scored(score: Any = None, alignment: Any = None, smoothing: float = 0.0) -> 
     return ScoredAttention(score or AdditiveScore(6), alignment or Softmax(), smoothing)
 
 
-def words() -> library.WordLSTM:
-    return library.WordLSTM(6)
+def smaller(tree: Any) -> Any:
+    """Settings with sizes a sixteenth as large, and windows smaller than the grid."""
+    if isinstance(tree, dict):
+        return {name: 1.5 if name == "reach" else smaller(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [smaller(value) for value in tree]
+    return tree // 16 if isinstance(tree, int) and tree >= 32 else tree
 
 
-def tanh(offset: bool = True, strength: float | None = None) -> library.ActivatedGeneralScore:
-    return library.ActivatedGeneralScore(offset=offset, strength=strength)
+def configured() -> Iterator[tuple[str, Any, bool]]:
+    """For each file in configs/attention that changes the decoder: its name, the decoder with smaller sizes, and
+    whether more than the attention differs."""
+    base = yaml.safe_load((CONFIGS / "shapes_soft.yaml").read_text(encoding="utf-8"))["model"]["decoder"]
+    for path in sorted((CONFIGS / "attention").glob("*.yaml")):
+        model = yaml.safe_load(path.read_text(encoding="utf-8"))["model"]
+        if "refiner" not in model:
+            changed = model["decoder"]
+            more = "class_path" in changed or set(changed["init_args"]) != {"attention"}
+            yield path.stem, smaller(laid_over(base, changed)), more
 
 
 ATTENTIONS: dict[str, Callable[[], Attention]] = {
-    "activated_general": lambda: scored(library.ActivatedGeneralScore()),
-    "activated_general_scaled": lambda: scored(library.ActivatedGeneralScore(strength=10.0)),
-    "additive": scored,
-    "attention_via_attention": lambda: library.AttentionViaAttention(AdditiveScore(6), AdditiveScore(6)),
-    "biased_general": lambda: scored(library.GeneralScore(bias=True)),
-    "channel_spatial": lambda: library.ChannelSpatialAttention(AdditiveScore(6), 5),
-    "chunk_max_pooling": lambda: library.ChunkMaxPooling(3),
-    "co_attention_additive": lambda: library.ParallelCoAttention(words(), AdditiveScore(6)),
-    "co_attention_alternating": lambda: library.AlternatingCoAttention(words(), AdditiveScore(6)),
-    "co_attention_interactive": lambda: library.InteractiveCoAttention(words(), tanh()),
-    "co_attention_interactive_scaled": lambda: library.InteractiveCoAttention(words(), tanh(strength=10.0)),
-    "co_attention_interactive_additive": lambda: library.InteractiveCoAttention(words(), AdditiveScore(6)),
-    "co_attention_max": lambda: library.MaxCoAttention(words(), tanh(offset=False)),
-    "co_attention_max_scaled": lambda: library.MaxCoAttention(words(), tanh(offset=False, strength=10.0)),
-    "co_attention_max_trilinear": lambda: library.MaxCoAttention(words(), library.TrilinearScore()),
-    "co_attention_mutual": lambda: library.MutualCrossAttention(words(), 0.5),
-    "co_attention_parallel": lambda: library.ParallelCoAttention(words(), tanh(offset=False)),
-    "co_attention_phrases": lambda: library.ParallelCoAttention(
-        library.PhraseConvolutions(6), tanh(offset=False)
-    ),
-    "co_attention_symmetric": lambda: library.SymmetricCoAttention(words(), library.SymmetricScore()),
-    "co_attention_trilinear": lambda: library.ParallelCoAttention(words(), library.TrilinearScore()),
-    "co_attention_word_vectors": lambda: library.ParallelCoAttention(
-        library.WordProjection(6), tanh(offset=False)
-    ),
-    "cosine": lambda: scored(library.CosineScore(6)),
-    "de_attention": lambda: library.CompositionalDeAttention(6),
-    "de_attention_doubled": lambda: library.CompositionalDeAttention(6, "doubled"),
-    "deep_sets": lambda: library.DeepSets(6),
-    "dot": lambda: scored(library.DotScore()),
-    "entmax": lambda: scored(alignment=library.Entmax15()),
-    "feature_wise": lambda: library.FeatureWiseAttention(6),
-    "feed_forward": lambda: scored(library.FeedForwardScore(6)),
-    "feed_forward_one_layer": lambda: scored(library.LearnedQueryScore()),
-    "general": lambda: scored(library.GeneralScore()),
-    "glimpse": lambda: library.GlimpseAttention(expectation=0.0),
-    "gumbel": lambda: scored(alignment=library.GumbelSoftmax()),
-    "hard": lambda: scored(alignment=library.Multinoulli(expectation=0.0)),
-    "hierarchical": lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 2),
-    "k_max_pooling": lambda: library.KMaxPooling(3),
-    "local_global": lambda: library.LocalGlobalAttention(
-        AdditiveScore(6), library.PredictedWindow(1.5, 5), AdditiveScore(6)
-    ),
-    "local_predicted": lambda: scored(alignment=library.PredictedWindow(1.5, 5)),
-    "local_window": lambda: scored(alignment=library.FollowingWindow(1.5)),
-    "location_sensitive": lambda: scored(library.LocationSensitiveScore(6, 3, 3)),
-    "location_sensitive_cumulative": lambda: scored(library.LocationSensitiveScore(6, 3, 3, cumulative=True)),
-    "max_pooling": library.MaxPooling,
-    "mean_pooling": library.MeanPooling,
-    "memory_network_adjacent": lambda: library.MemoryNetworkAttention(2, 6, "adjacent"),
-    "memory_network_layer_wise": lambda: library.MemoryNetworkAttention(2, 6, "layer-wise"),
-    "mlp": lambda: scored(library.MLPScore((8, 5))),
-    "multi_head": lambda: library.MultiHeadAttention(2, 8),
-    "multi_head_gated": lambda: library.MultiHeadAttention(2, 8, library.HeadGates()),
-    "multi_hop": lambda: library.MultiHopAttention(AdditiveScore(6), 2),
-    "parent_weighted": lambda: library.ParentWeightedAttention(AdditiveScore(6), AdditiveScore(6)),
-    "previous_word": lambda: scored(AdditiveScore(6, previous_word=True)),
-    "pyramid_attention": lambda: library.PyramidAttention([AdditiveScore(6), AdditiveScore(6)]),
-    "rotatory": lambda: library.RotatoryAttention(words(), tanh()),
-    "rotatory_scaled": lambda: library.RotatoryAttention(words(), tanh(strength=10.0)),
-    "rotatory_additive": lambda: library.RotatoryAttention(words(), AdditiveScore(6)),
-    "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
-    "sentinel": lambda: library.SentinelAttention(AdditiveScore(6)),
-    "sigmoid": lambda: scored(alignment=library.Sigmoid()),
-    "smoothed": lambda: scored(smoothing=1.0),
-    "soft_window": lambda: library.WindowAttention(3, 0.5),
-    "spatial_channel": lambda: library.SpatialChannelAttention(AdditiveScore(6), 5),
-    "sparsemax": lambda: scored(alignment=library.Sparsemax()),
-    "sparsemax_general": lambda: scored(library.GeneralScore(), library.Sparsemax()),
-    "spatial_pyramid_pooling": lambda: library.SpatialPyramidPooling((1, 2)),
-    "stochastic_pooling": library.StochasticPooling,
-    "structured": lambda: library.StructuredAttention(3, 6),
-    "structured_diverse_queries": lambda: library.StructuredAttention(3, 6, "queries"),
-    "sum_pooling": library.SumPooling,
-    "top_k_mean_pooling": lambda: library.TopKMeanPooling(3),
+    name: partial(make, decoder["init_args"]["attention"], Attention)
+    for name, decoder, more in configured()
+    if not more or name == "sentinel"  # which `decoder_for` gives its decoder
 }
 """By the name of the configuration."""
 OWN: dict[str, Callable[[], Attention]] = {
@@ -213,15 +154,7 @@ def decoder_for(attention: Attention) -> Decoder:
 
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
-    "adaptive": lambda: AdaptiveDecoder(scored(), 6, 7, InitialState(dropout=0), dropout=0),
-    "gru": lambda: lstm(scored(), Gate("scalar"), cell=GRUCell()),
-    "no_gate": lambda: lstm(scored()),
-    "scalar_gate": lambda: lstm(scored(), Gate("scalar")),
-    "show_and_tell": lambda: ShowAndTellDecoder(6, 7, dropout=0, normalise_image=True),
-    "top_down": lambda: TopDownDecoder(scored(), 6, 7, dropout=0),
-    "transformer": lambda: TransformerDecoder(library.MultiHeadAttention(2, 8), 2, 8, 2, 12, dropout=0),
-    "vector_gate": lambda: lstm(scored(), Gate("vector")),
-    "word_meta_embedding": lambda: lstm(scored(), embedding=MetaEmbedding([WordVectors(2), WordVectors(4)])),
+    name: partial(make, decoder, Decoder) for name, decoder, more in configured() if name not in ATTENTIONS
 }
 """By the name of the configuration."""
 OWN_DECODERS: dict[str, Callable[[], Decoder]] = {
