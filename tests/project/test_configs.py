@@ -18,6 +18,7 @@ from helpers.pictures import noise
 from helpers.tiny_views import one_row
 from PIL import Image
 
+from caption import attention, decoders
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
@@ -158,6 +159,28 @@ def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
     }
     assert stray == set()
     check_describes(after["model"], load(base(path))["data"]["transform"])
+
+
+@pytest.mark.parametrize(
+    ("package", "bases", "without"),
+    [
+        (attention, (attention.Attention, attention.Score, attention.Alignment), {"ScoredAttention"}),
+        (
+            decoders,
+            (decoders.Decoder, decoders.Gate, decoders.RecurrentCell),
+            {"LSTMCell", "ShowAttendAndTellDecoder", "RecurrentDecoder", "EnsembleDecoder"},
+        ),
+    ],
+)
+def test_every_mechanism_and_decoder_has_a_configuration(
+    package: Any, bases: tuple[type, ...], without: set[str]
+):
+    """And so the laws of tests/attention/test_laws.py: all public classes but bases and what the others are laid over."""
+    text = "".join(path.read_text(encoding="utf-8") for path in MECHANISMS)
+    for name in {*package.__all__} - without:
+        kind = getattr(package, name)
+        if isinstance(kind, type) and issubclass(kind, bases) and kind not in bases:
+            assert re.search(rf"class_path: {package.__name__}\.{name}\b", text), name
 
 
 @pytest.mark.slow

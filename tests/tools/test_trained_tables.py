@@ -15,6 +15,7 @@ from helpers.command_line import TINY
 
 from caption import checkpoint
 from caption.cli.main import main as caption
+from caption.errors import UserError
 from caption.metrics.java import java_fault
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
