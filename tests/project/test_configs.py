@@ -175,7 +175,7 @@ def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
 def test_every_mechanism_and_decoder_has_a_configuration(
     package: Any, bases: tuple[type, ...], without: set[str]
 ):
-    """And so the laws of tests/attention/test_laws.py: all public classes but bases and what the others are laid over."""
+    """And so the laws: all public classes but the bases and those over which the others are laid."""
     text = "".join(path.read_text(encoding="utf-8") for path in MECHANISMS)
     for name in {*package.__all__} - without:
         kind = getattr(package, name)
