@@ -51,25 +51,18 @@ def test_grey_has_no_channels_or_one(source):
     assert np.array_equal(np.asarray(open_image(source)), np.repeat(PIXELS[..., :1], 3, 2))
 
 
-def test_booleans_are_black_and_white():
-    assert np.asarray(open_image(np.eye(4, dtype=bool)))[:2, :2, 0].tolist() == [[255, 0], [0, 255]]
-
-
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
         (np.zeros((2, 16, 24, 3)), r"shape \(2, 16, 24, 3\).*several images as a list"),
-        (np.zeros((16, 24, 2)), "shape"),
         (np.zeros((0, 24, 3)), "shape"),
         (torch.randn(3, 8, 8) * 2, "before any normalisation"),
         (np.full((4, 4, 3), 300), "0 to 255"),
         (np.full((4, 4), np.nan), "floats from 0 to 1"),
         (np.full((4, 4), "x"), "whole numbers"),
         (b"not an image", "not an image"),
-        (b"", "not an image"),
         (io.BytesIO(stored()[:60]), "truncated or damaged"),
         (7, "type int is not a photo"),
-        (None, "type NoneType is not"),
         ([PIXELS], "type list is not"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -90,8 +83,3 @@ def test_describe_takes_all_of_them_and_their_captions_can_be_drawn(tmp_path: Pa
     assert {str(caption) for caption in captions} == {str(expected)}
     assert all(np.asarray(open_image(caption.image)).shape == (16, 24, 3) for caption in captions)
     assert "img" in captions[-1].to_html()  # after the file was closed
-
-
-def test_one_bad_array_does_not_take_the_others_along():
-    stream = captioner().describe_each([PIXELS, PIXELS * 2.0, PIXELS])
-    assert [isinstance(each, ImageError) for each in stream] == [False, True, False]

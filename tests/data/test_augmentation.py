@@ -21,17 +21,16 @@ def test_columns_are_reversed_with_the_given_probability():
     flip, random = HorizontalFlip(0.3), np.random.default_rng(0)
     flipped = [bool((flip(PIXELS, ["a dog"], random) != PIXELS).any()) for _ in range(2000)]
     assert sum(flipped) / 2000 == pytest.approx(0.3, abs=0.03)
-    assert torch.equal(HorizontalFlip(1.0)(PIXELS, ["a dog"], np.random.default_rng(0)), PIXELS.flip(-1))
-    assert HorizontalFlip(1.0)(PIXELS, ["a dog"], np.random.default_rng(0))[0, 0].tolist() == [3, 2, 1, 0]
+    always = HorizontalFlip(1.0)(PIXELS, ["a bright cleft"], np.random.default_rng(0))  # not left and right
+    assert torch.equal(always, PIXELS.flip(-1))
+    assert always[0, 0].tolist() == [3, 2, 1, 0]
+    with pytest.raises(DataError, match="probability of a flip is 2"):
+        HorizontalFlip(2)
 
 
 @pytest.mark.parametrize("caption", ["The dog on the Left runs.", "a man turns right", "left-hand page"])
 def test_an_image_whose_captions_name_a_side_is_never_mirrored(caption: str):
     assert HorizontalFlip(1.0)(PIXELS, ["a dog", caption], np.random.default_rng(0)) is PIXELS
-
-
-def test_a_word_that_only_contains_a_side_does_not_count():
-    assert not torch.equal(HorizontalFlip(1.0)(PIXELS, ["a bright cleft"], np.random.default_rng(0)), PIXELS)
 
 
 def test_training_images_are_mirrored_and_the_others_never(shapes: Path):
@@ -77,8 +76,3 @@ def test_the_same_epoch_mirrors_the_same_images(shapes: Path, batching: str):
         assert torch.equal(images, same)
         assert torch.equal(images.sum((1, 2, 3)), plain.sum((1, 2, 3)))
     assert not all(torch.equal(one, other) for (_, one), (_, other) in zip(epochs[0], epochs[2], strict=True))
-
-
-def test_a_probability_is_between_0_and_1():
-    with pytest.raises(DataError, match="probability of a flip is 2"):
-        HorizontalFlip(2)

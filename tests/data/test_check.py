@@ -5,7 +5,6 @@ Each fault by itself, in each format, is in readers/test_reader_laws.py.
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from caption.data.decoding import ORIENTATION_TAG
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError, ImageError, UserError
+from caption.errors import DataError, ImageError
 from caption.text.vocabulary import Vocabulary
 
 
@@ -69,11 +68,6 @@ def test_an_unreadable_file_is_the_only_finding() -> None:
     check = check_data(Given(DataError("'x.json' is no JSON")))
     assert [finding.text for finding in check.findings] == ["'x.json' is no JSON"]
     assert (check.splits, check.vocabulary, check.words, check.images) == ({}, None, None, 0)
-
-
-def test_an_unknown_tokenizer_is_the_callers_fault(splits: Splits) -> None:
-    with pytest.raises(UserError, match="scissors"):
-        check_data(Given(splits), Limits("scissors"))
 
 
 # -- captions --------------------------------------------------------------------------------------------------
@@ -175,37 +169,22 @@ def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str
 
 def test_fingerprints(tmp_path: Path) -> None:
     png = fingerprint(photo(tmp_path / "a.png"))
-    assert fingerprint(photo(tmp_path / "b.png")) == png
-    assert fingerprint(photo(tmp_path / "c.bmp")) == png
-    changed = PIXELS.copy()
-    changed[4, 7, 2] ^= 1
-    assert fingerprint(photo(tmp_path / "d.png", changed)) != png
-    assert fingerprint(photo(tmp_path / "e.png", PIXELS.reshape(8, 5, 3))) != png
     turned = Image.Exif()
     turned[ORIENTATION_TAG] = 3  # upside down
-    assert fingerprint(photo(tmp_path / "f.png", PIXELS[::-1, ::-1], exif=turned)) == png
+    assert fingerprint(photo(tmp_path / "b.png", PIXELS[::-1, ::-1], exif=turned)) == png
+    assert fingerprint(photo(tmp_path / "c.png", PIXELS ^ np.uint8(1))) != png
+    assert fingerprint(photo(tmp_path / "d.png", PIXELS.reshape(8, 5, 3))) != png
 
 
 def test_undecodable_images_are_named_with_their_reason(tmp_path: Path) -> None:
-    (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("no image")
-    buffer = io.BytesIO()
-    Image.fromarray(PIXELS).save(buffer, "PNG")
-    (tmp_path / "half.png").write_bytes(buffer.getvalue()[:-40])
     findings = Findings()
     findings.add(Kind.MISSING, "gone", tmp_path / "gone.png")  # found in reading
-    reasons = {
-        "empty.png": "empty",
-        "text.png": "not an image",
-        "half.png": "damaged",
-        "later.png": "later.png' does not exist",
-    }
-    paths = [tmp_path / name for name in ("gone.png", *reasons)]
+    paths = [tmp_path / name for name in ("gone.png", "text.png", "later.png")]
     results = examined({"train": captioned(photo(tmp_path / "a.png"), *paths)}, findings)
-    assert [kind for kind, _ in results] == ["missing image", *["undecodable image"] * 4]
-    for (_, text), (name, reason) in zip(results[1:], reasons.items(), strict=True):
-        assert text.startswith(f"image '{name}' (train): ")
-        assert reason in text
+    assert [kind for kind, _ in results] == ["missing image", *["undecodable image"] * 2]
+    assert results[1][1].startswith("image 'text.png' (train): ")
+    assert "later.png' does not exist" in results[2][1]
 
 
 def test_copies_across_splits_are_faults_and_within_one_notes(tmp_path: Path) -> None:

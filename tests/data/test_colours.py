@@ -49,9 +49,6 @@ def test_transparency_is_laid_over_white(tmp_path: Path, mode: str) -> None:
     pixels = open_image(saved(image, tmp_path / "clear.png"))
     assert pixels.getpixel((0, 0)) == (255, 255, 255)
     assert pixels.getpixel((7, 0)) == (0, 0, 0)
-
-
-def test_half_transparency_is_a_mixture_with_white() -> None:
     assert open_image(Image.new("RGBA", (2, 2), (0, 0, 0, 128))).getpixel((0, 0)) == (127, 127, 127)
 
 
@@ -72,10 +69,6 @@ def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path, name: str) 
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     pixels = np.asarray(open_image(saved(Image.fromarray(values), tmp_path / name)))
     np.testing.assert_array_equal(pixels[..., 0], values // 256)
-
-
-def test_big_endian_sixteen_bits() -> None:
-    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     image = Image.frombytes("I;16B", (8, 8), values.astype(">u2").tobytes())
     np.testing.assert_array_equal(np.asarray(open_image(image))[..., 0], values // 256)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import struct
 import sys
 import threading
@@ -17,12 +16,12 @@ from typing import IO, Any
 import numpy as np
 import pytest
 from helpers.pictures import corners, noise, saved, scene
-from PIL import Image, ImageFile, features
+from PIL import Image, features
 
 from caption.data import decoding
 from caption.data.decoding import decoded, open_image
 from caption.data.resize import ImageTransform
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError
 from caption.runtime.prefetch import prefetch
 
 
@@ -77,7 +76,7 @@ def test_exif_orientation(tmp_path: Path, orientation: int, name: str) -> None:
         np.testing.assert_allclose(image.getpixel((x, y)), corners()[y, x], atol=16)
 
 
-@pytest.mark.parametrize("name", ["turned.png", "turned.jpg", "turned.tif"])
+@pytest.mark.parametrize("name", ["turned.jpg", "turned.tif"])
 def test_an_image_is_turned_once(tmp_path: Path, name: str) -> None:
     once = open_image(oriented(tmp_path / name, 6))
     assert open_image(once).tobytes() == once.tobytes()
@@ -92,86 +91,50 @@ def test_a_pillow_image_is_turned_and_not_changed(tmp_path: Path) -> None:
         assert image.size == (24, 40)
 
 
-@pytest.mark.parametrize("orientation", [0, 9, 42])
-def test_an_orientation_that_does_not_exist_is_ignored(tmp_path: Path, orientation: int) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+@pytest.mark.parametrize("exif", [b"Exif\x00\x00garbage!", b"II*\x00\x08", 9, 42])
+def test_a_damaged_orientation_does_not_cost_the_picture(tmp_path: Path, exif: bytes | int) -> None:
+    if isinstance(exif, int):
+        block = Image.Exif()
+        block[0x0112] = exif
+        exif = block.tobytes()
     path = saved(Image.fromarray(corners()), tmp_path / "odd.png", exif=exif)
     np.testing.assert_array_equal(np.asarray(open_image(path)), corners())
-
-
-def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path) -> None:
-    for name, exif in [("a.png", b"Exif\x00\x00garbage!"), ("b.png", b"II*\x00\x08"), ("c.jpg", b"garbage!")]:
-        path = saved(Image.fromarray(corners()), tmp_path / name, exif=exif)
-        assert open_image(path).size == (40, 24)
 
 
 # -- unusable images ---------------------------------------------------------------------------------------
 
 
-def refused(source: Path | Image.Image) -> str:
-    """The message, which names the file."""
-    with pytest.raises(ImageError) as caught:
-        open_image(source)
-    assert isinstance(caught.value, UserError)
-    if isinstance(source, Path):
-        assert str(source) in str(caught.value)
-    return str(caught.value)
-
-
-def test_missing_folder_and_empty(tmp_path: Path) -> None:
-    assert "does not exist" in refused(tmp_path / "none.jpg")
-    with pytest.raises(ImageError, match="null character"):
-        open_image(tmp_path / "nul\0l.jpg")
-    assert "is a folder" in refused(tmp_path)
-    (tmp_path / "empty.jpg").touch()
-    assert "0 bytes" in refused(tmp_path / "empty.jpg")
-    assert "does not exist" in refused(tmp_path / "empty.jpg" / "inside.jpg")
-    (tmp_path / "dangling.jpg").symlink_to(tmp_path / "none.jpg")
-    assert "does not exist" in refused(tmp_path / "dangling.jpg")
-    assert "cannot be read" in refused(tmp_path / ("long" * 100))
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jpg")
-    assert "is a pipe" in refused(tmp_path / "pipe.jpg")
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read anything")
-def test_no_permission(tmp_path: Path) -> None:
-    path = saved(noise(), tmp_path / "secret.png")
-    path.chmod(0)
-    assert "ermission" in refused(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"dear diary\n", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\x00" * 4096]
-)
-def test_not_an_image(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "photo.jpg"
-    path.write_bytes(content)
-    assert "not an image" in refused(path)
-
-
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
-def test_truncated(tmp_path: Path, kind: str, share: float) -> None:
-    if kind == "WEBP" and not features.check("webp"):
-        pytest.skip("this Pillow is built without WebP")
+def stored(kind: str) -> bytes:
     buffer = io.BytesIO()
     noise().save(buffer, kind)
-    path = tmp_path / "photo.jpg"
-    path.write_bytes(buffer.getvalue()[: int(share * buffer.tell())])
-    assert any(reason in refused(path) for reason in ("truncated", "not an image"))
-    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+    return buffer.getvalue()
 
 
-def test_a_damaged_middle_is_named(tmp_path: Path) -> None:
-    content = bytearray(saved(noise(), tmp_path / "photo.png").read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    (tmp_path / "photo.png").write_bytes(content)
-    assert "damaged" in refused(tmp_path / "photo.png")
+FILES = {
+    "empty": (b"", "is empty"),
+    "text": (b"dear diary\n", "not an image"),
+    "the beginning of a JPEG": (b"\xff\xd8", "not an image"),
+    "zeros": (b"\x00" * 4096, "not an image"),
+    **{f"half a {kind}": (stored(kind)[: len(stored(kind)) // 2], "truncated|not an image")
+       for kind in ("JPEG", "PNG", "GIF", "BMP", "TIFF")},
+    "a damaged middle": (stored("PNG").replace(b"IDAT", b"IDAT\xff", 1), "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    content, reason = FILES[name]
+    (tmp_path / "photo.jpg").write_bytes(content)
+    with pytest.raises(ImageError, match=rf"photo\.jpg'.* {reason}"):
+        open_image(tmp_path / "photo.jpg")
+
+
+def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(stored("JPEG")[:900])
+    with Image.open(tmp_path / "photo.jpg") as image, pytest.raises(ImageError, match=r"photo\.jpg"):
+        open_image(image)
+    with pytest.raises(ImageError, match="no pixels"):
+        open_image(Image.new("RGB", (0, 5)))
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
@@ -183,18 +146,8 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 99))
     (tmp_path / "bomb.png").write_bytes(content)
-    assert "too large" in refused(tmp_path / "bomb.png")
-
-
-def test_an_image_of_no_pixels() -> None:
-    assert "no pixels" in refused(Image.new("RGB", (0, 5)))
-
-
-def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
-    content = saved(noise(), tmp_path / "photo.jpg").read_bytes()
-    (tmp_path / "photo.jpg").write_bytes(content[: len(content) // 2])
-    with Image.open(tmp_path / "photo.jpg") as image:
-        assert "photo.jpg" in refused(image)
+    with pytest.raises(ImageError, match=r"bomb\.png' is too large"):
+        open_image(tmp_path / "bomb.png")
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
@@ -225,12 +178,6 @@ def test_a_program_is_not_a_photo(tmp_path):
     (tmp_path / "drawing.eps").rename(tmp_path / "drawing.jpg")
     with pytest.raises(ImageError, match=r"drawing\.jpg' is PostScript"):
         open_image(tmp_path / "drawing.jpg")
-
-
-def test_a_heic_photo_gets_its_own_advice(tmp_path):
-    (tmp_path / "IMG_1.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
-    with pytest.raises(ImageError, match=r"IMG_1\.HEIC' is a HEIC photo, which Pillow does not read\. "):
-        open_image(tmp_path / "IMG_1.HEIC")
 
 
 def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):

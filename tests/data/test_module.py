@@ -17,7 +17,6 @@ from caption.data.shapes import Shapes
 from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
 from caption.regions import Regions
-from caption.text.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="session")
@@ -69,11 +68,6 @@ def test_rare_words_and_another_tokenizer():
     full = module(data).vocabulary.words
     assert module(data, vocabulary_size=2).vocabulary.words == full[:6]
     assert module(data, tokenizer="none").vocabulary.tokenizer.name == "none"
-
-
-def test_a_vocabulary_may_be_given():
-    words = Vocabulary(["x"])
-    assert module(Given(val=[image(1, "a cat")]), vocabulary=words).vocabulary is words
 
 
 # -- loaders ---------------------------------------------------------------------------------------------------
@@ -184,28 +178,15 @@ def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, w
     resumed.sampler.set_epoch(1)
     assert [(batch.ids, batch.targets.tolist()) for batch in started] == epochs[1][3:]
     assert resumed.state_dict() == {"epoch": 1, "given": 5}
+    resumed.load_state_dict(state)
     resumed.sampler.set_epoch(2)
-    assert contents(resumed) == epochs[2]
-
-
-def test_a_place_in_another_epoch_is_not_this_ones(reader: Shapes):
-    loader = module(reader).train_dataloader()
-    loader.load_state_dict({"epoch": 1, "given": 3})
-    loader.sampler.set_epoch(2)
-    assert len(list(loader)) == len(loader) == 5
+    assert contents(resumed) == epochs[2]  # the place is one in another epoch
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-OUT_OF_RANGE = [
-    {"batch_size": 0},
-    {"batch_size": 10**9},
-    {"captions_per_image": 0},
-    {"max_words": -15},
-    {"workers": -1},
-    {"workers": 5000},
-]
+OUT_OF_RANGE = [{"batch_size": 10**9}, {"captions_per_image": 0}, {"max_words": -15}, {"workers": 5000}]
 
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE, ids=str)
@@ -218,9 +199,6 @@ def test_a_split_that_is_not_there():
     data = module(Given(train=[image(1, "a cat")]))
     with pytest.raises(DataError, match=r"no split 'val', only train"):
         data.val_dataloader()
-
-
-# -- Shapes as a reader ----------------------------------------------------------------------------------------
 
 
 def test_all_views_and_masks_are_moved_in_full_precision(reader: Shapes):

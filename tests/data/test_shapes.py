@@ -21,10 +21,8 @@ from caption.data.shapes.scene import (
     Object,
     Scene,
     random_scene,
-    relation,
     scene_split,
 )
-from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError, UserError
 
 Boxes = dict[str, tuple[float, float, float, float]]
@@ -92,16 +90,6 @@ class TestCaptions:
             assert len(set(captions)) == 5
             assert all(is_true(caption, boxes_of(scene)) for caption in captions), (scene, captions)
 
-    def test_the_opening_decides_which_of_two_objects_comes_first(self) -> None:
-        scene = Scene((Object("blue", "square", 18, 40), Object("red", "circle", 5, 4)))
-        assert sorted(describe_scene(scene)) == [
-            "a red circle above a blue square",
-            "an image of a red circle above a blue square",
-            "look at a blue square below a red circle",
-            "there is a red circle above a blue square",
-            "we see a blue square below a red circle",
-        ]
-
     def test_three_objects_are_listed_from_either_side(self) -> None:
         star, cross, circle = (
             Object("white", "star", 2, 22),
@@ -120,27 +108,6 @@ class TestCaptions:
         diagonal = Scene((Object("red", "circle", 0, 0), Object("red", "square", 40, 40)))
         with pytest.raises(DataError, match="move them apart"):
             describe_scene(diagonal)
-
-
-class TestRelation:
-    @pytest.mark.parametrize(
-        ("left", "top", "where"),
-        [(20, 40, "above"), (20, 0, "below"), (40, 20, "to the left of"), (0, 20, "to the right of")],
-    )
-    def test_is_that_of_the_first_seen_from_the_second(self, left: int, top: int, where: str) -> None:
-        assert relation(Object("red", "square", 20, 20), Object("red", "circle", left, top)) == where
-
-    def test_needs_one_offset_of_1_3_times_the_other(self) -> None:
-        still = Object("red", "square", 0, 0)
-        assert relation(still, Object("blue", "square", 20, 26)) is None
-        assert relation(still, Object("blue", "square", 20, 27)) == "above"
-        assert relation(still, Object("blue", "square", 26, 20)) is None
-        assert relation(still, Object("blue", "square", 27, 20)) == "to the left of"
-
-    def test_needs_boxes_that_do_not_overlap_along_the_axis(self) -> None:
-        _, _, _, bottom = (still := Object("red", "square", 10, 0)).box
-        assert relation(still, Object("blue", "square", 10, bottom)) == "above"
-        assert relation(still, Object("blue", "square", 10, bottom - 1)) is None
 
 
 class TestScenes:
@@ -170,14 +137,6 @@ class TestRender:
                 drawn = np.asarray(render(Scene((thing,), scene.size, scene.seed))).astype(int)
                 rows, columns = np.nonzero(abs(drawn - empty).max(axis=2) > 2)
                 assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
-
-    # Areas of the outlines in the square [-1, 1]², worked out by hand, as parts of its 4.
-    @pytest.mark.parametrize(
-        ("shape", "area"),
-        [("circle", 0.785), ("square", 0.774), ("triangle", 0.454), ("star", 0.331), ("cross", 0.48)],
-    )
-    def test_silhouettes_have_the_area_of_their_outlines(self, shape: str, area: float) -> None:
-        assert silhouette(shape, 100).sum(dtype=int) / FULL / 100**2 == pytest.approx(area, rel=0.01)
 
 
 class TestFiles:
@@ -218,13 +177,6 @@ class TestFiles:
         assert text.hexdigest() == "154aab74c3f3b0e2bdbe6c5d7b7191b1cd29c0fd7efa417be053fe317cd8d857"
         assert pixels.hexdigest() == "9abcbf230779a8da2b39f474723d434cd33886c90601ec840da2a5adbd6695af"
 
-    def test_a_larger_split_begins_with_the_smaller_one(self, folder: Path, tmp_path: Path) -> None:
-        write_shapes(tmp_path, train=11, val=0, test=1)
-        smaller, larger = read(folder / "train.json"), read(tmp_path / "train.json")
-        assert larger["annotations"][: 9 * 5] == smaller["annotations"]
-        name = "images/train_000009.png"
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
@@ -251,15 +203,19 @@ class TestEnsure:
         assert not write_shapes(folder, 3, 1, 1)
         assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
 
-    @pytest.mark.parametrize("change", [{"train": 2}, {"val": 2}, {"test": 0}, {"size": 80}, {"seed": 1}])
+    @pytest.mark.parametrize("change", [{"train": 2}, {"test": 0}, {"size": 80}])
     def test_other_parameters_replace_everything(
         self, folder: Path, change: dict[str, int], tmp_path: Path
     ) -> None:
         wanted = {"train": 3, "val": 1, "test": 1, **change}
-        (folder / "images" / "mine.png").write_bytes(b"not Shapes")
+        theirs = (
+            folder / "images" / "test_009999.png"
+        )  # as of a larger data set, which was never written here
+        theirs.write_bytes(b"mine")
         assert write_shapes(folder, **wanted)
         assert not write_shapes(folder, **wanted)
-        (folder / "images" / "mine.png").unlink()  # kept so far
+        assert theirs.read_bytes() == b"mine"
+        theirs.unlink()
         write_shapes(tmp_path / "fresh", **wanted)
         assert file_bytes(folder) == file_bytes(tmp_path / "fresh")
 
@@ -269,21 +225,10 @@ class TestEnsure:
             made = list(threads.map(lambda _: write_shapes(tmp_path / "both", 20, 1, 1), range(2)))
         assert sorted(made) == [False, True]
 
-    @pytest.mark.parametrize(
-        "name", ["train.json", "test_objects.json", "images/train_000002.png", "images/test_000001.png"]
-    )
+    @pytest.mark.parametrize("name", ["train.json", "test_objects.json", "images/train_000002.png"])
     def test_missing_files_are_noticed(self, folder: Path, name: str) -> None:
         before = file_bytes(folder)
         (folder / name).unlink()
-        assert write_shapes(folder, 3, 1, 1)
-        assert file_bytes(folder) == before
-
-    @pytest.mark.parametrize("name", ["val.json", "images/train_000002.png"])
-    def test_an_empty_file_is_written_again(self, folder: Path, name: str) -> None:
-        """As a power failure leaves files."""
-        before = file_bytes(folder)
-        (folder / name).write_bytes(b"")
-        (folder / "test.json").unlink()
         assert write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
@@ -312,14 +257,6 @@ class TestEnsure:
         assert file_bytes(folder) == before
         assert theirs.read_bytes() == b"mine"
 
-    def test_files_of_others_that_are_in_nobodys_way_stay(self, folder: Path) -> None:
-        """Their names are those of a larger dataset, which was never written here."""
-        (folder / "images" / "test_009999.png").write_bytes(b"mine")
-        (folder / "images" / "train_000003.png").write_bytes(b"changed")
-        assert write_shapes(folder, 2, 1, 1)
-        assert (folder / "images" / "test_009999.png").read_bytes() == b"mine"
-        assert (folder / "images" / "train_000003.png").read_bytes() == b"changed"
-
     def test_surveying_writes_nothing(self, tmp_path: Path) -> None:
         reader = shapes.Shapes(str(tmp_path / "new"), 3, 1, 1)
         with pytest.raises(UserError, match=r"new' does not hold these scenes yet: caption fit writes them"):
@@ -328,7 +265,7 @@ class TestEnsure:
         written = reader.read()
         assert reader.survey(Findings()) == written
 
-    @pytest.mark.parametrize("survived", [0, 2, 3, 4])
+    @pytest.mark.parametrize("survived", [0, 4])
     def test_a_killed_run_is_not_taken_for_complete(
         self, folder: Path, survived: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
