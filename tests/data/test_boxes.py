@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from pycocotools import mask
 
 from caption.data.boxes import ObjectMask, _rle_fault, read_boxes
-from caption.data.shapes import write_shapes
 from caption.errors import DataError
-from caption.text.mentions import find_mentions
 
 CONTENT: dict[str, Any] = {
     "images": [{"id": 5}, {"id": 6}],
@@ -112,27 +110,15 @@ def test_a_broken_segmentation_is_named(tmp_path: Path, segmentation: Any, said:
         segmented(tmp_path, segmentation)
 
 
-def test_captions_are_not_boxes(tmp_path: Path) -> None:
-    (tmp_path / "captions.json").write_text('{"annotations": [], "images": []}')
-    with pytest.raises(DataError, match=r"captions\.json' has no list of objects called 'categories'"):
-        read_boxes(tmp_path / "captions.json")
-
-
-def test_reads_shapes(tmp_path: Path) -> None:
-    write_shapes(tmp_path, 1, 3, 1)
-    boxes = read_boxes(tmp_path / "val_objects.json")
-    captions = json.loads((tmp_path / "val.json").read_text())
-    assert list(boxes) == [image["id"] for image in captions["images"]]
-    for entry in captions["annotations"]:
-        mentions = find_mentions(entry["caption"].split(), boxes[entry["image_id"]])
-        assert len(mentions) in (2, 3)
-        assert all(len(mention.boxes) == 1 for mention in mentions)
-
-
 @pytest.mark.parametrize(
-    "wrong", [{"category_id": 2}, {"image_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": None}, {"bbox": "abcd"}]
-)
-def test_a_wrong_annotation_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    annotation = {**CONTENT["annotations"][0], **wrong}
-    with pytest.raises(DataError, match="is not a COCO instances file"):
-        read_boxes(written(tmp_path, annotations=[annotation]))
+    ("wrong", "said"),
+    [
+        *(({"annotations": [{**CONTENT["annotations"][0], **entry}]}, "is not a COCO instances file")
+          for entry in ({"category_id": 2}, {"image_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": "abcd"})),
+        ({"categories": None}, "has no list of objects called 'categories'"),
+    ],
+    ids=["category", "image", "box", "text", "captions"],
+)  # fmt: skip
+def test_another_file_is_refused(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read_boxes(written(tmp_path, **wrong))
