@@ -33,7 +33,6 @@ from helpers.feature_stores import (
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from caption.data.batches import CaptionedImages
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
@@ -43,7 +42,6 @@ from caption.features import files
 from caption.features.store import FeatureStore
 from caption.regions import Regions, Views
 from caption.runtime.files import LOCK, OwnFolder
-from caption.text.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +100,14 @@ def test_the_store_returns_the_encoders_output(images: list[CaptionedImage], fin
     order = [22, 3, 3, 10]
     assert torch.equal(read(store, *(images[i].id for i in order)), found.vectors[order])
     assert read(store).shape == (0, 64, 6)
+    assert [image_id in store for image_id in (1, np.int64(1), "1")] == [True, True, False]
+    copied = pickle.loads(pickle.dumps(store))  # for a worker process
+    assert torch.equal(read(copied, 1), read(store, 1))
+    assert len(pickle.dumps(store)) < 300
+    assert [image_id in store for image_id in (1, np.int64(1), "1")] == [True, True, False]
+    copied = pickle.loads(pickle.dumps(store))  # for a worker process
+    assert torch.equal(read(copied, 1), read(store, 1))
+    assert len(pickle.dumps(store)) < 300
 
 
 def test_any_program_can_read_a_file(images: list[CaptionedImage], finished: Path) -> None:
@@ -173,12 +179,6 @@ def flip_within(path: Path, name: str, place: int = 0) -> None:
     flip(path, 8 + length + start + place)
 
 
-def test_numbers_and_names_are_different_ids(finished: Path) -> None:
-    store = FeatureStore(finished)
-    assert [image_id in store for image_id in (1, np.int64(1), "1")] == [True, True, False]
-    assert torch.equal(read(store, np.int64(1)), read(store, 1))
-
-
 def test_check_names_missing_images(images: list[CaptionedImage], finished: Path) -> None:
     store = FeatureStore(finished)
     store.check([image.id for image in images])
@@ -186,17 +186,6 @@ def test_check_names_missing_images(images: list[CaptionedImage], finished: Path
         store.check([1, 100, 101, 102, 103])
     with pytest.raises(DataError, match=r"1 of 1 images are not in .*'gone\.jpg'.*caption features --config"):
         store.read_many(["gone.jpg"])
-
-
-def test_pickles_as_its_path(images: list[CaptionedImage], finished: Path) -> None:
-    """As a worker process gets it, in a data set."""
-    store = FeatureStore(finished)
-    read(store, 1)
-    assert len(pickle.dumps(store)) < 300
-    words = Vocabulary.build([text for image in images for text in image.captions], min_count=1)
-    dataset = pickle.loads(pickle.dumps(CaptionedImages(images, words, TRANSFORM, store=store)))
-    batch = dataset.collate([dataset[i] for i in (5, 1)])
-    assert torch.equal(batch.views[0].vectors, read(store, images[5].id, images[1].id))
 
 
 # -- the key ------------------------------------------------------------------------------------------------
@@ -244,23 +233,6 @@ def test_nothing_is_done_twice(
     done = extract(images, folder)
     assert (done.stored, done.present, done.failed, opened) == (0, 23, [], [])
     assert contents(folder) == before
-
-
-def test_undecodable_images_are_named_and_left_out(images: list[CaptionedImage], tmp_path: Path) -> None:
-    path = tmp_path / "broken.jpg"
-    path.write_bytes(b"\xff\xd8 no more than a beginning")
-    broken = CaptionedImage("broken", path, ("a caption",))
-    mixed = [*images[:6], broken, *images[6:]]
-    done = extract(mixed, tmp_path / "store")
-    assert done.stored == 23
-    assert [(image.id, type(error).__name__) for image, error in done.failed] == [("broken", "ImageError")]
-    store = FeatureStore(tmp_path / "store")
-    assert "broken" not in store.ids
-    store.check([image.id for image in images])
-
-    shutil.copy(images[0].path, path)
-    assert extract(mixed, tmp_path / "store").stored == 1
-    assert torch.equal(read(FeatureStore(tmp_path / "store"), "broken"), read(store, images[0].id))
 
 
 def test_an_id_means_one_image(images: list[CaptionedImage], tmp_path: Path) -> None:
@@ -330,17 +302,6 @@ def watched(before: Callable[[Tensor], None]) -> Watched:
     encoder.load_state_dict(make_encoder().state_dict())
     encoder.freeze()
     return encoder
-
-
-def test_the_encoder_can_learn_afterwards(images: list[CaptionedImage], tmp_path: Path) -> None:
-    encoder = make_encoder()
-    encoder.freeze(False)
-    encoder.train()
-    statistics = {name: value.clone() for name, value in encoder.named_buffers()}
-    extract(images, tmp_path / "store", encoder=encoder)
-    assert encoder.training
-    assert all(torch.equal(value, statistics[name]) for name, value in encoder.named_buffers())
-    encoder(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0].vectors.sum().backward()
 
 
 # -- interrupted --------------------------------------------------------------------------------------------
@@ -416,6 +377,15 @@ def test_a_full_disk_spoils_nothing(
 
 
 def test_a_folder_that_is_not_a_store(tmp_path: Path) -> None:
+    (tmp_path / "damaged").mkdir()
+    for number in range(2):
+        file_path(tmp_path / "damaged", number).write_bytes(b"something else")
+    with pytest.raises(DataError, match="move it away"):
+        FeatureStore(tmp_path / "damaged", skip_damaged=True)
+    (tmp_path / "others").mkdir()
+    file_path(tmp_path / "others", 0).write_bytes(b"something else")
+    with pytest.raises(DataError, match="did not write it there: move it away"):
+        FeatureStore(tmp_path / "others", skip_damaged=True)
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DataError, match=r"is not a feature store: it has no features-\*\.safetensors"):
             FeatureStore(path)
@@ -457,6 +427,11 @@ def test_a_file_that_is_not_of_a_store(
     assert (done.unreadable, done.dropped, done.present, done.stored) == (1, 0, 15, 8)
     assert (folder / "features-00001.safetensors.damaged-1").read_bytes() == spoiled
     verify(folder)
+    for path in folder.glob("features-*.safetensors"):
+        path.write_bytes(b"something else")
+    with pytest.raises(DataError, match="that can be read"):
+        extract(images, folder, verify=True)
+    assert all(path.read_bytes() == b"something else" for path in folder.glob("features-*.safetensors"))
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "lost link"])
@@ -474,24 +449,6 @@ def test_a_file_of_others_is_named_and_stays(images: list[CaptionedImage], folde
             extract(images, folder, **options)
         assert {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()} == before
     assert kind == "lost link" or theirs.read_bytes() == b"mine"
-
-
-def test_what_was_set_aside_before_stays(images: list[CaptionedImage], folder: Path) -> None:
-    for content in (b"first", b"second"):
-        file_path(folder, 1).write_bytes(content)
-        assert extract(images, folder, verify=True).unreadable == 1
-        file_path(folder, 3).rename(file_path(folder, 1))
-    aside = [(folder / f"features-00001.safetensors.damaged-{number}").read_bytes() for number in (1, 2)]
-    assert aside == [b"first", b"second"]
-
-
-def test_a_store_without_a_readable_file_is_not_touched(images: list[CaptionedImage], folder: Path) -> None:
-    for number in range(3):
-        file_path(folder, number).write_bytes(b"something else")
-    before = contents(folder)
-    with pytest.raises(DataError, match="that can be read"):
-        extract(images, folder, verify=True)
-    assert contents(folder) == before
 
 
 def test_files_of_two_stores_are_not_mixed(

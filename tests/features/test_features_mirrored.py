@@ -91,16 +91,6 @@ def test_training_gets_the_regions_that_it_would_encode(
     assert kept
 
 
-def test_other_splits_are_never_mirrored(shapes: Path, stores: dict[str, str]):
-    flip = HorizontalFlip(1.0, features=stores["mirrored"])
-    for one, other in zip(
-        data(shapes, stores["plain"], flip).val_dataloader(),
-        data(shapes, stores["plain"], None).val_dataloader(),
-        strict=True,
-    ):
-        assert torch.equal(one.views[0].vectors, other.views[0].vectors)
-
-
 @pytest.mark.parametrize(
     ("features", "flip", "said"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from caption.data.batches import Batch, CaptionedImages
 from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
-from caption.errors import DataError, ImageError
+from caption.errors import DataError
 from caption.features.files import PhotoFile
 from caption.features.store import FeatureStore
 from caption.text.vocabulary import Vocabulary
@@ -103,13 +102,6 @@ def test_boxes_are_those_of_the_photos_and_none_is_opened(
 
 
 # -- photos that changed ------------------------------------------------------------------------------------
-
-
-@pytest.mark.timeout(60)
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(ImageError, match="is a pipe"):
-        read_photo(tmp_path / "pipe.jpg", TRANSFORM)
 
 
 def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(

@@ -23,21 +23,16 @@ def test_all_words_right_but_short():
     scores = bleu({1: "the cat sat", 2: "a dog"})
     penalty = math.exp(1 - 6 / 5)
     assert [scores[f"BLEU-{n}"] for n in (1, 2, 3)] == pytest.approx([penalty] * 3)
+    assert scores.score("BLEU-1").per_image == pytest.approx({1: 1, 2: math.exp(-1)})
+    long = bleu({1: "the cat sat", 2: "a dog"}, brevity_penalty=False)
+    assert long["BLEU-1"] == pytest.approx(1)
+    assert "|bp:off|" in long.signature
     assert scores["BLEU-4"] == pytest.approx(penalty * 1e-6**0.25)  # coco-caption's 1e-15 / 1e-9 for 0 / 0
-
-
-def test_without_brevity_penalty():
-    scores = bleu({1: "the cat sat", 2: "a dog"}, brevity_penalty=False)
-    assert scores["BLEU-1"] == pytest.approx(1)
-    assert "|bp:off|" in scores.signature
 
 
 def test_repeated_words_count_as_often_as_in_one_reference():
     scores = bleu({1: "the the the the"}, {1: ["the cat saw the dog", "the end"]})
     assert scores["BLEU-1"] == pytest.approx(2 / 4 * math.exp(1 - 5 / 4))
-
-
-def test_words_that_the_reference_repeats_count_as_often_as_in_the_candidate():
     assert bleu({1: "the cat"}, {1: ["the cat saw the cat"]}, brevity_penalty=False)[
         "BLEU-1"
     ] == pytest.approx(1)
@@ -53,12 +48,6 @@ def test_counts_are_summed_over_images_before_dividing():
 def test_orders_are_joined_by_the_geometric_mean():
     # "a b x d": 3 of 4 words and 1 of 3 pairs.
     assert bleu({1: "a b x d"}, {1: ["a b c d"]})["BLEU-2"] == pytest.approx(math.sqrt(3 / 4 * 1 / 3))
-
-
-def test_per_image_values_carry_their_own_penalty():
-    assert bleu({1: "the cat sat", 2: "a dog"}).score("BLEU-1").per_image == pytest.approx(
-        {1: 1, 2: math.exp(-1)}
-    )
 
 
 def test_an_empty_candidate_scores_nothing_and_breaks_nothing():

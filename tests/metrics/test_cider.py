@@ -35,11 +35,6 @@ def test_repeating_a_word_is_clipped_and_costs_length():
     assert scores.score("CIDEr-plain").per_image == pytest.approx({1: 10 / 4, 2: 0})
 
 
-def test_the_mean_over_references():
-    scores = cider({1: "b", 2: "c"}, {1: ["b", "x"], 2: ["c", "c"]})
-    assert scores.score("CIDEr-plain").per_image == pytest.approx({1: 10 / 4 / 2, 2: 10 / 4})
-
-
 def test_rarer_words_weigh_more():
     # N = 3. "p" is in two images (log 3/2), "q" in one (log 3).
     scores = cider({1: "p q", 2: "p", 3: "z"}, {1: ["p"], 2: ["p q"], 3: ["z"]})
@@ -47,40 +42,17 @@ def test_rarer_words_weigh_more():
     assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 * p / math.hypot(p, q))
 
 
-def test_words_of_no_reference_weigh_as_if_one_image_had_them():
-    # "b" is in one reference, "x" in none: both weigh log 2.
-    scores = cider({1: "b x", 2: "c"}, {1: ["b"], 2: ["d"]})
-    assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 / math.sqrt(2))
-
-
-def test_the_signature_explains_the_name():
-    assert "|cider:D|" in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr"]).signature
-    assert "cider" not in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr-plain"]).signature
-
-
-def test_empty_sentences_and_single_images_score_nothing():
-    assert cider({1: "", 2: "b"}, {1: ["a"], 2: [""]})["CIDEr"] == 0
-    assert cider({1: "a b"}, {1: ["a b"]})["CIDEr"] == 0
-
-
+@pytest.mark.slow
 def test_sums_do_not_depend_on_the_seed_of_hashing():
     code = (
         "from caption.metrics import evaluate;"
         "words = 'the a dog cat runs sits on in red blue big old'.split();"
         "line = lambda seed: ' '.join(words[(seed * k * k + k) % 12] for k in range(1, 12));"
         "r = {i: [line(i), line(i + 1), line(i + 5)] for i in range(30)};"
-        "c = {i: line(i + 2) for i in range(30)};"
-        f"print(repr(dict(evaluate(c, r, metrics={NAMES!r}))))"
+        f"print(repr(dict(evaluate({{i: line(i + 2) for i in r}}, r, metrics={NAMES!r}))))"
     )
     printed = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
+        subprocess.check_output([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}) for seed in "12"
     }
     assert len(printed) == 1
 

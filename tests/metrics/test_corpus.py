@@ -33,14 +33,6 @@ def test_counts(kept: bool):
     assert (found.references.counts is found.references.counts) == kept
 
 
-def test_as_many_as_are_kept_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(corpus, "MAX_CACHED", 5)  # the references are five sentences, the candidates three
-    assert isinstance(made().references.counts, list)
-    monkeypatch.setattr(corpus, "MAX_CACHED", 4)
-    assert not isinstance(made().references.counts, list)
-    assert isinstance(made().counts, list)
-
-
 def test_equal_words_are_one_object():
     # Longer than a letter, because Python shares single letters.
     texts = {1: ["blue dog", "dog"], 2: ["dog blue"]}

@@ -33,11 +33,8 @@ def test_the_signature_is_the_protocol():
     start, _, version = scores.signature.rpartition("|v:")
     assert start == "tok:ptb-1|case:lower|punct:removed|refs:2|bp:on|n:2|cider:D|split:test|beam:3|odd:a/b=c"
     assert version
-
-
-def test_the_signature_counts_references_that_vary():
-    scores = evaluate(CANDIDATES, {1: ["a"], 2: ["b", "c", "d"]}, "none", ["BLEU"])
-    assert scores.signature.startswith("tok:none-1|case:kept|punct:kept|refs:1-3|bp:on|n:2|v:")
+    plain = evaluate(CANDIDATES, {1: ["a"], 2: ["b", "c", "d"]}, "none", ["CIDEr-plain"]).signature
+    assert plain.startswith("tok:none-1|case:kept|punct:kept|refs:1-3|bp:on|n:2|v:")
 
 
 def test_case_and_punctuation_do_not_matter_under_ptb():
@@ -45,11 +42,6 @@ def test_case_and_punctuation_do_not_matter_under_ptb():
         evaluate(CANDIDATES, REFERENCES)
     )
     assert evaluate({1: "A DOG RUNS!", 2: "Two, cats."}, REFERENCES, "none")["BLEU-1"] < 0.5
-
-
-def test_the_order_of_images_does_not_matter():
-    backwards = dict(reversed(CANDIDATES.items()))
-    assert evaluate(backwards, REFERENCES).to_dict() == evaluate(CANDIDATES, REFERENCES).to_dict()
 
 
 def test_references_can_be_prepared_once():
@@ -78,8 +70,6 @@ def test_text_names_scores_not_computed_and_the_reason(monkeypatch):
         ({1: "a", 2: "b", 3: "c"}, REFERENCES, "1 candidates have no references: 3"),
         ({"1": "a", "2": "b"}, REFERENCES, "by number, the other by text"),
         ({7: "a", 8: "b"}, REFERENCES, "Do the two files belong together"),
-        ({}, REFERENCES, "no candidate"),
-        ({1: "a", 2: ["b"]}, REFERENCES, "candidate of 2 is not a text"),
         ({1: "a", 2: None}, REFERENCES, "candidate of 2 is not a text"),
         ({}, {}, "no references"),
         ({1: "a"}, {1: []}, "have no reference: 1"),
@@ -105,6 +95,7 @@ SPACED = {1: "a dog runs .", 2: "two cats"}
 def test_the_first_convention_is_coco_captions():
     table = bleu_conventions(SPACED, PUNCTUATED)
     assert list(table) == list(CONVENTIONS)
+    assert len({scores.signature for scores in table.values()}) == len(CONVENTIONS)
     assert dict(table["coco-caption"]) == dict(evaluate(SPACED, PUNCTUATED, metrics=["BLEU"]))
 
 
@@ -116,10 +107,3 @@ def test_each_convention_moves_the_score_the_way_it_must():
     assert bleu["case kept"] < bleu["coco-caption"]  # "a" is not "A"
     assert bleu["case and punctuation kept"] < bleu["punctuation kept"]
     assert bleu["punctuation kept"] != bleu["coco-caption"]
-
-
-def test_signatures_tell_conventions_apart():
-    table = bleu_conventions(SPACED, PUNCTUATED, {"split": "test"})
-    signatures = [scores.signature for scores in table.values()]
-    assert len(set(signatures)) == len(CONVENTIONS)
-    assert all("|split:test|" in signature for signature in signatures)

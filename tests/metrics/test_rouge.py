@@ -22,27 +22,16 @@ def f_measure(precision, recall):
 
 def test_precision_and_recall():
     assert rouge("a b c d", "a c x d y") == pytest.approx(f_measure(3 / 4, 3 / 5))
-
-
-def test_each_takes_the_reference_it_likes_best():
-    assert rouge("a b c d", "a b c x x x", "d") == pytest.approx(f_measure(3 / 4, 1))
-
-
-def test_perfect_and_hopeless():
-    assert rouge("a b", "a b") == pytest.approx(1)
-    assert rouge("a b", "c d") == 0
+    assert rouge("a b c d", "a b c x x x", "d") == pytest.approx(
+        f_measure(3 / 4, 1)
+    )  # of different references
 
 
 def test_empty_sentences_score_nothing():
+    assert rouge("a b", "c d") == 0
     assert rouge("", "a b") == 0
     assert rouge("a b", "") == 0
     assert rouge("", "") == 0
-
-
-def test_the_score_is_the_mean_over_images():
-    scores = evaluate({1: "a", 2: "b"}, {1: ["a"], 2: ["c"]}, "none", ["ROUGE-L"])
-    assert scores["ROUGE-L"] == pytest.approx(0.5)
-    assert scores.score("ROUGE-L").per_image == {1: pytest.approx(1), 2: 0}
 
 
 def by_table(left, right):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 
@@ -36,17 +35,8 @@ def test_all_kinds_have_the_same_members_without_litter(kind: str, tmp_path: Pat
     }
 
 
-def test_a_file_by_itself(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_bytes(b"\xef\xbb\xbf[1]")
-    (member,) = open_download(str(tmp_path / "x.json"))
-    assert (member.name, member.text()) == ("x.json", "[1]")
-    (tmp_path / "x.json").unlink()
-    with pytest.raises(DataError, match=r"x\.json' does not exist"):
-        member.read()
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
-@pytest.mark.parametrize("left", [0.02, 0.5, 0.9])
+@pytest.mark.parametrize("left", [0.02, 0.9])
 def test_a_truncated_archive_is_an_error(kind: str, left: float, tmp_path: Path) -> None:
     path = KINDS[kind](tmp_path / f"files.{kind}", FILES)
     data = path.read_bytes()
@@ -88,5 +78,9 @@ def test_missing_downloads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match="does not exist"):
         open_download(str(tmp_path / "missing.zip"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    os.mkdir(tmp_path / "empty")
-    assert open_download("~/empty") == []
+    (tmp_path / "x.json").write_bytes(b"\xef\xbb\xbf[1]")
+    (member,) = open_download("~/x.json")  # a file by itself
+    assert (member.name, member.text()) == ("x.json", "[1]")
+    (tmp_path / "x.json").unlink()
+    with pytest.raises(DataError, match=r"x\.json' does not exist"):
+        member.read()

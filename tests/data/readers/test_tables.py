@@ -76,7 +76,7 @@ def refused(reader: Csv | JsonLines) -> str:
 def test_variants_of_csv(folder: Path, change: Callable[[str], str]) -> None:
     splits = csv(folder, change(TABLE)).read()
     assert captions(splits) == READ
-    assert splits["train"][0].path == folder / "a.jpg"
+    assert splits["train"][0].path == folder / "a.jpg"  # beside the table
 
 
 def test_cells_are_as_written(folder: Path) -> None:
@@ -98,23 +98,15 @@ def test_a_delimiter_and_columns_may_be_named(folder: Path) -> None:
     assert captions(reader.read()) == {"test": {"a.jpg": ("A dog",)}}
 
 
-def test_images_start_from_a_folder_or_from_the_file_itself(folder: Path) -> None:
-    text = "image,caption\nd.jpg,A dog\n"
-    assert csv(folder, text, images=str(folder / "photos")).read()["train"][0].path.exists()
-    text = f"image,caption\nphotos/d.jpg,A dog\n{folder / 'a.jpg'},A cat\n"
-    paths = [image.path for image in csv(folder, text).read()["train"]]
-    assert paths == [folder / "photos" / "d.jpg", folder / "a.jpg"]
-
-
 def test_one_image_under_two_spellings_of_its_path(folder: Path) -> None:
-    text = "image,caption\na.jpg,A dog\n./a.jpg,A cat\n"
-    assert captions(csv(folder, text).read()) == {"train": {"a.jpg": ("A dog", "A cat")}}
+    text = "image,caption\nd.jpg,A dog\n./d.jpg,A cat\n"
+    (image,) = csv(folder, text, images=str(folder / "photos")).read()["train"]
+    assert (image.path, image.captions) == (folder / "photos" / "d.jpg", ("A dog", "A cat"))
 
 
 CSV_FAULTS = [
     ("c.jpg,A cat,sat,val", "has 4 cells, but the header 3"),
     ("c.jpg,A cat", "has 2 cells"),
-    (",A cat,val", "names no image"),
     ('c.jpg,"A" cat,val', "is not a row of CSV"),
     ("c.jpg,A cat,dev", "has the split 'dev', which is none of train, val, test"),
     ("c.jpg,A cat,", "has no split, though other entries have one"),
@@ -143,10 +135,8 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
     ("text", "options", "message"),
     [
         ("a.jpg,A dog\n", {}, "begins with 'a.jpg,A dog', but its header must have the columns 'image'"),
-        ("", {}, "its header must have"),
         ('"a', {}, "its header must have"),
         (TABLE, {"caption_key": "text"}, "the columns 'image' and 'text'"),
-        (TABLE, {"delimiter": ";"}, "its header must have"),
         (TABLE, {"delimiter": "::"}, "the delimiter '::' is not a single character"),
         ("image,caption,caption\na.jpg,A,B\n", {}, "has two columns 'caption'"),
         ("image,caption\n", {}, "there is no split to read in '"),
@@ -169,15 +159,12 @@ def test_lines_become_images(folder: Path) -> None:
     assert json_lines(folder, LINES).read() == json_lines(folder, *LINES).read()  # a JSON list of the same
 
 
-def test_an_id_beside_the_name_is_the_id(folder: Path) -> None:
-    splits = json_lines(folder, {"image_id": 7, "image": "a.jpg", "caption": "A dog."}).read()
-    assert [(image.id, image.path) for image in splits["train"]] == [(7, folder / "a.jpg")]
-
-
 def test_keys_may_have_other_names(folder: Path) -> None:
     line = {"file": "a.jpg", "text": ["A dog."], "part": "test", "caption": 3, "split": 7, "image": "b.jpg"}
     reader = json_lines(folder, line, image_key="file", caption_key="text", split_key="part")
     assert captions(reader.read()) == {"test": {"a.jpg": ("A dog.",)}}
+    splits = json_lines(folder, {"image_id": 7, "image": "a.jpg", "caption": "A dog."}).read()
+    assert [(image.id, image.path) for image in splits["train"]] == [(7, folder / "a.jpg")]
 
 
 JSON_FAULTS = [
@@ -185,10 +172,8 @@ JSON_FAULTS = [
     ('["c.jpg", "A bird."]', "is not a JSON object"),
     ({"caption": "A bird."}, "names no image (found None)"),
     ({"image": " ", "caption": "A bird.", "split": "val"}, "names no image"),
-    ({"image": [3], "caption": "A bird."}, "names no image (found [3])"),
     ({"image": True, "caption": "A bird."}, "names no image (found True)"),
     ({"image_id": 3, "caption": "A bird.", "split": "val"}, "names no file of an image"),
-    ({"image": "c.jpg", "split": "val"}, "has no caption that is text"),
     ({"image": "c.jpg", "captions": "x", "caption": None}, "has no caption that is text"),
     (
         {"image": "c.jpg", "captions": ["x", 3], "split": "val"},
