@@ -92,45 +92,32 @@ def beam_tree(
     columns = (record.words, record.parents, record.log_probs)
     words, parents, log_probs = (values[: int(record.steps)].tolist() for values in columns)
     steps: list[list[BeamNode]] = []
+    places: list[dict[int, int]] = []  # of each step's hypotheses, by their slots
     map_places: list[tuple[int, int]] = []  # the step and the slot of each one's weights
-    before: dict[int, int] = {0: -1}  # the places of the hypotheses that can be continued, by their slots
-    of_slots: list[dict[int, int]] = []
-    for step in range(len(words)):
+    before: dict[int, int | None] = {
+        0: None
+    }  # the places of the hypotheses that can be continued, by their slots
+    for step, columns in enumerate(zip(words, parents, log_probs, strict=True)):
         nodes: list[BeamNode] = []
-        living, places = {}, {}
-        seen: dict[int, int] = {}  # the map of each parent
-        for slot, (word, parent, log_prob) in enumerate(
-            zip(words[step], parents[step], log_probs[step], strict=True)
-        ):
+        of_step: dict[int, int] = {}
+        map_of: dict[int, int] = {}  # the index of each parent's map
+        for slot, (word, parent, log_prob) in enumerate(zip(*columns, strict=True)):
             if parent not in before or log_prob == -math.inf:
                 continue
-            place = before[parent]
-            if parent not in seen:
-                seen[parent] = len(map_places)
+            if parent not in map_of:
+                map_of[parent] = len(map_places)
                 map_places.append((step, slot))
-            total = log_prob + (steps[-1][place].total if steps else 0.0)
-            ended = word == end
-            places[slot] = len(nodes)
-            if not ended:
-                living[slot] = len(nodes)
-            nodes.append(
-                BeamNode(
-                    "(end)" if ended else name(word),
-                    place if steps else None,
-                    log_prob,
-                    total,
-                    ended,
-                    seen[parent],
-                )
-            )
+            place, text = before[parent], "(end)" if word == end else name(word)
+            total = log_prob + (0.0 if place is None else steps[-1][place].total)
+            of_step[slot] = len(nodes)
+            nodes.append(BeamNode(text, place, log_prob, total, word == end, map_of[parent]))
         if not nodes:
             break
         steps.append(nodes)
-        of_slots.append(places)
-        before = living
+        places.append(of_step)
+        before = {slot: place for slot, place in of_step.items() if not nodes[place].ended}
     paths = [
-        [of_slots[step][slot] for step, slot in enumerate(path) if slot >= 0]
-        for path in record.places.tolist()
+        [places[step][slot] for step, slot in enumerate(path) if slot >= 0] for path in record.places.tolist()
     ]
     at = tuple(np.array(map_places, dtype=np.int64).reshape(-1, 2).T)
     maps = weights.float().numpy()[at].reshape(-1, *grid)

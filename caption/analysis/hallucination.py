@@ -123,7 +123,7 @@ def measure(
     read = [caption.with_weights(read_weights(caption)) for caption in captions]
     maps = {OWN: read, MEAN: baseline_maps.mean_map(read), OTHER: baseline_maps.other_image(read)}
     words: list[str] = []
-    columns: dict[str, list[float]] = {}
+    rows: list[dict[str, float]] = []
     read_at: dict[str, list[np.ndarray]] = {name: [] for name in (*maps, EVEN)}
     for index, caption in enumerate(captions):
         spoken = lens.nouns.spoken([word.lower() for word in caption.words])
@@ -142,7 +142,7 @@ def measure(
         read_at[EVEN].append(_surprise(lens.logits(regions[index])[0].expand(len(steps), -1), classes))
         for (span, nouns), step in zip(spoken, steps, strict=True):
             words.append(" ".join(caption.words[span]).lower())
-            values = {
+            row = {
                 "image": index,
                 "unnamed": named.isdisjoint(nouns),
                 "−log p": -caption.word_log_probs[span].sum(),
@@ -150,10 +150,9 @@ def measure(
                 "map entropy": spread[step],
             }
             if caption.gates is not None:
-                values["gate"] = caption.gates[step]
-            for name, value in values.items():
-                columns.setdefault(name, []).append(float(value))
-    arrays = {name: np.array(values) for name, values in columns.items()}
+                row["gate"] = caption.gates[step]
+            rows.append(row)
+    arrays = {name: np.array([row[name] for row in rows], float) for name in (rows[0] if rows else ())}
     return NounUses(
         tuple(words),
         arrays.pop("image", np.zeros(0)).astype(np.int64),

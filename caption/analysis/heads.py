@@ -93,6 +93,8 @@ class HeadRoles(Roles):
     maps that share no region."""
 
     def table(self) -> Table:
+        """A row for each head: its own cell, how its entropy falls at rare words and at those of each class, and the
+        head whose maps are most like its own."""
         columns = {
             "confidence": numbers(self.confidence),
             "entropy": numbers(self.entropy),

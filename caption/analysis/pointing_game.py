@@ -8,7 +8,6 @@ number is the share of the map's mass that lies in the boxes. Both come with the
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -75,9 +74,9 @@ class Grounding:
             for name, _ in counts.most_common()
         }
         table = Table(("", "mentions", "pointing", "chance", "attention in boxes", "chance"))
-        for name, of in [*rows.items(), ("all", self)]:
-            shares = (of.accuracy, of.chance, of.mass, of.mass_chance)
-            table.add([[name, len(of), *(f"{share:.2f}" for share in shares)]])
+        for name, part in [*rows.items(), ("all", self)]:
+            shares = (part.accuracy, part.chance, part.mass, part.mass_chance)
+            table.add([[name, len(part), *(f"{share:.2f}" for share in shares)]])
         return table.html()
 
     def plot(
@@ -97,7 +96,7 @@ class Grounding:
             caption.errors.ImageError: a photo cannot be opened.
         """
         from caption.data.decoding import open_image
-        from caption.visualize.layout import GAP, MARGIN, PAGE, PANEL, TITLE, add_axes, new_figure
+        from caption.visualize.layout import Page, add_axes, grid_of, new_figure
         from caption.visualize.overlay import overlay, photos_of
         from caption.visualize.styles import OverlayStyle
 
@@ -105,14 +104,10 @@ class Grounding:
         if not pointings:
             raise ValueError("there are no mentions to draw")
         photos = photos_of(self.measured, images)
-        columns = min(int((PAGE - 2 * MARGIN) / (PANEL + GAP)), len(pointings))
-        rows = math.ceil(len(pointings) / columns)
-        size = columns * (PANEL + GAP) - GAP + 2 * MARGIN, rows * (PANEL + TITLE + GAP) - GAP + 2 * MARGIN
-        fig = new_figure(size)
+        page = Page(grid_of(len(pointings), (1, 1), feet=0))
+        fig = new_figure(page.size)
         for number, pointing in enumerate(pointings):
-            row, column = divmod(number, columns)
-            left, top = MARGIN + column * (PANEL + GAP), MARGIN + row * (PANEL + TITLE + GAP) + TITLE
-            ax = add_axes(fig, size, (left, top, PANEL, PANEL))
+            ax = add_axes(fig, page.size, page.place(number))
             caption, word = self.measured[pointing.caption], pointing.mention.word
             weights = caption.weights[word]
             cell = np.unravel_index(int(weights.argmax()), weights.shape)

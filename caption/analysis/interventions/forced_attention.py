@@ -78,6 +78,7 @@ class Force(Change):
     at: Steps = None
 
     def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        """Every map becomes the other one, with its own sum."""
         if isinstance(self.where, str):
             step = step_of(self.where, tokens_of(caption))
             if step == len(caption.words):
@@ -108,6 +109,7 @@ class Move(Change):
     at: Steps = None
 
     def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        """Every map is shifted by the same part of its grid."""
         rows, cols = _grid(caption)
         down, right = operator.index(self.down), operator.index(self.right)
         if abs(down) >= rows or abs(right) >= cols:
@@ -134,6 +136,7 @@ class Mask(Change):
     at: Steps = None
 
     def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        """The parts of regions that lie in the place lose their weight."""
         visible = visible_regions([self.where], caption).double()
 
         def mask(weights: Tensor, grid: Grid) -> Tensor:

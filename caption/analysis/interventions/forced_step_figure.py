@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 
 from caption.analysis.interventions.selection import tokens_of
 from caption.box import BoxLike
-from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure
+from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure, write
 from caption.visualize.overlay import overlay, show_photo
 from caption.visualize.styles import OverlayOptions, OverlayStyle
 
@@ -148,5 +148,4 @@ def _innermost(cells: np.ndarray) -> tuple[float, float]:
 def _write(
     fig: Figure, size: tuple[float, float], left: float, top: float, text: str, color: str = "0.1"
 ) -> None:
-    across, down = left / size[0], 1 - (top + 0.75 * LINE) / size[1]
-    fig.text(across, down, text, fontsize=LETTERS, va="baseline", color=color, parse_math=False)
+    write(fig, size, left, top + 0.75 * LINE, text, fontsize=LETTERS, va="baseline", color=color)

@@ -55,18 +55,15 @@ class Intervention:
     def first_difference(self) -> int | None:
         """The first step at which the captions have different tokens; None for the same caption."""
         one, other = self.original_log_probs.tokens, self.changed_log_probs.tokens
-        different = (step for step, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
-        return None if one == other else next(different, min(len(one), len(other)))
+        return None if one == other else _tokens_alike(one, other)
 
     @property
     def verdict(self) -> str:
         """The first difference, in words."""
-        if self.first_difference is None:
+        step = self.first_difference
+        if step is None:
             return "the same caption"
-        step, captions = (
-            self.first_difference,
-            (self.original_log_probs.tokens, self.changed_log_probs.tokens),
-        )
+        captions = self.original_log_probs.tokens, self.changed_log_probs.tokens
         before, after = (repr(tokens[step]) if step < len(tokens) else "nothing" for tokens in captions)
         return f"they part at step {step}: {before} becomes {after}"
 
@@ -167,11 +164,8 @@ def compare(
     common = original.steps[: changed.edits.unchanged_words(NO_EDITS, original.caption)]
     under = encoded.follow(original.caption, changed.edits, common)
     tokens, others = tokens_of(original.caption), tokens_of(changed.caption)
-    alike = next(
-        (step for step, pair in enumerate(zip(tokens, others, strict=False)) if pair[0] != pair[1]),
-        min(len(tokens), len(others)),
-    )
-    without = encoded.follow(changed.caption, NO_EDITS, original.steps[:alike])
+    alike = original.steps[: _tokens_alike(tokens, others)]
+    without = encoded.follow(changed.caption, NO_EDITS, alike)
     return Intervention(
         tuple(changes),
         original.caption,
@@ -180,6 +174,12 @@ def compare(
         LogProbs(others, log_probs_of(without), changed.log_probs),
         tuple(changed.edits.edited_steps(changed.caption)),
     )
+
+
+def _tokens_alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many tokens two captions begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((step for step, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _note(ax: Axes, text: str) -> None:

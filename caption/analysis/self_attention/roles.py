@@ -57,6 +57,7 @@ class SelfAttentionRoles(Roles):
         return self.positional >= POSITIONAL
 
     def table(self) -> Table:
+        """A row for each head: its neighbour, how often its maximum lies there, and whether it is positional."""
         columns = {
             "confidence": numbers(self.confidence),
             "entropy": numbers(self.entropy),
