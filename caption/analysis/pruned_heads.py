@@ -25,7 +25,6 @@ from caption.analysis.replay import Maps, Replay, Step, iter_photos, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
-from caption.regions import Grid
 from caption.result import Caption
 
 
@@ -75,17 +74,12 @@ def head_pruning(
 
 def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterable[Caption]) -> int:
     """The number of a word's maps that lie on grids; ValueError if no caption has words."""
-    replay, sizes = Replay(captioner.decoder), list[int]()
-
-    def count(map_: Tensor, grid: Grid) -> Tensor:
-        sizes.append(math.prod(map_.shape[2:-1]))
-        return map_
-
+    replay = Replay(captioner.decoder)
     for photo, caption in zip(photos, captions, strict=True):
         if caption.words:
             (batch,) = sentences(captioner, photo, [caption])
-            replay.over_grids(count, next(replay.steps(batch)))
-            return sum(sizes)
+            maps = replay.grid_maps(next(replay.steps(batch)))
+            return sum(math.prod(map_.shape[2:-1]) for map_ in maps)
     raise ValueError("heads are measured at words, and these captions have none")
 
 
@@ -103,11 +97,9 @@ def _pruned(
 
 def _without(replay: Replay, step: Step, removed: Tensor) -> Maps:
     """The step's maps with K of each, in which the removed heads, (K, H) bool, are 0."""
-    remaining = iter(removed.unbind(1))
-
-    def keep(map_: Tensor, grid: Grid) -> Tensor:
+    remaining, kept = iter(removed.unbind(1)), []
+    for map_ in replay.grid_maps(step):
         structure = map_.shape[2:-1]
         of_map = torch.stack([next(remaining) for _ in range(math.prod(structure))], 1)
-        return map_ * ~of_map.view(len(removed), *structure, 1)
-
-    return replay.over_grids(keep, step)
+        kept.append(map_ * ~of_map.view(len(removed), *structure, 1))
+    return replay.with_grid_maps(kept, step)

@@ -96,6 +96,10 @@ class Step(NamedTuple):
         index = self.words[:, None, None].expand(*log_probs.shape[:2], 1)
         return log_probs.gather(2, index).squeeze(2)
 
+    def distance(self, log_probs: Tensor) -> Tensor:
+        """(B', K) total variation, 0 to 1, between this prediction and others (B', K, V)."""
+        return (self.log_probs[:, None].exp() - log_probs.exp()).abs().sum(-1) / 2
+
     def take(self, entries: Tensor) -> Step:
         """The step for some of its captions: (B'',) int64 indices into the B', which may repeat."""
         return select_images(self, entries)
@@ -262,6 +266,22 @@ class Replay:
                 of_attention, {label: function(named[label], grid) for label, grid in grids.items()}
             )
         return changed
+
+    def grid_maps(self, step: Step, maps: Maps | None = None) -> list[Tensor]:
+        """The maps (B', K, ..., L) that lie on grids, in the order of `over_grids`."""
+        on_grids: list[Tensor] = []
+
+        def collect(map_: Tensor, grid: Grid) -> Tensor:
+            on_grids.append(map_)
+            return map_
+
+        self.over_grids(collect, step, maps)
+        return on_grids
+
+    def with_grid_maps(self, others: Iterable[Tensor], step: Step, maps: Maps | None = None) -> Maps:
+        """Maps with others in the places of those that `grid_maps` gives."""
+        remaining = iter(others)
+        return self.over_grids(lambda map_, grid: next(remaining), step, maps)
 
     def single_regions(self, step: Step) -> Maps:
         """The step's maps with K = L: each with all its weight on one region of the first grid, its sum kept."""

@@ -30,7 +30,6 @@ from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.regions import Grid
 from caption.result import Caption
 from caption.tensor_tree import map_tensors
 
@@ -101,11 +100,11 @@ def adversarial_maps(
 
 def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: int) -> Maps:
     """Maps with the K of those to begin with, by gradient descent on their logits."""
-    before = _on_grids(replay, step, begin)
+    before = replay.grid_maps(step, begin)
     totals = [sums(map_) for map_ in before]
     logits = [map_.abs().clamp_min(SMALLEST).log().requires_grad_() for map_ in before]
     optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE)
-    own = _on_grids(replay, step, step.maps)
+    alpha = replay.grid_maps(step)
 
     def maps() -> list[Tensor]:
         return [logit.softmax(-1) * total for logit, total in zip(logits, totals, strict=True)]
@@ -113,69 +112,46 @@ def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: in
     for _ in range(steps):
         with torch.enable_grad():
             current = maps()
-            log_probs = replay.rerun(step, _put(replay, step, begin, current))
-            beyond = (_distance(step, log_probs) - tolerance).clamp_min(0)
-            loss = (PENALTY * beyond - _divergence(own, current)).sum()
+            log_probs = replay.rerun(step, replay.with_grid_maps(current, step, begin))
+            beyond = (step.distance(log_probs) - tolerance).clamp_min(0)
+            loss = (PENALTY * beyond - _divergence(alpha, current)).sum()
             # The model's own weights get no gradient.
             for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
                 logit.grad = gradient
         optimizer.step()
-    return _put(replay, step, begin, [map_.detach() for map_ in maps()])
+    return replay.with_grid_maps([map_.detach() for map_ in maps()], step, begin)
 
 
 def _measures(replay: Replay, step: Step, begin: Maps, found: Maps, tolerance: float) -> dict[str, Tensor]:
     """(B', ...) by the fields of `Adversaries`: of the farthest mixture of α with a map found that keeps the tolerance,
     and of the maps begun with."""
-    own = _on_grids(replay, step, step.maps)
+    alpha = replay.grid_maps(step)
     mixed = [
         torch.cat([(1 - share) * before + share * after for share in np.linspace(0, 1, MIXTURES)], 1)
-        for before, after in zip(own, _on_grids(replay, step, found), strict=True)
+        for before, after in zip(alpha, replay.grid_maps(step, found), strict=True)
     ]
     wide = map_tensors(lambda tensor: tensor.repeat(1, MIXTURES, *[1] * (tensor.dim() - 2)), found)
-    distances = _distance(step, replay.rerun(step, _put(replay, step, wide, mixed)))
+    distances = step.distance(replay.rerun(step, replay.with_grid_maps(mixed, step, wide)))
     keeps = distances <= tolerance
     keeps[:, : distances.shape[1] // MIXTURES] = True  # α itself, but for rounding
-    divergences, best = _divergence(own, mixed).where(keeps, -1.0).max(1)
+    divergences, best = _divergence(alpha, mixed).where(keeps, -1.0).max(1)
     rows = torch.arange(len(best), device=best.device)
-    farthest = _put(replay, step, step.maps, [map_[rows, best][:, None] for map_ in mixed])
+    farthest = replay.with_grid_maps([map_[rows, best][:, None] for map_ in mixed], step)
     return {
         "divergences": divergences,
         "distances": distances[rows, best],
-        "permuted": _divergence(own, _on_grids(replay, step, begin)).mean(1),
-        "permuted_distances": _distance(step, replay.rerun(step, begin)).mean(1),
+        "permuted": _divergence(alpha, replay.grid_maps(step, begin)).mean(1),
+        "permuted_distances": step.distance(replay.rerun(step, begin)).mean(1),
         "weights": replay.summary(step, farthest)[:, 0],
     }
 
 
-def _on_grids(replay: Replay, step: Step, maps: Maps) -> list[Tensor]:
-    """The maps (B', K, ..., L) that lie on grids, in the order of `Replay.over_grids`."""
-    found: list[Tensor] = []
-
-    def collect(map_: Tensor, grid: Grid) -> Tensor:
-        found.append(map_)
-        return map_
-
-    replay.over_grids(collect, step, maps)
-    return found
-
-
-def _put(replay: Replay, step: Step, maps: Maps, others: Sequence[Tensor]) -> Maps:
-    """Maps with others in the places of those that lie on grids."""
-    remaining = iter(others)
-    return replay.over_grids(lambda map_, grid: next(remaining), step, maps)
-
-
-def _divergence(own: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+def _divergence(alpha: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
     """(B', K) bits: the mean over all maps, each taken as the distribution |α_i| / Σ_j |α_j|."""
     of_maps = []
-    for before, after in zip(own, others, strict=True):
+    for before, after in zip(alpha, others, strict=True):
         p, q = (
             weights.abs() / weights.abs().sum(-1, keepdim=True).clamp_min(TINY) for weights in (before, after)
         )
         of_maps.append(divergence(p, q).flatten(2).mean(-1) if p.dim() > 3 else divergence(p, q))
     return torch.stack(of_maps).mean(0)
-
-
-def _distance(step: Step, log_probs: Tensor) -> Tensor:
-    """(B', K) total variation between the step's prediction and others (B', K, V)."""
-    return (step.log_probs[:, None].exp() - log_probs.exp()).abs().sum(-1) / 2

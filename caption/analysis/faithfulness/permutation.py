@@ -130,9 +130,9 @@ def maps_at(maps: Maps, rows: Tensor, steps: Tensor) -> Maps:
 
 def _compare(step: Step, log_probs: Tensor) -> dict[str, Tensor]:
     """(B', K, V) under other maps -> (B',) each, means over K."""
-    before = step.log_probs[:, None]
+    likeliest = step.log_probs.argmax(-1, keepdim=True)
     return {
-        "falls": (step.of_word(before) - step.of_word(log_probs)).mean(-1),
-        "distances": (before.exp() - log_probs.exp()).abs().sum(-1).mean(-1) / 2,
-        "changed": (before.argmax(-1) != log_probs.argmax(-1)).float().mean(-1),
+        "falls": (step.log_prob[:, None] - step.of_word(log_probs)).mean(-1),
+        "distances": step.distance(log_probs).mean(-1),
+        "changed": (likeliest != log_probs.argmax(-1)).float().mean(-1),
     }

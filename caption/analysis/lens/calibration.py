@@ -151,36 +151,42 @@ def reliability(
     lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor, calibration: Calibration | None
 ) -> Reliability:
     """Of the likeliest nouns of each word; without a calibration, of the softmax of the context."""
-    probabilities, named = [], []
-    for reading in readings:
-        if not len(reading.contexts):
-            continue
-        p = (
-            reading.contexts.softmax(-1) @ lens.membership
-            if calibration is None
-            else calibration.probabilities(reading.contexts, reading.entropies, lens.membership)
-        )
-        top = p[:, fitted].topk(min(PER_WORD, len(fitted)), 1)
-        probabilities.append(top.values.flatten())
-        named.append(reading.named[fitted[top.indices]].flatten())
-    return Reliability(torch.cat(probabilities).numpy(), torch.cat(named).numpy())
+    contexts, entropies, named = _words_of(readings)
+    if calibration is None:
+        p = contexts.softmax(-1) @ lens.membership
+    else:
+        p = calibration.probabilities(contexts, entropies, lens.membership)
+    top, _, is_named = _likeliest(p, named, fitted)
+    return Reliability(top.flatten().numpy(), is_named.flatten().numpy())
 
 
-def _pairs(
-    lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _words_of(readings: Sequence[PhotoReading]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the T words of all readings: contexts (T, C), entropies (T,), the nouns that are named (T, N) bool."""
+    named = [reading.named.expand(len(reading.contexts), -1) for reading in readings]
+    entropies = [reading.entropies for reading in readings]
+    return torch.cat([reading.contexts for reading in readings]), torch.cat(entropies), torch.cat(named)
+
+
+def _likeliest(p: Tensor, named: Tensor, nouns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the k likeliest of some nouns: probabilities, places among all nouns, and whether they are named, (T, k) each.
+
+    Args:
+        p: (T, N) the probability of each noun.
+        named: (T, N) bool.
+        nouns: (N',) places.
+    """
+    top = p[:, nouns].topk(min(PER_WORD, len(nouns)), 1)
+    places = nouns[top.indices]
+    return top.values, places, named.gather(1, places)
+
+
+def _pairs(lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor) -> list[Tensor]:
     """Of words and their likeliest nouns: logit of the noun's softmax, entropy of the map, size of the noun, whether
     it is named."""
-    columns: list[list[Tensor]] = [[], [], [], []]
-    size = sizes(lens.membership)
-    for reading in readings:
-        top = (reading.contexts.softmax(-1) @ lens.membership)[:, fitted].topk(min(PER_WORD, len(fitted)), 1)
-        columns[0].append(torch.logit(top.values.clamp(1e-6, 1 - 1e-6)).flatten())
-        columns[1].append(reading.entropies[:, None].expand_as(top.values).flatten())
-        columns[2].append(size[fitted[top.indices]].flatten())
-        columns[3].append(reading.named[fitted[top.indices]].flatten().float())
-    x, h, of_size, named = (torch.cat(column) for column in columns)
-    return x, h, of_size, named
+    contexts, entropies, named = _words_of(readings)
+    top, places, is_named = _likeliest(contexts.softmax(-1) @ lens.membership, named, fitted)
+    x, size = torch.logit(top.clamp(1e-6, 1 - 1e-6)), sizes(lens.membership)[places]
+    return [column.flatten() for column in (x, entropies[:, None].expand_as(x), size, is_named.float())]
 
 
 def _regression(features: Sequence[Tensor], named: Tensor) -> tuple[float, ...]:
