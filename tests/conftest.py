@@ -152,6 +152,18 @@ def trained(shapes: Path, once: Callable[..., Path]) -> Trained:
     return Trained(folder / "tiny.yaml", folder / "run", Ran(*json.loads((folder / "ran.json").read_text())))
 
 
+@pytest.fixture(scope="session")
+def small_model(once: Callable[..., Path]) -> str:
+    """The file of `helpers.tiny_captioner.captioner()`."""
+    from helpers.tiny_captioner import captioner
+
+    from caption import checkpoint
+
+    return str(
+        once("model", lambda folder: checkpoint.save(captioner(), folder / "model.ckpt")) / "model.ckpt"
+    )
+
+
 @pytest.fixture
 def copied(trained: Trained, tmp_path: Path) -> Path:
     """A copy of the trained run's folder, for changes."""

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import mechanisms, refiner_cases, tiny_captioner
+from helpers import mechanisms, refiner_cases
+from helpers.tiny_captioner import captioner, photo
 from torch import Tensor, nn
 
 from caption import checkpoint
 from caption.captioner import Captioner
 from caption.checkpoint.rebuild import rebuild
+from caption.data.resize import ImageTransform
 from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder
 from caption.encoders import (
     EfficientNetLite,
@@ -22,6 +24,7 @@ from caption.encoders import (
     TimmEncoder,
     TorchvisionEncoder,
 )
+from caption.search import BeamSearch, Sampling
 
 
 def tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -37,6 +40,8 @@ def check_loaded(model: Captioner, path: Path) -> Captioner:
     before = torch.get_rng_state()
     loaded = checkpoint.load(path, trust="helpers")
     assert torch.equal(torch.get_rng_state(), before)
+    assert not loaded.training
+    assert loaded.description() == model.description()
     plain = rebuild(model.description(), trust="helpers").eval()
     plain.load_state_dict(checkpoint.load(path, trust="helpers").state_dict())
     ours, theirs = tensors(loaded), tensors(plain)
@@ -51,7 +56,7 @@ def check_loaded(model: Captioner, path: Path) -> Captioner:
         assert same == others  # tied weights
     saved = model.float().state_dict()
     assert all(torch.equal(tensor, saved[name]) for name, tensor in loaded.state_dict().items())
-    one, other = plain.describe(tiny_captioner.photo()), loaded.describe(tiny_captioner.photo())
+    one, other = plain.describe(photo()), loaded.describe(photo())
     assert (one.words, one.log_prob) == (other.words, other.log_prob)
     assert (one.weights == other.weights).all()
     return loaded
@@ -69,7 +74,7 @@ def test_every_mechanism(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", [name for name, case in refiner_cases.CASES.items() if case.sizes == (6,)])
 def test_every_refiner(name: str, tmp_path: Path):
     refiner = refiner_cases.CASES[name].make()
-    check_loaded(tiny_captioner.captioner(refiner=refiner), tmp_path / "model.safetensors")
+    check_loaded(captioner(refiner=refiner), tmp_path / "model.safetensors")
 
 
 def timm_encoder(name: str) -> Encoder:
@@ -93,10 +98,14 @@ def test_every_kind_of_encoder(kind: str, tmp_path: Path):
     encoder = ENCODERS[kind]()
     name = "rotatory" if kind == "several" else "additive"
     decoder = mechanisms.decoder(name)
-    transform = tiny_captioner.ImageTransform(64)
-    check_loaded(
-        tiny_captioner.captioner(transform, encoder=encoder, decoder=decoder), tmp_path / "model.ckpt"
-    )
+    transform = ImageTransform(64)
+    check_loaded(captioner(transform, encoder=encoder, decoder=decoder), tmp_path / "model.ckpt")
+
+
+def test_transform_and_search(tmp_path: Path):
+    transform, search = ImageTransform((16, 32), "pad"), BeamSearch(2, 5, 0.7)
+    check_loaded(captioner(transform, search), tmp_path / "wide.ckpt")
+    check_loaded(captioner(search=Sampling(max_length=6, seed=3)), tmp_path / "sampling.safetensors")
 
 
 def test_tied_weights_stay_one_parameter(tmp_path: Path):
@@ -104,5 +113,5 @@ def test_tied_weights_stay_one_parameter(tmp_path: Path):
     decoder = ShowAttendAndTellDecoder(
         mechanisms.scored(), 6, 7, InitialState(dropout=0), readout=readout, tie_weights=True
     )
-    loaded = check_loaded(tiny_captioner.captioner(decoder=decoder), tmp_path / "model.ckpt")
+    loaded = check_loaded(captioner(decoder=decoder), tmp_path / "model.ckpt")
     assert loaded.decoder.readout.to_words.weight is loaded.decoder.embed.weight

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from helpers.command_line import Ran
-from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_captioner import photo
 
-from caption import checkpoint
 from caption.data.boxes import read_boxes
 from caption.data.decoding import open_image
 from caption.data.files import read_json, read_text
@@ -121,21 +120,14 @@ def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch)
 # -- every verb ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model.ckpt"
-    checkpoint.save(captioner(), path)
-    return path
-
-
 def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
-    cli: Cli, model: Path, tmp_path: Path
+    cli: Cli, small_model: str, tmp_path: Path
 ):
     folder = tmp_path / "photos"
     for name, kind in (("a.jpg", "a pipe"), ("b", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")):
         make(kind, folder / name)
     photo().save(folder / "e.png")
-    ran = cli("describe", folder, "--model", model)
+    ran = cli("describe", folder, "--model", small_model)
     assert ran.code == 1
     assert ran.out.startswith(f"{folder}/e.png\t")
     assert [
@@ -157,13 +149,18 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_commands_name_a_pipe(what: str, cli: Cli, model: Path, tmp_path: Path):
+def test_commands_name_a_pipe(what: str, cli: Cli, small_model: str, tmp_path: Path):
     """Nothing else reads, see tests/project/test_file_access.py."""
     for name in ("node", "node.yaml", "node.zip"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "text.json").write_text('{"a.jpg": ["a cat"]}')
     photo().save(tmp_path / "photo.png")
-    names = {"node": tmp_path / "node", "text": tmp_path / "text.json", "folder": tmp_path, "model": model}
+    names = {
+        "node": tmp_path / "node",
+        "text": tmp_path / "text.json",
+        "folder": tmp_path,
+        "model": small_model,
+    }
     ran = cli(*COMMANDS[what].format(**names).split())
     assert ran.code in (1, 2), ran.err
     named = rf"'?{tmp_path}/node(\.\w+)?'? is a pipe, and only regular files are read"
