@@ -67,6 +67,7 @@ def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttenti
 
 
 MODELS = {
+    "a gate": lambda: tiny_captioner.captioner(search=BeamSearch(3, 8, length_normalization=0.7)),
     "a gate, a state that grows": lambda: large(
         ShowAttendAndTellDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
     ),

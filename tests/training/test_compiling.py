@@ -77,6 +77,7 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     assert compiled[-1] == compiled[2], compiled
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_quick")
 def test_search_finds_the_same_also_in_a_copy_and_with_edits():
     model = captioner()
