@@ -70,6 +70,7 @@ from caption.training.callbacks import AttentionFigures, EpochReport
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
+from caption.training.watched import AUTO, mode_of
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
 # folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and evaluation
@@ -172,10 +173,27 @@ class CaptionCLI(LightningCLI):
                 raise CheckpointError(f"{self._option('ckpt_path')}: {error}") from error
             self.config = self.parser.parse_object({self.config["subcommand"]: {"model": model}}, self.config)
 
+    def before_instantiate_classes(self) -> None:
+        """Write what is watched, and its better direction, into the configuration."""
+        options = self.config[self.subcommand]
+        checkpoints, stopping = options["checkpoint"], options["early_stopping"]
+        if checkpoints["monitor"] is not None:
+            checkpoints["mode"] = mode_of(checkpoints["monitor"], checkpoints["mode"], "--checkpoint")
+        if stopping["monitor"] == AUTO:
+            stopping["monitor"] = checkpoints["monitor"] or defaults.MONITOR
+            if stopping["mode"] == AUTO:
+                stopping["mode"] = checkpoints["mode"]
+        stopping["mode"] = mode_of(stopping["monitor"], stopping["mode"], "--early_stopping")
+        if checkpoints["monitor"] is None:
+            checkpoints["mode"] = stopping["mode"]
+
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
             self.model.trust = self._option("trust")
+            watched = self._option("checkpoint")
+            if watched["monitor"] is not None:
+                self.model.monitor, self.model.mode = watched["monitor"], watched["mode"]
             self.model.data_section = self._option("data").as_dict()
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {reason(error)}") from error
@@ -201,7 +219,9 @@ class CaptionCLI(LightningCLI):
     def fit(self, **options: Any) -> None:
         folder = Path(self.trainer.default_root_dir)
         with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
-            for callback in self.trainer.checkpoint_callbacks:
+            for callback in (*self.trainer.checkpoint_callbacks, *self.trainer.early_stopping_callbacks):
+                if getattr(callback, "monitor", None) is not None:  # of the user's own callbacks, too
+                    mode_of(callback.monitor, callback.mode, type(callback).__name__)
                 if not isinstance(callback, ModelCheckpoint):
                     continue
                 if callback.save_last == "link":

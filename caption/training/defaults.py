@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from caption.training.watched import AUTO
+
 MONITOR = "val/CIDEr"
-"""The score that chooses the best checkpoint, ends training early, and steps schedules that wait for a plateau."""
+"""The score that chooses the best checkpoint, ends training early, and steps schedules that wait for a plateau, unless
+the configuration names another."""
 BEST, LAST = "best.ckpt", "last.ckpt"
 """Checkpoints in the folder of a run."""
 OPTIONS: dict[str, Any] = {
     "checkpoint.monitor": MONITOR,
-    "checkpoint.mode": "max",
+    "checkpoint.mode": AUTO,
     "checkpoint.filename": BEST.removesuffix(".ckpt"),
     "checkpoint.enable_version_counter": False,
     "trainer.default_root_dir": "runs/default",
-    "early_stopping.monitor": MONITOR,
-    "early_stopping.mode": "max",
+    "early_stopping.monitor": AUTO,
+    "early_stopping.mode": AUTO,
     "early_stopping.patience": 5,
     # A trial run of a few steps never validates, and must not fail for that. The checkpoint callback reports a metric
     # that does not exist.

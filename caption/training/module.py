@@ -41,6 +41,7 @@ from caption.training.optimizers import make_optimizer, step_plateau_schedules, 
 from caption.training.precision import warn_if_slower
 from caption.training.resuming import check_optimizer_state
 from caption.training.warm_start import load_model, load_pretrained
+from caption.training.watched import AUTO, mode_of
 
 
 class CaptionTraining(LightningModule):
@@ -107,6 +108,8 @@ class CaptionTraining(LightningModule):
         self.restored = False
         """Whether the weights come from a checkpoint of this training."""
         self.seed = torch.initial_seed()
+        self.monitor, self.mode = MONITOR, mode_of(MONITOR, AUTO, "--checkpoint")
+        """The metric that schedules watch that wait for a plateau, and its better direction."""
         self.data_section: dict[str, Any] | None = None
         """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
         self.trust: Sequence[str] = ()
@@ -155,7 +158,7 @@ class CaptionTraining(LightningModule):
         return make_optimizer(self.optimizer, self, self.captioner.encoder, self.fine_tuning.learning_rate)
 
     def configure_optimizers(self) -> Any:
-        return with_schedule(self._make_optimizer(), self.scheduler)
+        return with_schedule(self._make_optimizer(), self.scheduler, self.monitor, self.mode)
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         if not isinstance(scheduler, ReduceLROnPlateau):  # these step before the epoch's checkpoint

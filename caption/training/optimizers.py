@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from caption.training.defaults import MONITOR
+from caption.training.watched import Mode, mode_of
 
 
 def make_optimizer(
@@ -33,13 +33,22 @@ def make_optimizer(
     return optimizer(groups)
 
 
-def with_schedule(optimizer: Optimizer, scheduler: LRSchedulerCallable | None) -> Any:
-    """What `configure_optimizers` returns; a schedule that waits for a plateau watches `MONITOR`."""
+def with_schedule(
+    optimizer: Optimizer, scheduler: LRSchedulerCallable | None, monitor: str, mode: Mode
+) -> Any:
+    """What `configure_optimizers` returns; a schedule that waits for a plateau of `monitor` is told its direction.
+
+    Raises:
+        UserError: the schedule has been told the other one; "min", its default, counts as nothing said.
+    """
     if scheduler is None:
         return optimizer
     schedule = scheduler(optimizer)
     if isinstance(schedule, ReduceLROnPlateau):
-        return [optimizer], [{"scheduler": schedule, "monitor": MONITOR}]
+        if schedule.mode == "max" and mode == "min":
+            mode_of(monitor, schedule.mode, "--model.scheduler.init_args")
+        schedule._init_is_better(mode, schedule.threshold, schedule.threshold_mode)
+        return [optimizer], [{"scheduler": schedule, "monitor": monitor}]
     return [optimizer], [schedule]
 
 

@@ -56,6 +56,7 @@ def test_both_checkpoints_are_models(trained: Trained, shapes: Path, name: str):
     assert captioner.describe(str(shapes / "images" / "test_000001.png")).weights.shape[1:] == (12, 12)
 
 
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 NOISE = ("litlogger", "TPU", "dirpath", "many workers", "args parameter")
 
 
@@ -71,8 +72,8 @@ def test_fit_ends_with_the_best_model_and_has_little_else_to_say(trained: Traine
 
 @pytest.mark.slow
 def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: Cli, tiny: Path):
-    never_better = ("--checkpoint.monitor", "val/attention_entropy_max", "--trainer.max_epochs", 2)
-    ran = cli("fit", "-c", tiny, *never_better, *QUIET)
+    never_better = ("--checkpoint.monitor", "val/attention_entropy_max", "--checkpoint.mode", "max")
+    ran = cli("fit", "-c", tiny, *never_better, "--trainer.max_epochs", 2, *QUIET)
     assert ran.code == 0
     assert progress(tiny.parent / "run" / "best.ckpt") == (1, 5)
     assert progress(tiny.parent / "run" / "last.ckpt") == (2, 10)
@@ -84,11 +85,57 @@ def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
     assert (ran.code, ran.out) == (0, "")
 
 
-def test_a_metric_that_does_not_exist(cli: Cli, tiny: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/CIDR")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--checkpoint.monitor", "val/CIDR"),
+            "val/CIDR: training has no such metric (did you mean val/CIDEr?)",
+        ),
+        (
+            ("--early_stopping.monitor", "val/NL"),
+            "val/NL: training has no such metric (did you mean val/NLL?)",
+        ),
+        (("--checkpoint.monitor", "mine"), "needs --checkpoint.mode min or max"),
+        (("--checkpoint.monitor", "val/NLL", "--checkpoint.mode", "max"), "better when it is lower"),
+        (("--early_stopping.mode", "min"), "val/CIDEr is better when it is higher"),
+        (("--checkpoint.monitor", "val/attention_entropy"), "neither good nor bad"),
+        (
+            ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor=val/CIDEr"),
+            "ModelCheckpoint.mode min",
+        ),
+        (
+            (
+                *("--checkpoint.monitor", "val/NLL"),
+                *("--model.scheduler", PLATEAU, "--model.scheduler.init_args.mode", "max"),
+            ),
+            "better when it is lower",
+        ),
+    ],
+)
+def test_what_is_watched_is_refused_before_the_first_step(
+    cli: Cli, tiny: Path, options: tuple[str, ...], message: str
+):
+    ran = cli("fit", "-c", tiny, *QUIET, *options)
     assert (ran.code, ran.out) == (2, "")
-    assert "val/CIDR" in ran.err
-    assert "val/CIDEr" in ran.err  # the available metrics
+    assert message in ran.err
+    assert not (tiny.parent / "run" / "best.ckpt").exists()
+
+
+@pytest.mark.slow
+def test_the_direction_follows_from_the_name(cli: Cli, tiny: Path):
+    """With --checkpoint.monitor val/NLL the best checkpoint is the epoch of the lowest NLL."""
+    worse = ("--model.optimizer.lr", "0.5", "--trainer.max_epochs", 3, "--early_stopping.patience", 1)
+    ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/NLL", *worse)
+    assert ran.code == 0, ran.err
+    folder = tiny.parent / "run" / "logs" / "version_0"
+    rows = [
+        float(row["val/NLL"]) for row in csv.DictReader((folder / "metrics.csv").open()) if row["val/NLL"]
+    ]
+    assert f"the best model, val/NLL {min(rows):.4f}" in ran.err
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    for section in ("checkpoint", "early_stopping"):
+        assert (config[section]["monitor"], config[section]["mode"]) == ("val/NLL", "min")
 
 
 def test_without_checkpoints(cli: Cli, tiny: Path):
