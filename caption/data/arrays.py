@@ -1,9 +1,8 @@
-"""Images that are already in memory: arrays, tensors, bytes and open files."""
+"""Images that are already in memory as arrays or tensors."""
 
 from __future__ import annotations
 
-import io
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +12,6 @@ from caption.errors import ImageError
 
 CHANNELS = (1, 3, 4)
 """Of a grey image, RGB and RGBA."""
-
-
-def stream_of(source: Any) -> IO[bytes] | None:
-    """The bytes of an image file as a stream; None if the source is neither bytes nor a file."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return io.BytesIO(source)
-    return source if hasattr(source, "read") else None
 
 
 def image_of_array(source: Any) -> Image.Image:

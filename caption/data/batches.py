@@ -62,6 +62,7 @@ class CaptionedImages(Dataset[Example]):
         transform: makes pixels of an image.
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
+        single: give one caption at a time: an image with K captions occurs K times.
         store: precomputed regions; None = decode the images.
         with_boxes: whether to say which part of the image the transform shows, also for precomputed regions.
         flip: mirrors images at random; None = never.
@@ -75,42 +76,34 @@ class CaptionedImages(Dataset[Example]):
         transform: ImageTransform,
         per_image: int | None = None,
         max_words: int | None = None,
+        single: bool = False,
         store: FeatureStore | None = None,
         with_boxes: bool = False,
         flip: HorizontalFlip | None = None,
         mirrored: FeatureStore | None = None,
     ) -> None:
-        self.images = images
         self.transform = transform
         self.per_image = per_image
         self.store = store
         self.with_boxes = with_boxes
         self.flip = flip
         self.mirrored = mirrored
-        self.encoded = [[vocabulary.encode(text, max_words) for text in image.captions] for image in images]
+        self.examples: list[tuple[CaptionedImage, list[list[int]]]] = []
+        for image in images:
+            encoded = [vocabulary.encode(text, max_words) for text in image.captions]
+            self.examples += [(image, [ids]) for ids in encoded] if single else [(image, encoded)]
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.examples)
 
     def __getitem__(self, key: int | tuple[int, int]) -> Example:
         """An example by its index, or by index and seed: the seed decides which captions are drawn, and what is
         mirrored."""
-        index, random = self.random(key)
-        captions = self.encoded[index]
-        if self.per_image is not None and self.per_image < len(captions):
-            drawn = random.permutation(len(captions))[: self.per_image]
-            captions = [captions[i] for i in drawn]
-        return self.example(index, captions, random)
-
-    @staticmethod
-    def random(key: int | tuple[int, int]) -> tuple[int, np.random.Generator]:
-        """The index of an example, and the generator of its random numbers."""
         index, seed = key if isinstance(key, tuple) else (key, int(torch.randint(2**62, ())))
-        return index, np.random.default_rng((seed, index))
-
-    def example(self, index: int, captions: list[list[int]], random: np.random.Generator) -> Example:
-        """The image with the given captions."""
-        image = self.images[index]
+        random = np.random.default_rng((seed, index))
+        image, captions = self.examples[index]
+        if self.per_image is not None and self.per_image < len(captions):
+            captions = [captions[i] for i in random.permutation(len(captions))[: self.per_image]]
         if self.store is None:
             pixels, width, height = self.transform.read(image.path)
             if self.flip is not None:
@@ -169,23 +162,6 @@ def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: Fe
         return views[0]
     order = torch.from_numpy(np.concatenate([rows for rows, _ in parts])).argsort()
     return select_images(combine(torch.cat, views), order)
-
-
-class SingleCaptions(Dataset[Example]):
-    """The same images, one caption at a time: an image with K captions occurs K times."""
-
-    def __init__(self, images: CaptionedImages) -> None:
-        self.images = images
-        self.pairs = [(i, k) for i, captions in enumerate(images.encoded) for k in range(len(captions))]
-        self.lengths = [len(images.encoded[i][k]) for i, k in self.pairs]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, key: int | tuple[int, int]) -> Example:
-        index, random = self.images.random(key)
-        i, k = self.pairs[index]
-        return self.images.example(i, [self.images.encoded[i][k]], random)
 
 
 class SimilarLengths(BatchSampler):

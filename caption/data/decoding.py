@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
 
-from caption.data.arrays import image_of_array, stream_of
+from caption.data.arrays import image_of_array
 from caption.data.colours import to_rgb
 from caption.errors import ImageError, printable
 from caption.runtime.inputs import PHOTO, open_input
@@ -119,7 +120,8 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
 @contextmanager
 def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
     """The file of a source, and its name for messages. A file that the caller has opened stays open."""
-    if (stream := stream_of(source)) is not None:
+    if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
+        stream = source if hasattr(source, "read") else io.BytesIO(source)
         yield stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
         return
     if isinstance(source, (str, os.PathLike)):

@@ -68,6 +68,14 @@ def parsed(text: str, name: str) -> Any:
         raise DataError(f"{name} is not JSON: {error}. Download or write it again.") from None
 
 
+def json_or_none(text: str) -> Any:
+    """The content of a JSON text; None for other text."""
+    try:
+        return load_json(text)
+    except JsonError:
+        return None
+
+
 class JsonError(ValueError):
     """A text is not JSON, or not JSON that says one thing; `fault` is the message without the line."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
 from caption.data.augmentation import HorizontalFlip
-from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
+from caption.data.batches import Batch, CaptionedImages, SimilarLengths
 from caption.data.order import EpochBatches, TrainingLoader
 from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
 from caption.data.resize import ImageTransform
@@ -134,21 +134,23 @@ class CaptionData(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
         if self.shards is not None:
             return self._shard_loader(self.shards)
+        single = self.batching == "lengths"
         images = self._images(
             "train",
             per_image=self.captions_per_image,
             max_words=self.max_words,
+            single=single,
             flip=self.flip,
             mirrored=self.mirrored,
         )
-        examples = images if self.batching == "images" else SingleCaptions(images)
-        order = self._order(examples)
+        order = self._order(images)
         drop_last = len(order) >= self.batch_size  # unless it is the only batch
         batches = BatchSampler(order, self.batch_size, drop_last)
-        if isinstance(examples, SingleCaptions):
-            batches = SimilarLengths(order, self.batch_size, drop_last, examples.lengths)
+        if single:
+            lengths = [len(captions[0]) for _, captions in images.examples]
+            batches = SimilarLengths(order, self.batch_size, drop_last, lengths)
         return TrainingLoader(
-            examples, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
+            images, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
         )
 
     def _order(self, examples: Dataset[Any]) -> DistributedSampler[Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from caption.data.boxes import Boxes
-from caption.data.files import JsonError, load_json, numbered_lines
+from caption.data.files import json_or_none, numbered_lines, parsed
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names
 from caption.errors import DataError
@@ -62,31 +62,20 @@ class CaptionText:
         """Its first lines that are not blank."""
         return [line for _, line in islice(numbered_lines(self.text), EXAMINED)]
 
+    @cached_property
+    def content(self) -> Any:
+        """The content as JSON; None for other text, such as JSON lines."""
+        return json_or_none(self.text)
+
     @property
     def json(self) -> Any:
         """The content as JSON. Raises a DataError for other text, with the line."""
-        content, error = self._content
-        if error is not None:
-            raise DataError(f"{self.name} is not JSON: {error}. Download or write it again.")
-        return content
-
-    @property
-    def is_json(self) -> bool:
-        """Whether the whole is JSON, which JSON lines are not."""
-        return self._content[1] is None
+        return parsed(self.text, self.name) if self.content is None else self.content
 
     @property
     def object(self) -> dict[str, Any]:
         """The content if it is a JSON object; {} for everything else."""
-        content, _ = self._content
-        return content if isinstance(content, dict) else {}
-
-    @cached_property
-    def _content(self) -> tuple[Any, JsonError | None]:
-        try:
-            return load_json(self.text), None
-        except JsonError as error:
-            return None, error
+        return self.content if isinstance(self.content, dict) else {}
 
 
 class Layout(NamedTuple):

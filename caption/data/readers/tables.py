@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
 
-from caption.data.files import JsonError, load_json, numbered_lines, read_text, shortened, user_path
+from caption.data.files import (
+    JsonError,
+    json_or_none,
+    load_json,
+    numbered_lines,
+    read_text,
+    shortened,
+    user_path,
+)
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
 from caption.data.splits import SPLIT_NAMES, Splits, check_fractions, split_by_fraction
@@ -106,13 +114,6 @@ def _table(text: str, delimiter: str) -> Any:
 
 def _is_entry(data: Any) -> bool:
     return isinstance(data, dict) and any(key in data for key in ENTRY_KEYS)
-
-
-def _json_or_none(line: str) -> Any:
-    try:
-        return load_json(line)
-    except JsonError:
-        return None
 
 
 @dataclass
@@ -263,9 +264,9 @@ class JsonLines(Table):
 
     @classmethod
     def matches(cls, file: CaptionText) -> bool:
-        if file.is_json:
-            return isinstance(file.json, list) or _is_entry(file.object)
-        return any(_is_entry(_json_or_none(line)) for line in file.head)
+        if file.content is not None:
+            return isinstance(file.content, list) or _is_entry(file.content)
+        return any(_is_entry(json_or_none(line)) for line in file.head)
 
     def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """One entry for each object."""
