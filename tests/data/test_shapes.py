@@ -18,7 +18,6 @@ from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import (
-    Object,
     Scene,
     random_scene,
     scene_split,
@@ -90,43 +89,12 @@ class TestCaptions:
             assert len(set(captions)) == 5
             assert all(is_true(caption, boxes_of(scene)) for caption in captions), (scene, captions)
 
-    def test_three_objects_are_listed_from_either_side(self) -> None:
-        star, cross, circle = (
-            Object("white", "star", 2, 22),
-            Object("white", "cross", 22, 22),
-            Object("red", "circle", 45, 22),
-        )
-        assert sorted(describe_scene(Scene((circle, star, cross)))) == [
-            "a white star to the left of a white cross",
-            "an image of a white star with a white cross and a red circle",
-            "look at a red circle to the right of a white cross",
-            "there is a white star to the left of a white cross",
-            "we see a red circle to the right of a white cross",
-        ]
-
-    def test_no_possible_caption_is_an_error(self) -> None:
-        diagonal = Scene((Object("red", "circle", 0, 0), Object("red", "square", 40, 40)))
-        with pytest.raises(DataError, match="move them apart"):
-            describe_scene(diagonal)
-
 
 class TestScenes:
     def test_no_arrangement_is_in_two_splits_for_any_seed(self) -> None:
         for seed in (0, 1):
             for split in ("train", "val", "test"):
                 assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
-
-    def test_objects_by_hand_are_checked(self) -> None:
-        with pytest.raises(DataError, match="'pink'"):
-            Object("pink", "circle", 0, 0)
-        with pytest.raises(DataError, match="'disc'"):
-            Object("red", "disc", 0, 0)
-        with pytest.raises(DataError, match="2 pixels"):
-            Object("red", "circle", 0, 0, size=2)
-        with pytest.raises(DataError, match="leaves the scene"):
-            Scene((Object("red", "circle", 50, 0),))
-        with pytest.raises(DataError, match="two objects of one name"):
-            Scene((Object("red", "circle", 0, 0), Object("red", "circle", 30, 30)))
 
 
 class TestRender:

@@ -18,32 +18,19 @@ object that it is about to name: its attention reads h[t-1], which has not seen 
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from caption.data.shapes.scene import OPPOSITE, Scene, from_left_to_right, relation
-from caption.errors import DataError
 
 
 def describe_scene(scene: Scene) -> list[str]:
-    """Five different true captions, in lower case, without punctuation. `scene.seed` decides only their order.
-
-    Raises:
-        DataError: the scene does not have two or three objects, or two neighbours, from left to right, are in no
-            clear relation.
-    """
+    """Five different true captions of a `random_scene`, in lower case, without punctuation. `scene.seed` decides only
+    their order."""
     things = from_left_to_right(scene)
-    if len(things) not in (2, 3):
-        raise DataError(f"A scene of {len(things)} objects cannot be described: use two or three.")
     names = [f"a {thing.name}" for thing in things]
-    relations = [relation(a, b) for a, b in pairwise(things)]
-    first, last = relations[0], relations[-1]
-    if first is None or last is None:
-        raise DataError(
-            "Two neighbouring objects of the scene are not clearly above, below or beside each other: "
-            "move them apart."
-        )
+    first, last = relation(*things[:2]), relation(*things[-2:])
+    assert first is not None  # every two objects of a scene are in a clear relation
+    assert last is not None
     forward = f"{names[0]} {first} {names[1]}"
     backward = f"{names[-1]} {OPPOSITE[last]} {names[-2]}"
     image_of = forward if len(things) == 2 else f"{names[0]} with {names[1]} and {names[2]}"

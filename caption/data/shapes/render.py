@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
-from caption.data.shapes.scene import COLOURS, Scene
+from caption.data.shapes.scene import Scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 
 # Octaves of the texture: cells per side, and the largest change of brightness (of 0 to 255).
@@ -24,7 +24,7 @@ def render(scene: Scene) -> Image.Image:
     for thing in scene.objects:
         left, top, right, bottom = thing.box
         cover = silhouette(thing.shape, thing.size).astype(np.int64)[:, :, None]
-        colour = np.array(thing.rgb or COLOURS[thing.colour])
+        colour = np.array(thing.rgb)
         under = canvas[top:bottom, left:right]
         canvas[top:bottom, left:right] = (under * (FULL - cover) + colour * cover + FULL // 2) // FULL
     return Image.fromarray(canvas.astype(np.uint8))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from caption.data.shapes.silhouettes import SHAPES, SMALLEST, silhouette
+from caption.data.shapes.silhouettes import SHAPES, silhouette
 from caption.data.splits import SPLIT_NAMES
-from caption.errors import DataError
 
 COLOURS = {
     "red": (214, 42, 42),
@@ -35,30 +34,18 @@ OPPOSITE = {
 _SMALLEST, _LARGEST, _MARGIN = 14 / 64, 22 / 64, 3 / 64
 
 
-@dataclass(frozen=True)
-class Object:
+class Object(NamedTuple):
     """One coloured shape: the corner of its tight box and its nominal diameter `size`, in pixels.
 
-    `rgb` is the colour drawn, which may differ a little from the one in `COLOURS` (None: the same).
-
-    Raises:
-        DataError: there is no such colour or shape, or the size is under 4 pixels.
+    `rgb` is the colour drawn, which differs a little from the one in `COLOURS`.
     """
 
     colour: str
     shape: str
     left: int
     top: int
-    size: int = 18
-    rgb: tuple[int, int, int] | None = None
-
-    def __post_init__(self) -> None:
-        if self.colour not in COLOURS:
-            raise DataError(f"No colour is called {self.colour!r}: choose one of {', '.join(COLOURS)}.")
-        if self.shape not in SHAPES:
-            raise DataError(f"No shape is called {self.shape!r}: choose one of {', '.join(SHAPES)}.")
-        if self.size < SMALLEST:
-            raise DataError(f"A {self.name} of {self.size} pixels is too small: use {SMALLEST} or more.")
+    size: int
+    rgb: tuple[int, int, int]
 
     @property
     def name(self) -> str:
@@ -72,29 +59,15 @@ class Object:
         return self.left, self.top, self.left + width, self.top + height
 
 
-@dataclass(frozen=True)
-class Scene:
-    """Objects on a textured background of `size` x `size` pixels. `seed` decides texture and order of captions.
+class Scene(NamedTuple):
+    """Objects of different names on a textured background of `size` x `size` pixels.
 
-    Raises:
-        DataError: two objects have one name, or an object is partly outside.
+    `seed` decides texture and order of captions.
     """
 
     objects: tuple[Object, ...]
     size: int = 64
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        names = [thing.name for thing in self.objects]
-        if len(set(names)) < len(names):
-            raise DataError(f"A scene cannot hold two objects of one name: this one has {', '.join(names)}.")
-        for thing in self.objects:
-            left, top, right, bottom = thing.box
-            if left < 0 or top < 0 or right > self.size or bottom > self.size:
-                raise DataError(
-                    f"The {thing.name} at {thing.box} leaves the scene of {self.size} x {self.size} pixels: "
-                    "move it or make it smaller."
-                )
 
 
 def relation(a: Object, b: Object) -> str | None:

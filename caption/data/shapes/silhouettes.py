@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 
 SHAPES = ("circle", "square", "triangle", "star", "cross")
-SMALLEST = 4  # pixels; smaller shapes cannot be recognised
 
 # A pixel is sampled at GRID x GRID points, so the values of a mask are 0 to FULL.
 GRID = 8
@@ -27,7 +26,7 @@ def silhouette(shape: str, size: int) -> np.ndarray:
 
     Args:
         shape: one of `SHAPES`.
-        size: diameter in pixels before cropping, `SMALLEST` or more.
+        size: diameter in pixels before cropping.
     """
     steps = (np.arange(size * GRID) + 0.5) / (size * GRID) * 2 - 1
     inside = _inside(shape, steps[None, :], steps[:, None])
