@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import jsonschema as jsonschema  # checks what is asked for
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from caption.errors import ImageError, UserError
+from caption.errors import UserError
 from caption.explorer.service import GoneError, Service
 from caption.explorer.worker import BusyError, Cancelled, Worker
 from caption.version import package_version
@@ -33,13 +34,22 @@ LARGEST_REQUEST = 1_000_000
 WAITING = 8
 PATIENCE = 30.0
 """Seconds that a request's body may take to arrive."""
+TOO_SLOW = f"The photo did not arrive within {PATIENCE:.0f} seconds: send it again."
+NOWHERE = "There is nothing at this address: the page is at /, its description at /api/openapi.json."
 TITLE = "Make it look elsewhere"
 
 
-class _RefusedError(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
+    BusyError: (503, "Many requests are waiting for the model: try again in a few seconds."),
+    GoneError: (404, ""),
+    UserError: (400, ""),
+    TimeoutError: (408, TOO_SLOW),
+    asyncio.TimeoutError: (408, TOO_SLOW),  # another class in Python 3.10
+    Cancelled: (499, "The request was cancelled."),
+    ClientDisconnect: (499, "The request was cancelled."),
+    MemoryError: (413, "The photo is too large for the memory. Scale it down."),
+}
+"""Status and message by what was raised; "" = its own message."""
 
 
 def application(
@@ -68,27 +78,11 @@ def application(
     async def answered(
         request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
     ) -> Response:
-        try:
-            _check_origin(request)
-            with worker.place():
-                body = await asyncio.wait_for(_body(request, largest), PATIENCE)
-                answer = await worker.run(lambda watch: job(body, watch), lambda: _left(request))
-            return JSONResponse(answer)
-        except BusyError:
-            message = "Many requests are waiting for the model: try again in a few seconds."
-            return _error(503, message, {"Retry-After": "2"})
-        except _RefusedError as error:
-            return _error(error.status, str(error))
-        except GoneError as error:
-            return _error(404, str(error))
-        except (ImageError, UserError) as error:
-            return _error(400, str(error))
-        except (asyncio.TimeoutError, TimeoutError):
-            return _error(408, f"The photo did not arrive within {PATIENCE:.0f} seconds: send it again.")
-        except (Cancelled, ClientDisconnect):
-            return _error(499, "The request was cancelled.")
-        except MemoryError:
-            return _error(413, "The photo is too large for the memory. Scale it down.")
+        _check_origin(request)
+        with worker.place():
+            body = await asyncio.wait_for(_body(request, largest), PATIENCE)
+            answer = await worker.run(lambda watch: job(body, watch), lambda: _left(request))
+        return JSONResponse(answer)
 
     async def photos(request: Request) -> Response:
         name = request.query_params.get("name", "photo")
@@ -123,7 +117,7 @@ def application(
             Route("/api/scene", scene),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-        exception_handlers={404: _not_found},
+        exception_handlers=dict.fromkeys((HTTPException, *ANSWERS), _refused),
         lifespan=lifespan,
     )
 
@@ -132,11 +126,11 @@ def _check_origin(request: Request) -> None:
     """Refuse what another website's page sends."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise _RefusedError(403, "Only this server's own page may ask.")
+        raise HTTPException(403, "Only this server's own page may ask.")
 
 
 async def _body(request: Request, largest: int) -> bytes:
-    too_large = _RefusedError(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
+    too_large = HTTPException(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > largest:
         raise too_large
@@ -162,11 +156,10 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return _error(
-        404, "There is nothing at this address: the page is at /, its description at /api/openapi.json."
-    )
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        status, message = error.status_code, NOWHERE if error.status_code == 404 else error.detail
+    else:
+        status, message = next(ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS)
+    headers = {"Retry-After": "2"} if status == 503 else None
+    return JSONResponse({"error": message or str(error)}, status, headers)

@@ -6,15 +6,12 @@ from caption.visualize.figure import compare_captions, plot_caption, plot_maps, 
 from caption.visualize.figure_file import save_figure
 from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
-from caption.visualize.plots import alignment_matrix, gate_plot
 
 __all__ = [
-    "alignment_matrix",
     "animation_frames",
     "compare_captions",
     "contact_sheet",
     "draw_scale",
-    "gate_plot",
     "overlay",
     "plot_caption",
     "plot_maps",

@@ -106,15 +106,6 @@ def test_panels_have_the_photos_aspect_ratio_and_fill_a_page_without_overlap(siz
         assert not any(box.overlaps(other) for other in boxes[number + 1 :])
 
 
-def test_a_png_has_the_colours_and_the_pixels_that_were_drawn(one_word, tmp_path):
-    save_figure(one_word, tmp_path / "dog.png")
-    one_word.savefig(tmp_path / "bare.png", dpi=150)
-    drawn, bare = (pixels_of_file(tmp_path / name) for name in ("dog.png", "bare.png"))
-    np.testing.assert_array_equal(drawn, bare)
-    with Image.open(tmp_path / "dog.png") as picture:
-        assert len(picture.convert("RGB").getcolors(1 << 20)) > 2000
-
-
 def test_a_picture_is_as_wide_as_it_is_asked_to_be(one_word, tmp_path):
     for extension, asked, width in [
         ("png", {"width": 200}, 200), ("jpg", {"width": 1000}, 1000), ("webp", {"width": 1333}, 1333),

@@ -13,7 +13,7 @@ from caption.result import AttentionMaps, Caption
 from caption.visualize import to_fragment, to_html
 from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
 
-WIDE, TALL, SMALL = (300, 200), (180, 320), (96, 80)
+WIDE, TALL = (300, 200), (180, 320)
 GREY = 128
 OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
 
@@ -21,11 +21,8 @@ OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
 BESIDE_A_CROP = (WIDE, (30, -20, 230, 180), (4, 4), [(2, 0), (3, 3)], (50, 0, 250, 200))
 PLACES = {
     "grid not square": (TALL, (0, 0, 180, 320), (4, 9), [(3, 8), (0, 1)], None),
-    "cropped wide": (WIDE, (50, 0, 250, 200), (5, 5), [(0, 0), (2, 4)], None),
     "padded": (WIDE, (0, -50, 300, 250), (6, 6), [(3, 2), (1, 5)], None),
     "shrunk to fit": ((2400, 1600), (0, 0, 2400, 1600), (7, 7), [(1, 5), (6, 0)], None),
-    "enlarged": (SMALL, (0, 0, 96, 80), (12, 12), [(11, 0), (4, 7)], None),
-    "ends within the photo": (WIDE, (-25, -20, 275, 180), (4, 6), [(0, 0), (3, 5)], (0, 0, 300, 200)),
     "beside a crop": BESIDE_A_CROP,
 }
 

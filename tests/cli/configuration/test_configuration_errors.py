@@ -72,24 +72,6 @@ def test_the_mechanism_itself_trains(cli: Cli, tiny: Path, mine: Path):
     assert cli("fit", "-c", tiny, *QUIET, "--trainer.max_steps=1").code == 0
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ("--model.decodr.hidden_size=3", ["model.decodr.hidden_size", "did you mean model.decoder"]),
-        ("--model.decoder.init_args.hidden_siz=3", ["hidden_siz", "did you mean hidden_size?"]),
-        ("--model.decoder=caption.decoders.TopDownDecodr", ["did you mean TopDownDecoder?"]),
-        ("--trainer.precision=bf61", ["trainer.precision", "bf61", "did you mean bf16?"]),
-        ("--data.reader=my_module.Mine", ["put my_module.py into the working directory"]),
-        ("--data.batch_size=x", ["data.batch_size"]),
-    ],
-)
-def test_a_misspelt_name_is_told_what_it_may_have_been(cli: Cli, tiny: Path, wrong: str, named: list[str]):
-    ran = cli("fit", "-c", tiny, wrong)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    for fragment in [*named, "(caption fit --help lists the options)"]:
-        assert fragment in ran.err, ran.err
-
-
 def test_the_reason_why_the_vocabulary_cannot_be_computed_is_told_alone(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, "--model.warm_start", "none.ckpt")
     assert (ran.code, ran.out) == (2, "")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.command_line import Ran
-from helpers.own_files import write_own
 from helpers.tiny_captioner import captioner, photo
 
-import caption.visualize
 from caption import checkpoint
-from caption.runtime.files import is_own
 
 Cli = Callable[..., Ran]
 
@@ -79,48 +74,3 @@ def test_one_output_is_not_the_folder_of_another(cli: Cli, picture, tmp_path, mo
     assert (ran.code, ran.out) == (2, "")
     assert "--html would lie in A.png, the file of --contact-sheet" in ran.err
     assert contents(tmp_path).keys() == {"x.png"}
-
-
-def test_a_page_that_appears_meanwhile_stays(cli: Cli, model, picture, tmp_path, monkeypatch):
-    draw = caption.visualize.to_html
-
-    def slow(*args, **options) -> str:
-        (tmp_path / "page.html").write_text("mine")
-        return draw(*args, **options)
-
-    monkeypatch.setattr(caption.visualize, "to_html", slow)
-    ran = cli("describe", picture, "--model", model, "--html", tmp_path / "page.html")
-    assert ran.code == 2
-    assert f"the result is in {tmp_path}/page-2.html" in ran.err
-    assert (tmp_path / "page.html").read_text() == "mine"
-    assert is_own(tmp_path / "page-2.html")
-
-
-def test_a_full_disk_keeps_the_earlier_page_and_its_mode(cli: Cli, model, picture, tmp_path):
-    resource = pytest.importorskip("resource")
-    page = tmp_path / "page.html"
-    command = ("describe", picture, "--model", model, "--html", page)
-    assert cli(*command).code == 0
-    page.chmod(0o600)
-    before = contents(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        ran = cli(*command)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert ran.code == 2
-    assert "page.html could not be written: File too large; the file of that name is unchanged" in ran.err
-    assert contents(tmp_path) == before
-    write_own(page)
-    assert cli(*command).code == 0
-    assert contents(tmp_path) == before
-    assert stat.S_IMODE(page.stat().st_mode) == 0o600
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
-def test_a_pipe_that_nobody_reads_is_not_waited_for(cli: Cli, model, picture, tmp_path):
-    os.mkfifo(tmp_path / "pipe.html")
-    ran = cli("describe", picture, "--model", model, "--html", tmp_path / "pipe.html")
-    assert ran.code == 2
-    assert "pipe.html could not be written" in ran.err

@@ -13,7 +13,9 @@ from PIL import Image
 
 import caption.visualize
 from caption import checkpoint
+from caption.cli.describe import pictures
 from caption.cli.describe.pictures import path_of_word
+from caption.visualize.styles import STYLE_NAMES
 
 Cli = Callable[..., Ran]
 
@@ -58,7 +60,7 @@ def test_pictures_are_as_large_as_asked_for(describe, photos, tmp_path):
 
 def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):
     seen: list[dict[str, Any]] = []
-    for name in ("plot_caption", "contact_sheet"):
+    for name in ("plot_caption", "contact_sheet", "to_html"):
         draw = getattr(caption.visualize, name)
 
         def recording(*args: Any, draw: Any = draw, **options: Any) -> Any:
@@ -66,13 +68,21 @@ def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch
             return draw(*args, **options)
 
         monkeypatch.setattr(caption.visualize, name, recording)
+    style = {"style": "cells", "smooth": False, "cmap": "viridis", "opacity": 0.2}
+    looks = ("--style", "cells", "--no-smooth", "--cmap", "viridis", "--opacity", 0.2)
     options = ("--words", f"{words[0]}, nothing", "--rows", 2, "--no-title", "--no-legend")
-    assert describe(photos[0], "--heatmap", tmp_path / "a.png", *options).code == 0
-    assert describe(photos[0], "--contact-sheet", tmp_path / "b.png", "--words", 2, "--no-legend").code == 0
+    assert describe(photos[0], "--heatmap", tmp_path / "a.png", *options, *looks).code == 0
+    pages = ("--contact-sheet", tmp_path / "b.png", "--html", tmp_path / "c.html")
+    assert describe(photos[0], *pages, "--words", 2, "--no-legend").code == 0
+    assert describe(photos[0], *pages, *looks).code == 0
     assert seen == [
-        {"words": [words[0]], "rows": 2, "title": False, "legend": False},
+        {"words": [words[0]], "rows": 2, "title": False, "legend": False, **style},
         {"names": ["x.png"], "words": 2, "legend": False},
+        {},
+        {"names": ["x.png"], **style},
+        style,
     ]
+    assert pictures.STYLES == STYLE_NAMES
 
 
 def test_a_caption_without_the_words_is_named_and_the_others_are_drawn(describe, photos, tmp_path, words):
@@ -164,6 +174,9 @@ def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path
         ("--heatmap x.png --width 50000", "50000 is not a whole number from 1 to 20,000"),
         ("--heatmap /dev/null --per-word", "--per-word writes several files"),
         ("--heatmap x.mp4 --per-word", "end its name in .png"),
+        ("--heatmap x.png --cmap rainbows", "no colour map 'rainbows'"),
+        ("--heatmap x.png --opacity 2", "between 0 and 1"),
+        ("--heatmap x.png --style neon", "neon"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_done(cli: Cli, photos, options: str, said: str):
