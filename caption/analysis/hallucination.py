@@ -169,31 +169,31 @@ def scores(fitted: NounUses, scored: NounUses) -> dict[str, np.ndarray]:
         fitted: of the photos on which signs and weights are chosen, such as the validation split.
         scored: of those whose scores are given.
     """
-    found = {WORD: _often_wrong(fitted, scored)}
+    by_name = {WORD: _often_wrong(fitted, scored)}
     for name, values in scored.model.items():
         sign = 1 if auroc(fitted.model[name], fitted) >= 0.5 else -1
-        found[name] = sign * values
-    found |= {f"lens, {name}": scored.lens[name] for name in (EVEN, MEAN, OTHER, OWN)}
-    words = _often_wrong(fitted, fitted, FOLDS), found[WORD]
+        by_name[name] = sign * values
+    by_name |= {f"lens, {name}": scored.lens[name] for name in (EVEN, MEAN, OTHER, OWN)}
+    words = _often_wrong(fitted, fitted, FOLDS), by_name[WORD]
     for title, names in JOINT.items():
         columns = [
             np.stack([_logit(wrong), *uses.model.values(), *(uses.lens[name] for name in names)], 1)
             for wrong, uses in zip(words, (fitted, scored), strict=True)
         ]
         *slopes, offset = logistic_regression(columns[0], fitted.unnamed)
-        found[title] = columns[1] @ np.array(slopes) + offset
-    return found
+        by_name[title] = columns[1] @ np.array(slopes) + offset
+    return by_name
 
 
 def cross_fitted_scores(uses: NounUses) -> dict[str, np.ndarray]:
     """`scores` of all nouns, each fitted on other photos: those of the other parts, of `FOLDS`."""
-    found: dict[str, np.ndarray] = {}
+    by_name: dict[str, np.ndarray] = {}
     for fold in range(FOLDS):
         here = uses.images % FOLDS == fold
         if here.any():
             for name, values in scores(uses.where(~here), uses.where(here)).items():
-                found.setdefault(name, np.zeros(len(uses)))[here] = values
-    return found
+                by_name.setdefault(name, np.zeros(len(uses)))[here] = values
+    return by_name
 
 
 def hallucination_table(uses: NounUses) -> Table:
@@ -209,11 +209,11 @@ def hallucination_table(uses: NounUses) -> Table:
                 f"of {len(uses)} nouns in its captions, {uses.unnamed.sum()} are named by no reference: too few to "
                 "tell both kinds apart; take more photos"
             )
-    table, found = Table(("score", "AUROC, all pairs", "AUROC, same word")), cross_fitted_scores(uses)
-    pairs, same = intervals(found, uses), intervals(found, uses, within=True)
-    table.add([name, Value(pairs[name]), Value(same[name])] for name in found)
+    table, scored = Table(("score", "AUROC, all pairs", "AUROC, same word")), cross_fitted_scores(uses)
+    pairs, same = intervals(scored, uses), intervals(scored, uses, within=True)
+    table.add([name, Value(pairs[name]), Value(same[name])] for name in scored)
     for name, (better, base) in GAINS.items():
-        of_both = {key: found[key] for key in (better, base)}
+        of_both = {key: scored[key] for key in (better, base)}
         gains = [intervals(of_both, uses, within, less=base)[better] for within in (False, True)]
         table.add([[name, *map(Value, gains)]])
     share, words, lens = uses.unnamed.mean(), Value(pairs["−log p"], 2), Value(pairs[f"lens, {EVEN}"], 2)
@@ -285,14 +285,14 @@ def _surprise(contexts: Tensor, classes: Tensor) -> np.ndarray:
 def _often_wrong(fitted: NounUses, scored: NounUses, folds: int = 0) -> np.ndarray:
     """(N,) how often each word of `scored` is unnamed in `fitted`; with folds, in the other parts of the photos."""
     mean = fitted.unnamed.mean()
-    found = np.empty(len(scored))
+    shares = np.empty(len(scored))
     spelled = np.array(fitted.words)
     for place, word in enumerate(scored.words):
         others = spelled == word
         if folds:
             others = others & (fitted.images % folds != scored.images[place] % folds)
-        found[place] = (fitted.unnamed[others].sum() + PRIOR_USES * mean) / (others.sum() + PRIOR_USES)
-    return found
+        shares[place] = (fitted.unnamed[others].sum() + PRIOR_USES * mean) / (others.sum() + PRIOR_USES)
+    return shares
 
 
 def _logit(p: np.ndarray) -> np.ndarray:

@@ -142,9 +142,9 @@ def head_roles(
     shares = shares / shares.sum(-1, keepdim=True)  # NaN for a map without any weight
 
     often = shares_of_maximum(shares).where(~shares.isnan(), torch.nan).nanmean(0)  # (M, L)
-    own = often.nan_to_num().argmax(-1)
-    at_own = often[:, own]  # (M, M): how often each head looks at each other's cell
-    others = at_own.masked_fill(torch.eye(len(own), dtype=torch.bool), torch.nan).nanmean(0)
+    own_cells = often.nan_to_num().argmax(-1)
+    at_own_cells = often[:, own_cells]  # (M, M): how often each head looks at each other's cell
+    others = at_own_cells.masked_fill(torch.eye(len(own_cells), dtype=torch.bool), torch.nan).nanmean(0)
 
     spread = entropy(shares).where(~shares.isnan().any(-1), torch.nan)  # (N, M)
     known = counts if counts is not None else Counter(words)
@@ -161,8 +161,8 @@ def head_roles(
         rare_words=int(rare.sum()),
         confidence=shares.amax(-1).nanmean(0).numpy(),
         entropy=spread.nanmean(0).numpy(),
-        cells=torch.stack((own // cols, own % cols), -1).numpy(),
-        positional=at_own.diagonal().numpy(),
+        cells=torch.stack((own_cells // cols, own_cells % cols), -1).numpy(),
+        positional=at_own_cells.diagonal().numpy(),
         positional_others=others.numpy(),
         rare=gain(rare),
         classes={

@@ -52,13 +52,13 @@ def group_of(references: Sequence[frozenset[str]]) -> str | None:
     return agreed[0] if len(agreed) == 1 and rivals == agreed else None
 
 
-def wilson(hits: int, of: int) -> tuple[float, float]:
+def wilson(hits: int, total: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927); (0, 1) of nothing."""
-    if not of:
+    if not total:
         return 0.0, 1.0
-    share, spread = hits / of, Z * Z / of
+    share, spread = hits / total, Z * Z / total
     middle = share + spread / 2
-    half = Z * (share * (1 - share) / of + spread / (4 * of)) ** 0.5
+    half = Z * (share * (1 - share) / total + spread / (4 * total)) ** 0.5
     return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
@@ -88,6 +88,6 @@ def named_rows(counts: Mapping[str, tuple[int, Mapping[str, int]]]) -> Iterator[
         yield [group, images, *(share_of(number, images) if images else "–" for number in says.values())]
 
 
-def share_of(number: int, of: int) -> Value:
+def share_of(number: int, total: int) -> Value:
     """A share with Wilson's interval."""
-    return share(Estimate(number / of, *wilson(number, of)))
+    return share(Estimate(number / total, *wilson(number, total)))

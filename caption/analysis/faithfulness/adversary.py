@@ -122,15 +122,15 @@ def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: in
     return replay.with_grid_maps([map_.detach() for map_ in maps()], step, begin)
 
 
-def _measures(replay: Replay, step: Step, begin: Maps, found: Maps, tolerance: float) -> dict[str, Tensor]:
+def _measures(replay: Replay, step: Step, begin: Maps, searched: Maps, tolerance: float) -> dict[str, Tensor]:
     """(B', ...) by the fields of `Adversaries`: of the farthest mixture of α with a map found that keeps the tolerance,
     and of the maps begun with."""
     alpha = replay.grid_maps(step)
     mixed = [
         torch.cat([(1 - share) * before + share * after for share in np.linspace(0, 1, MIXTURES)], 1)
-        for before, after in zip(alpha, replay.grid_maps(step, found), strict=True)
+        for before, after in zip(alpha, replay.grid_maps(step, searched), strict=True)
     ]
-    wide = map_tensors(lambda tensor: tensor.repeat(1, MIXTURES, *[1] * (tensor.dim() - 2)), found)
+    wide = map_tensors(lambda tensor: tensor.repeat(1, MIXTURES, *[1] * (tensor.dim() - 2)), searched)
     distances = step.distance(replay.rerun(step, replay.with_grid_maps(mixed, step, wide)))
     keeps = distances <= tolerance
     keeps[:, : distances.shape[1] // MIXTURES] = True  # α itself, but for rounding

@@ -189,12 +189,12 @@ class Lens:
             UserError: no class or noun has this name, or the encoder sees it in no region.
         """
         regions = views[0]._replace(vectors=views[0].vectors.cpu())
-        found = self.map_of(regions, thing)[0].numpy()
-        if found.max() < LEAST_IN_REGION:
+        map_ = self.map_of(regions, thing)[0].numpy()
+        if map_.max() < LEAST_IN_REGION:
             raise UserError(
-                f"the encoder sees no {thing} in this photo: in no region is its probability above {found.max():.2g}"
+                f"the encoder sees no {thing} in this photo: in no region is its probability above {map_.max():.2g}"
             )
-        return found
+        return map_
 
     def regions_alone(self, regions: Regions) -> list[list[Seen]]:
         """The likeliest thing in each region alone of one photo, in rows; see `things`."""
@@ -202,10 +202,10 @@ class Lens:
         probabilities = self.probabilities(regions, torch.eye(count)[None])[0]
         specific = torch.tensor(self._specific)
         nouns = [self.nouns.names[place] for place in specific[probabilities[:, specific].argmax(1)].tolist()]
-        found = [
-            self._seen(self.less_general(noun, of), of) for noun, of in zip(nouns, probabilities, strict=True)
+        things = [
+            self._seen(self.less_general(noun, p), p) for noun, p in zip(nouns, probabilities, strict=True)
         ]
-        return [found[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
+        return [things[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
 
     def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
         """The captions, with what is seen as their `lens`; see `read`. It is a `Captioner.postprocessors`."""
@@ -249,16 +249,16 @@ class Lens:
 
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
         """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
-        found: list[Seen] = []
+        likeliest: list[Seen] = []
         numbers = probabilities.tolist()
         for place in sorted(self._specific, key=lambda place: -numbers[place]):
             noun = self.nouns.names[place]
-            if any(self.nouns.related(noun, seen.noun) for seen in found):
+            if any(self.nouns.related(noun, seen.noun) for seen in likeliest):
                 continue
-            found.append(self._seen(self.less_general(noun, probabilities), probabilities))
-            if len(found) == count:
+            likeliest.append(self._seen(self.less_general(noun, probabilities), probabilities))
+            if len(likeliest) == count:
                 break
-        return found
+        return likeliest
 
     def _seen(self, noun: str, probabilities: Tensor) -> Seen:
         return Seen(noun, float(probabilities[self.places[noun]]))

@@ -169,7 +169,7 @@ def region_maps(
     """
     refiner, layers = _self_attention(captioner, view)
     names = {module: name for name, module in refiner.named_modules()}
-    found = []
+    by_photo = []
     with eval_mode(captioner), torch.no_grad():
         gates = tuple(_gates(layer) for layer in layers)
         for batch in batches(photos, batch_size):
@@ -179,10 +179,10 @@ def region_maps(
             weights = [recorded[names[layer.product]].float().cpu().numpy() for layer in layers]
             for photo, *of_photo in zip(decoded, *weights, strict=True):
                 box = captioner.boxes(photo.box)[view]
-                found.append(
+                by_photo.append(
                     RegionMaps(tuple(of_photo), gates, views[view].grid, box, photo.box, photo.photo)
                 )
-    return found
+    return by_photo
 
 
 def rollout(
@@ -248,7 +248,7 @@ def word_maps(
             f"{type(decoder).__name__} has no self-attention over words: take a model with caption.decoders."
             "TransformerDecoder"
         )
-    found = []
+    by_caption = []
     for batch in sentences(captioner, photos, captions, batch_size):
         with torch.no_grad(), record_self_attention(decoder) as recorded:
             if batch.words.shape[1]:
@@ -258,8 +258,8 @@ def word_maps(
             steps = len(caption.words)
             fed = ["(start)", *caption.words[:-1]][:steps]
             layers = tuple(of_layer[row, :, :steps, :steps] for of_layer in weights)
-            found.append(WordMaps(list(caption.words), fed, layers))
-    return found
+            by_caption.append(WordMaps(list(caption.words), fed, layers))
+    return by_caption
 
 
 def has_rollout(captioner: Captioner) -> bool:

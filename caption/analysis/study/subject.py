@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -175,8 +175,8 @@ class Subject:
         if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
             return {}  # maps are exchanged between images
         with self.progress("pointing game", len(self.images.pointed_at)) as advance:
-            own = self._ground(captions)
-            if not len(own):
+            grounding = self._ground(captions)
+            if not len(grounding):
                 return {}
             maps = {}
             if has_rollout(self.captioner):
@@ -201,7 +201,7 @@ class Subject:
                 ]
             if self.images.sigma is not None:
                 maps["centre prior"] = baseline_maps.centred(captions, self.images.sigma)
-            return {OWN: own} | {name: self._ground(drawn) for name, drawn in maps.items()}
+            return {OWN: grounding} | {name: self._ground(drawn) for name, drawn in maps.items()}
 
     def _ground(self, captions: Sequence[Caption]) -> Grounding:
         grounding = ground(zip(captions, (photo.boxes for photo in self.pointed.photos), strict=True))
@@ -222,11 +222,13 @@ class Subject:
     @property
     def by_kind(self) -> dict[str, Grounding]:
         """The model's own maps at the words for each kind of thing."""
-        own, photos = self.groundings[OWN], self.pointed.photos
+        grounding, photos = self.groundings[OWN], self.pointed.photos
         pointings: dict[str, list[Pointing]] = {}
-        for one in own.pointings:
+        for one in grounding.pointings:
             pointings.setdefault(photos[one.caption].kinds.get(one.mention.name, ""), []).append(one)
-        return {kind: Grounding(tuple(pointings[kind]), own.measured) for kind in sorted(pointings) if kind}
+        return {
+            kind: replace(grounding, pointings=tuple(pointings[kind])) for kind in sorted(pointings) if kind
+        }
 
     def images_of(self, grounding: Grounding) -> np.ndarray:
         """(N,) the image of every mention, for `estimate`."""
@@ -235,8 +237,8 @@ class Subject:
     @property
     def above_the_middle(self) -> Comparison:
         """The accuracy of the model's own maps less that of always the middle cell, paired."""
-        own, middle = (self.groundings[name] for name in (OWN, MIDDLE))
-        return difference(middle.values("hit"), own.values("hit"), self.images_of(own))
+        model, middle = (self.groundings[name] for name in (OWN, MIDDLE))
+        return difference(middle.values("hit"), model.values("hit"), self.images_of(model))
 
     @cached_property
     def curves(self) -> dict[str, FaithfulnessCurves]:
@@ -247,13 +249,13 @@ class Subject:
         orders: dict[str, Order] = {**ORDERS, "random": AtRandom(DRAWS)}
         if not self.images.naming:  # gradients and occlusion take long on large grids
             orders = {name: orders[name] for name in ("attention", "random")}
-        found = {}
+        curves = {}
         for way, ablation in ways.items():
             with self.progress(f"deletion and insertion, {way}") as advance:
-                found[way] = faithfulness_curves(
+                curves[way] = faithfulness_curves(
                     self.captioner, counted(self.photos, advance), self.captions, orders, ablation
                 )
-        return found
+        return curves
 
     @property
     def faithfulness(self) -> Comparison:

@@ -18,7 +18,6 @@ from caption.analysis.lens import make_lens
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
 from caption.analysis.per_word import Measured
-from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import Cell, Table, Value, share
@@ -99,34 +98,22 @@ def grounding(table: Table, subjects: Subjects) -> None:
 
 
 def _grounding_finding(subject: Subject) -> tuple[str, Value, str]:
-    own, above, middle = (
-        subject.groundings[OWN],
-        subject.above_the_middle,
-        subject.groundings[MIDDLE].accuracy,
-    )
-    accuracy = share(estimate(own.values("hit"), subject.images_of(own)))
+    grounding, above = subject.groundings[OWN], subject.above_the_middle
+    accuracy = share(estimate(grounding.values("hit"), subject.images_of(grounding)))
     finding = (
-        f"{subject.name}: at {accuracy} of {len(own)} words the most attended cell lies on what the word names; the "
-        f"middle of the photo would at {100 * middle:.0f} %, so the maps gain {100 * above.difference:+.0f} points "
-        f"[{100 * above.low:+.0f}, {100 * above.high:+.0f}]."
+        f"{subject.name}: at {accuracy} of {len(grounding)} words the most attended cell lies on what the word names; "
+        f"the middle of the photo would at {100 * subject.groundings[MIDDLE].accuracy:.0f} %, so the maps gain "
+        f"{100 * above.difference:+.0f} points [{100 * above.low:+.0f}, {100 * above.high:+.0f}]."
     )
     return finding, accuracy, "of words hit"
 
 
 def _grounding_rows(subject: Subject) -> Rows:
-    own, others = subject.groundings[OWN], dict(subject.groundings)
     kinds = {f"{OWN}, {kind}": grounding for kind, grounding in subject.by_kind.items()}
-    for name, played in ({OWN: own} | kinds | others).items():
-        yield [
-            name,
-            len(played),
-            *(_pointing_cell(subject, played, name, field) for field in ("hit", "mass")),
-        ]
-
-
-def _pointing_cell(subject: Subject, played: Grounding, name: str, field: str) -> Value:
-    found = estimate(played.values(field), subject.images_of(played))
-    return Value(found, is_share=not subject.images.naming)
+    for name, played in ({OWN: subject.groundings[OWN]} | kinds | subject.groundings).items():
+        images, is_share = subject.images_of(played), not subject.images.naming
+        means = (estimate(played.values(field), images) for field in ("hit", "mass"))
+        yield [name, len(played), *(Value(mean, is_share=is_share) for mean in means)]
 
 
 @measure("model", "regions", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}")
@@ -202,10 +189,10 @@ def adversary(table: Table, subjects: Subjects) -> None:
     variation of 0.05 at most; searched for each word. Permuted maps are as far and change it.
     """
     for subject in subjects:
-        for name, found in _by_class(subject, subject.adversaries).items():
-            measures = (found.divergences, found.distances, found.permuted, found.permuted_distances)
-            cells = [Value(estimate(measure, found.images)) for measure in measures]
-            table.add([[f"{name} ({len(found)})", *cells]], subject.name)
+        for name, maps in _by_class(subject, subject.adversaries).items():
+            measures = (maps.divergences, maps.distances, maps.permuted, maps.permuted_distances)
+            cells = [Value(estimate(measure, maps.images)) for measure in measures]
+            table.add([[f"{name} ({len(maps)})", *cells]], subject.name)
 
 
 @measure("model", "pairs", "weights", "the other word", "the word itself", "lead of the other")
@@ -221,7 +208,7 @@ def exchange(table: Table, subjects: Subjects) -> None:
                 photos = counted(subject.photos, advance)
                 pairs = interchange(subject.captioner, photos, words, subject.captions)
             for name in pairs.follows if len(pairs) else ():
-                follows, stays = (share(pairs.mean(of[name])) for of in (pairs.follows, pairs.stays))
+                follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
                 cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
                 table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
 
@@ -240,12 +227,12 @@ def agreement(table: Table, subjects: Subjects) -> None:
     first, models = subjects[0], {subject.name: subject.captioner for subject in subjects}
     try:
         with first.progress("agreement", len(first.photos) * len(subjects)) as advance:
-            found = agree_all(models, first.photos, first.captions)
+            pairs = agree_all(models, first.photos, first.captions)
             advance(len(first.photos) * len(subjects))
     except UserError as error:  # their grids differ
         table.missing = f"{error}."
         return
-    for names, agreed in found.items():
+    for names, agreed in pairs.items():
         same, other = (share(agreed.mean(maps["same cell"])) for maps in (agreed.measures, agreed.other_word))
         finding = (
             f"{' and '.join(names)}: at {same} of {len(agreed)} words both look most at the same cell; with the map of "
