@@ -68,19 +68,6 @@ def test_attention_on_a_decoy_is_found_out():
     assert curves.area("deletion", "attention")[0] > curves.area("deletion", "random")[0]
 
 
-def test_areas_are_mean_heights_of_probability():
-    curves = faithfulness_curves(
-        planted.captioner(ON_TWO), photo(), [caption_of("two")], ablation=Replaced(NOTHING), counts=[1, 3]
-    )
-    high, low = log_p(2, ON_TWO), math.log(1 / VOCABULARY)
-    assert curves.counts == (0, 1, 3, REGIONS)
-    assert curves.shares == pytest.approx([0, 1 / 6, 3 / 6, 1])
-    # One trapezoid from high to low over a sixth, then low to the end.
-    assert curves.area("deletion", "attention")[0] == pytest.approx(
-        math.exp(low) + (math.exp(high) - math.exp(low)) / 12
-    )
-
-
 def test_each_word_is_measured_at_its_own_step_and_photo():
     maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
     captions = [caption_of("one three"), caption_of("two"), caption_of("five four zero")]

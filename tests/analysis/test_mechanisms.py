@@ -7,7 +7,6 @@ changing the regions that are read.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ def captioner(mechanism: str) -> Captioner:
         if two
         else mechanisms.decoder(mechanism)
     )
-    seed = 5 if mechanism == "sentinel" else 3  # so that each says several different words of a caption
-    return mechanisms.captioner(decoder, scale=4.0, end=-6.0, seed=seed).float()
+    # With this seed each says several different words of a caption.
+    return mechanisms.captioner(decoder, scale=4.0, end=-6.0, seed=13).float()
 
 
 def opened(model: Captioner) -> tuple[Replay, Sentences, list[Step]]:
@@ -277,25 +276,6 @@ def test_each_level_is_edited_on_its_own_grid():
     assert maps.fine[0, 0].argmax() == 2 * 8 + 5
     assert maps.coarse[0, 0].argmax() == 1 * 4 + 2
     assert maps.fine[0, 0].max() == maps.coarse[0, 0].max() == 1
-
-
-def test_several_attentions_are_edited_by_step_and_named_apart():
-    model = captioner("two")
-    replay, _, steps = opened(model)
-    assert set(steps[0].maps) == {"attention", "second.0"}
-    zero = partial(map_tensors, torch.zeros_like)
-    for name in steps[0].maps:
-        maps = {**steps[0].maps, name: zero(steps[0].maps[name])}
-        actual = replay.rerun(steps[0], maps)[:, 0]
-        assert torch.allclose(actual, stepped(replay, steps[0], maps), atol=1e-5)
-        assert not torch.allclose(actual, steps[0].log_probs, atol=1e-4)
-    forced = []
-    for attention in model.decoder.attentions.values():
-        attention.register_forward_hook(lambda *of_hook: forced.append(of_hook[2].weights))
-    intervene(model, PHOTOS[0], Force((0, 0), at=1))
-    under = [weights for weights in forced if (weights[..., 1:] == 0).all()]
-    assert len(under) % 2 == 0
-    assert under
 
 
 def test_the_captioner_is_the_same_afterwards():

@@ -96,14 +96,6 @@ def test_defaults_are_recorded_with_the_arguments():
         "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
     }
     assert CrossEntropy().spec["init_args"].keys() >= {"terms", "label_smoothing"}
-    assert ScoredAttention(AdditiveScore(3, layers=2), Softmax()).spec["init_args"] == {
-        "score": {
-            "class_path": "caption.attention.AdditiveScore",
-            "init_args": {"size": 3, "activation": "tanh", "layers": 2, "previous_word": False},
-        },
-        "alignment": {"class_path": "caption.attention.Softmax", "init_args": {}},
-        "smoothing": 0.0,
-    }
 
 
 def test_lists_and_tables_of_parts_are_rebuilt():
