@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-UNLIKE = "unlike the photos that this model knows"
+OUT_OF_DISTRIBUTION = "unlike the photos that this model knows"
 LEAST_SEEN = 0.5
 """Probability of what is seen from which text, figures and pages say so."""
 
@@ -47,7 +47,7 @@ class LensReading:
         classes: for each word, the names of the likeliest classes with their softmax, not calibrated.
         photo: the likeliest things in the plain average of the regions, as for `words`.
         doubts: words for which the lens is sure of another thing.
-        unlike: whether the photo is unlike those that the lens was calibrated on; None if that is not known.
+        out_of_distribution: whether the photo is unlike those of the lens's calibration; None if that is not known.
         calibrated: False if the probabilities are the classifier's own, which are too high where a map is sharp.
         regions: the likeliest thing in each region alone, in the rows of the grid.
     """
@@ -56,7 +56,7 @@ class LensReading:
     classes: list[list[tuple[str, float]]]
     photo: list[Seen]
     doubts: list[Doubt] = field(default_factory=list)
-    unlike: bool | None = None
+    out_of_distribution: bool | None = None
     calibrated: bool = True
     regions: list[list[Seen]] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class LensReading:
             "doubts": [
                 doubt._asdict() | {"probability": round(doubt.probability, 4)} for doubt in self.doubts
             ],
-            "unlike": self.unlike,
+            "out_of_distribution": self.out_of_distribution,
             "calibrated": self.calibrated,
             "regions": [
                 [[noun, round(p, 4)] if p >= LEAST_SEEN else None for noun, p in row] for row in self.regions

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
 
 
 def main(args: list[str]) -> int:
+    """Run `caption calibrate`."""
     options, overrides = make_parser().parse_known_args(args)
 
     from caption import checkpoint
@@ -43,6 +44,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption calibrate`."""
     parser = verb_parser("calibrate", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

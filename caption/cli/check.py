@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caption.cli.configuration.arguments import count, verb_parser
 from caption.cli.configuration.files import config_names
@@ -45,14 +45,50 @@ SHOWN = 10
 
 def main(args: list[str]) -> int:
     """Run `caption check`."""
+    plan = _plan(args)
+
+    # These import torch, which takes seconds that --help should not take.
+    from caption.data.check import check_data
+    from caption.data.readers.base import CaptionReader
+    from caption.parts import make
+    from caption.runtime.trust import class_paths
+
+    config, spec = _config_and_reader(plan)
+    limits = _limits(plan.options, config)
+    reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
+    check = check_data(reader, limits, plan.options.workers, _known_words(config))
+    report = make_report(plan.options.data, spec, limits, check)
+    as_json = plan.options.format == "json"
+    print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not plan.is_config))
+    if check.stop is not None:
+        raise check.stop
+    if plan.output and not check.faults:
+        _write(plan.output, plan.options, spec, limits, check)
+    return SOME_FAILED if check.faults else DONE
+
+
+class Plan(NamedTuple):
+    """The options, checked."""
+
+    options: argparse.Namespace
+    is_config: bool
+    """Whether DATA is a configuration."""
+    images: Mapping[str, str]
+    """Folders by split; one for all under ""."""
+    splits: Mapping[str, str]
+    """Files or fractions."""
+    output: Path | None
+    """The configuration to write."""
+
+
+def _plan(args: list[str]) -> Plan:
     parser = make_parser()
     options = parser.parse_args(args)
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
         name, equals, _ = splits[""].partition("=")
-        unknown = (
-            f"; no split is called {printable(name)!r}{did_you_mean(name, SPLIT_NAMES)}" if equals else ""
-        )
+        hint = did_you_mean(name, SPLIT_NAMES)
+        unknown = f"; no split is called {printable(name)!r}{hint}" if equals else ""
         parser.error(f"argument --splits: expected SPLIT=FILE or SPLIT=FRACTION{unknown}")
     is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS or (
         options.data in config_names() and not Path(options.data).exists()
@@ -65,48 +101,42 @@ def main(args: list[str]) -> int:
         if not folder.is_dir():
             beside = [path.name for path in folder.parent.glob("*") if path.is_dir()]
             raise UserError(f"--images {folder}: there is no such folder{did_you_mean(folder.name, beside)}")
-    written = options.write and new_file(options.write, CONFIGURATIONS, "--write")
+    output = new_file(options.write, CONFIGURATIONS, "--write") if options.write else None
+    return Plan(options, is_config, images, splits, output)
 
-    # These import torch, which takes seconds that --help should not take.
+
+def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
+    """The configuration that is checked, or changed by --write ({} for neither), and the reader of the data."""
     from caption.cli.configuration.files import read_config
     from caption.cli.configuration.own_data import check_extra
-    from caption.data.check import Limits, check_data
-    from caption.data.files import field
-    from caption.data.readers.base import CaptionReader
     from caption.data.readers.detect import reader_for
-    from caption.parts import make
-    from caption.runtime.trust import class_paths
 
-    config: Mapping[str, Any] = {}
-    if is_config:
+    data, splits = plan.options.data, plan.splits
+    if plan.is_config:
         from caption.cli.configuration.parts import read_parts
 
-        spec = read_parts([options.data], names=["data.reader"])["data.reader"].as_dict()
-        config = read_config(options.data)
-    elif written:
-        config = read_config(options.base)
-        check_extra(options.base, config)
-        spec = reader_for(options.data, images, splits or _missing_splits(options.data, images))
-    else:
-        spec = reader_for(options.data, images, splits)
+        return read_config(data), read_parts([data], names=["data.reader"])["data.reader"].as_dict()
+    config: Mapping[str, Any] = {}
+    if plan.output:
+        config = read_config(plan.options.base)
+        check_extra(plan.options.base, config)
+        splits = splits or _missing_splits(data, plan.images)
+    return config, reader_for(data, plan.images, splits)
+
+
+def _limits(options: argparse.Namespace, config: Mapping[str, Any]) -> Limits:
+    """Those of the command line, else those of the configuration, else the defaults."""
+    from caption.data.check import Limits
+    from caption.data.files import field
+
     section = config.get("data") or {}
-    defaults = asdict(Limits())
-    given = {key: getattr(options, key, None) or section.get(key) or value for key, value in defaults.items()}
-    for key in defaults:
+    limits = asdict(Limits())
+    for key, default in limits.items():
         if section.get(key) is not None:
             kind = str if key == "tokenizer" else int
             field(section, key, kind, f"the section data of '{options.data}'")
-    limits = Limits(**given)
-    reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, limits, options.workers, _known_words(config))
-    report = make_report(options.data, spec, limits, check)
-    as_json = options.format == "json"
-    print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not is_config))
-    if check.stop is not None:
-        raise check.stop
-    if written and not check.faults:
-        _write(written, options, spec, limits, check)
-    return SOME_FAILED if check.faults else DONE
+        limits[key] = getattr(options, key, None) or section.get(key) or default
+    return Limits(**limits)
 
 
 def make_parser() -> argparse.ArgumentParser:

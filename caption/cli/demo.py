@@ -35,6 +35,7 @@ REPORTED = (
 
 
 def main(args: list[str]) -> int:
+    """Run `caption demo`."""
     options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
@@ -50,6 +51,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption demo`."""
     parser = verb_parser("demo", __doc__)
     parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")

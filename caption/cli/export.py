@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
 
 
 def main(args: list[str]) -> int:
+    """Run `caption export`."""
     parser = make_parser()
     options = parser.parse_args(args)
     if options.format == "onnx" and options.precision:
@@ -45,6 +46,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption export`."""
     parser = verb_parser("export", __doc__)
     add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(args: list[str]) -> int:
+    """Run `caption import`."""
     options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
@@ -64,6 +65,7 @@ SOURCES = {"arctic": _arctic, "sgrvinod": _sgrvinod}
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption import`."""
     parser = verb_parser("import", __doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     arctic, sgrvinod = (add_noun(sources, name, load.__doc__) for name, load in SOURCES.items())

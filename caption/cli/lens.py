@@ -28,6 +28,7 @@ FITTED = "val"
 
 
 def main(args: list[str]) -> int:
+    """Run `caption lens`."""
     options, overrides = make_parser().parse_known_args(args)
 
     from caption.analysis.lens import Lens, make_lens
@@ -69,6 +70,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption lens`."""
     parser = verb_parser("lens", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

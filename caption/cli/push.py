@@ -15,6 +15,7 @@ from caption.cli.printing import say
 
 
 def main(args: list[str]) -> int:
+    """Run `caption push`."""
     options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
@@ -29,6 +30,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption push`."""
     parser = verb_parser("push", __doc__)
     parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
     parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")

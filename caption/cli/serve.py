@@ -30,6 +30,7 @@ MOST_MODELS = 4
 
 
 def main(args: list[str]) -> int:
+    """Run `caption serve`."""
     options = make_parser().parse_args(args)
     try:
         import uvicorn
@@ -61,6 +62,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption serve`."""
     parser = verb_parser("serve", __doc__)
     add = parser.add_argument
     help_ = "a model's file, or an installed model; repeated, they stand side by side (default: photos)"

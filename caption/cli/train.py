@@ -199,6 +199,11 @@ class CaptionCLI(LightningCLI):
             raise UserError(f"the configuration cannot be used: {reason(error)}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Lightning's, with logs and a progress report of ours, checkpoints that are sealed, and the run's folder made.
+
+        Raises:
+            UserError: the folder cannot be written to; or see `torchrun.trainer_settings`.
+        """
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
         if config.get("logger") in (None, True):
@@ -217,6 +222,12 @@ class CaptionCLI(LightningCLI):
         return trainer
 
     def fit(self, **options: Any) -> None:
+        """Train, with the run's folder locked.
+
+        Raises:
+            UserError: the folder is in use, or holds checkpoints of another origin.
+            CheckpointError: the state of the training in the checkpoint is malformed.
+        """
         folder = Path(self.trainer.default_root_dir)
         with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
             for callback in (*self.trainer.checkpoint_callbacks, *self.trainer.early_stopping_callbacks):

@@ -302,10 +302,10 @@ def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(tmp_path)
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     result = captioner(noise)
     assert result.lens is not None
-    assert result.lens.unlike
+    assert result.lens.out_of_distribution
     assert len(result.lens.words) == len(result.words)
     assert all(0 <= p <= 1 for things in result.lens.words for _, p in things)
-    assert result.to_dict()["lens"]["unlike"] is True
+    assert result.to_dict()["lens"]["out_of_distribution"] is True
     assert result.with_weights(result.weights).lens is None
     assert not caption.load("photos").postprocessors
 

@@ -65,7 +65,7 @@ def test_a_lens_is_made_drawn_and_found_beside_its_model(cli: Cli, folder: Path)
         else json.loads(described.out)[0]["lens"]
     )
     assert reading["calibrated"] is True
-    assert reading["unlike"] is False
+    assert reading["out_of_distribution"] is False
     before = (folder / "model.lens").read_bytes()
     again = cli(*MAKE, "model.lens")
     assert again.code == 2

@@ -235,12 +235,12 @@ class Lens:
             [self._classes(p) for p in classes],
             self.things(of_photo),
             self.doubts(caption.words, probabilities),
-            self.unlike(regions),
+            self.out_of_distribution(regions),
             self.calibration is not None,
             self.regions_alone(regions),
         )
 
-    def unlike(self, regions: Regions) -> bool | None:
+    def out_of_distribution(self, regions: Regions) -> bool | None:
         """Whether a photo (1, L, D) is unlike those that the lens was calibrated on; None if that is not known."""
         if self.calibration is None or self.calibration.known is None:
             return None

@@ -120,7 +120,7 @@ class NovelObjectCaptioning:
             regions: (1, L, D) of the encoder.
             caption: of this model, with weights over them.
         """
-        if not caption.words or not self.lens.unlike(regions):
+        if not caption.words or not self.lens.out_of_distribution(regions):
             return None
         probabilities = self._probabilities(regions, caption)
         if not self._questionable(caption, probabilities):

@@ -52,6 +52,7 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption describe`."""
     parser = verb_parser("describe", __doc__)
     add = parser.add_argument
     help_ = "photos in any format that Pillow reads, folders of photos, patterns ('in/*.jpg'), - for standard input"

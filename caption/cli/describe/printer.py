@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.errors import printable
-from caption.lens_reading import UNLIKE
+from caption.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:
     from caption.result import Caption
@@ -86,4 +86,8 @@ def remarks(caption: Caption) -> list[str]:
     named = [f"names {', '.join(caption.named)}, which is seen; was: {caption.replaced}"] * bool(
         caption.named
     )
-    return [UNLIKE] * bool(reading.unlike) + named + [str(doubt) for doubt in reading.doubts]
+    return (
+        [OUT_OF_DISTRIBUTION] * bool(reading.out_of_distribution)
+        + named
+        + [str(doubt) for doubt in reading.doubts]
+    )
