@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.attention.base import QuerySizes
+from caption.attention.options import at_least_one
 from caption.attention.pooling import Pooling
 from caption.errors import UserError
 from caption.parts import check_choice
@@ -76,8 +77,7 @@ class ChunkMaxPooling(BinPooling):
 
     def __init__(self, chunks: int = 4) -> None:
         super().__init__()
-        if chunks < 1:
-            raise UserError(f"chunks {chunks} of chunk-max pooling must be at least 1")
+        at_least_one(self, chunks=chunks)
         self.chunks = chunks
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:

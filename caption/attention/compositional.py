@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
-from caption.errors import UserError
+from caption.attention.options import above_zero
 from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views, WeightProperties
@@ -52,9 +52,7 @@ class CompositionalDeAttention(Attention):
     ) -> None:
         super().__init__()
         check_choice("gate", gate, get_args(GateForm))
-        for name, scale in (("affinity_scale", affinity_scale), ("distance_scale", distance_scale)):
-            if scale is not None and not scale > 0:
-                raise UserError(f"{name} is {scale}: it must be above 0")
+        above_zero(self, affinity_scale=affinity_scale, distance_scale=distance_scale)
         self.size = size
         self.gate = gate
         self.affinity_scale = affinity_scale or size**-0.5

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import weighted_sum
+from caption.attention.options import above_zero, at_least_one
 from caption.attention.stochastic import AtTest, Stochastic
-from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.tensor_tree import TensorTree
 
@@ -36,8 +36,7 @@ class WindowAttention(Attention):
 
     def __init__(self, points: int = 3, largest: float = 0.5) -> None:
         super().__init__()
-        if points < 1:
-            raise UserError(f"points {points} of a window must be at least 1")
+        at_least_one(self, points=points)
         self.points = points
         self.largest = largest
 
@@ -77,8 +76,8 @@ class GlimpseAttention(Stochastic, Attention):
         at_test: AtTest = "expectation",
     ) -> None:
         super().__init__(at_test)
-        if deviation <= 0 or points < 1:
-            raise UserError(f"deviation {deviation} must be above 0, and points {points} at least 1")
+        above_zero(self, deviation=deviation)
+        at_least_one(self, points=points)
         self.deviation = deviation
         self.points = points
         self.size = size
@@ -105,6 +104,11 @@ class GlimpseAttention(Stochastic, Attention):
     def read(
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
+        """Read at the point that was drawn, (x, y) ~ N(μ, σ²) moved to the grid, where a hypothesis samples; else at μ.
+
+        Edited maps are read as they are. The location (B, K, 2) is the point as shares of the grid's width and height,
+        NaN without one; `log_prob` (B, K) is its log-density, 0 without one.
+        """
         nowhere = maps.new_full((*maps.shape[:2], 2), torch.nan)
         if weighed is None or maps is not weighed.maps:  # edited maps are read as they are
             return ReadOutput(weighted_sum(maps, memory.values), nowhere, nowhere.new_zeros(maps.shape[:2]))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_each
-from caption.errors import UserError
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -56,8 +56,7 @@ class HierarchicalAttention(Attention):
 
     def __init__(self, cell_score: Score, block_score: Score, block: int = 2) -> None:
         super().__init__()
-        if block < 1:
-            raise UserError(f"block {block} of HierarchicalAttention must be at least 1 cell")
+        at_least_one(self, block=block)
         self.cell_score = cell_score
         self.block_score = block_score
         self.block = block

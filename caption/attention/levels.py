@@ -35,18 +35,22 @@ class TwoLevelMemory(NamedTuple):
 
     fine: GridMemory
     coarse: GridMemory
+    parent: Tensor | None = None
+    """(B, L) int64: the coarse cell that contains the centre of each fine cell, for mechanisms that need it."""
 
 
-class ParentMemory(NamedTuple):
-    """Two grids of one image, one over the other."""
+class LevelAttention(Attention):
+    """Base class of mechanisms with a map for each grid: z = [Σ α_i a_i; Σ β_j b_j; ...]."""
 
-    fine: GridMemory
-    coarse: GridMemory
-    parent: Tensor
-    """(B, L) int64: the coarse cell that contains the centre of each fine cell."""
+    def read(
+        self, maps: TensorTree, query: Query, memory: Any, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        """The memory begins with that of each grid."""
+        contexts = [weighted_sum(weights, level.values) for weights, level in zip(maps, memory, strict=False)]
+        return ReadOutput(torch.cat(contexts, -1))
 
 
-class TwoLevelAttention(Attention):
+class TwoLevelAttention(LevelAttention):
     """Base class of mechanisms for a fine and a coarse grid, the fine one first. z = [Σ α_i a_i; Σ β_j b_j].
 
     Args:
@@ -65,22 +69,12 @@ class TwoLevelAttention(Attention):
         self.fine_score = fine_score
         self.coarse_score = coarse_score
 
-    def memory(self, views: Views) -> TwoLevelMemory | ParentMemory:
+    def memory(self, views: Views) -> TwoLevelMemory:
         fine, coarse = views
         return TwoLevelMemory(
             GridMemory.of(fine, self.fine_score.keys(fine)),
             GridMemory.of(coarse, self.coarse_score.keys(coarse)),
         )
-
-    def read(
-        self,
-        maps: TwoLevelMaps,
-        query: Query,
-        memory: TwoLevelMemory | ParentMemory,
-        weighed: WeighOutput | None = None,
-    ) -> ReadOutput:
-        fine = weighted_sum(maps.fine, memory.fine.values)
-        return ReadOutput(torch.cat((fine, weighted_sum(maps.coarse, memory.coarse.values)), -1))
 
 
 class AttentionViaAttention(TwoLevelAttention):
@@ -116,24 +110,25 @@ class ParentWeightedAttention(TwoLevelAttention):
         build_stateless(self, self.fine_score, region_sizes[0], query_sizes)
         build_stateless(self, self.coarse_score, region_sizes[1], query_sizes)
 
-    def memory(self, views: Views) -> ParentMemory:
+    def memory(self, views: Views) -> TwoLevelMemory:
         fine, coarse = views
         row, col = (
             (torch.arange(cells, device=fine.vectors.device) * 2 + 1) * others // (2 * cells)
             for cells, others in zip(fine.grid, coarse.grid, strict=True)
         )
         parent = (row[:, None] * coarse.grid[1] + col).flatten()
-        return ParentMemory(*super().memory(views)[:2], parent.expand(fine.vectors.shape[0], -1))
+        return super().memory(views)._replace(parent=parent.expand(fine.vectors.shape[0], -1))
 
-    def weigh(self, query: Query, memory: ParentMemory, state: TensorTree) -> WeighOutput:
+    def weigh(self, query: Query, memory: TwoLevelMemory, state: TensorTree) -> WeighOutput:
         coarse = hide_masked(self.coarse_score(query, memory.coarse), memory.coarse.mask)
         log_coarse = coarse.log_softmax(-1)
+        assert memory.parent is not None
         parent = memory.parent[:, None].expand(-1, coarse.shape[1], -1)
         fine = self.fine_score(query, memory.fine) + log_coarse.gather(-1, parent)
         return WeighOutput(TwoLevelMaps(hide_masked(fine, memory.fine.mask).softmax(-1), log_coarse.exp()))
 
 
-class PyramidAttention(Attention):
+class PyramidAttention(LevelAttention):
     """Attention to each of N levels, with a score of its own: z = [c_1; …; c_N], c_n = Σ_i α^n_i a^n_i, α^n =
     softmax(f_n(a^n, h)).
 
@@ -176,16 +171,6 @@ class PyramidAttention(Attention):
             for score, level in zip(self.scores, memory, strict=True)
         ]
         return WeighOutput(pyramid_maps(len(maps))(*maps))
-
-    def read(
-        self,
-        maps: TensorTree,
-        query: Query,
-        memory: tuple[GridMemory, ...],
-        weighed: WeighOutput | None = None,
-    ) -> ReadOutput:
-        contexts = [weighted_sum(weights, level.values) for weights, level in zip(maps, memory, strict=True)]
-        return ReadOutput(torch.cat(contexts, -1))
 
 
 @cache

@@ -91,6 +91,7 @@ def edit_maps(
     """
 
     def hook(attention: Attention) -> Callable[..., Any]:
+        """A forward hook for `Attention.maps` that counts its steps and edits their maps."""
         step = first_step - 1
 
         def edit_maps(module: nn.Module, args: tuple[Any, ...], maps: Any) -> Any:

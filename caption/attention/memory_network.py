@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.multi_hop import HopMaps
-from caption.errors import UserError
+from caption.attention.options import at_least_one
 from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views
@@ -52,8 +52,7 @@ class MemoryNetworkAttention(Attention):
 
     def __init__(self, hops: int = 3, size: int = 256, tying: Tying = "adjacent") -> None:
         super().__init__()
-        if hops < 1:
-            raise UserError(f"hops {hops} of MemoryNetworkAttention must be at least 1")
+        at_least_one(self, hops=hops)
         check_choice("tying", tying, get_args(Tying))
         self.hops = hops
         self.size = size

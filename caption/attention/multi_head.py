@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.options import above_zero, at_least_one
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.parts import Part
@@ -51,8 +52,7 @@ class HeadGates(Part, nn.Module):
         self, temperature: float = 0.33, stretch: float = 0.1, start: float = 2.0, speed: float = 10.0
     ) -> None:
         super().__init__()
-        if not speed > 0:
-            raise UserError(f"speed {speed} of HeadGates must be above 0")
+        above_zero(self, speed=speed)
         self.temperature = temperature
         self.stretch = stretch
         self.start = start
@@ -114,8 +114,7 @@ class MultiHeadAttention(Attention):
         output_size: int | None = None,
     ) -> None:
         super().__init__()
-        if heads < 1:
-            raise UserError(f"heads {heads} of MultiHeadAttention must be at least 1")
+        at_least_one(self, heads=heads)
         if size % heads:
             raise UserError(f"size {size} of MultiHeadAttention is not divisible by heads {heads}")
         self.heads = heads

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless
-from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -42,8 +42,7 @@ class MultiHopAttention(Attention):
 
     def __init__(self, score: Score, hops: int = 3) -> None:
         super().__init__()
-        if hops < 1:
-            raise UserError(f"hops {hops} of MultiHopAttention must be at least 1")
+        at_least_one(self, hops=hops)
         self.score = score
         self.hops = hops
 

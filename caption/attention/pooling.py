@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.options import at_least_one
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.regions import Grid, Views, WeightProperties
@@ -138,8 +139,7 @@ class KLargestPooling(LargestPooling):
 
     def __init__(self, k: int = 3) -> None:
         super().__init__()
-        if k < 1:
-            raise UserError(f"k {k} of {type(self).__name__} must be at least 1")
+        at_least_one(self, k=k)
         self.k = k
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:

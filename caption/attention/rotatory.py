@@ -3,14 +3,15 @@ each guiding the others."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.co_attention.base import attended_words
 from caption.attention.co_attention.words import WordFeatures, WordState
+from caption.attention.levels import LevelAttention
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
 from caption.kernels.linear import Linear
@@ -28,7 +29,7 @@ class RotatoryMaps(NamedTuple):
     """(B, K, 2A) [r_lt; r_rt], the words so far, attended with each of the two results; not a map over regions."""
 
 
-class RotatoryAttention(Attention):
+class RotatoryAttention(LevelAttention):
     """Attention among three inputs: the words so far are the target, and two grids of the image its left and right
     context.
 
@@ -72,6 +73,7 @@ class RotatoryAttention(Attention):
         return self.words.start(memory[0].values, hypotheses)
 
     def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: WordState | None) -> WeighOutput:
+        """The grids are attended with r_t, the mean of the words so far; then the words, with each grid's result."""
         state = self.words(query, state or self.start(memory, query.hidden.shape[1]))
         words = state.features
         target = Query(words.mean(2))  # r_t
@@ -87,14 +89,10 @@ class RotatoryAttention(Attention):
         return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), state)
 
     def read(
-        self,
-        maps: RotatoryMaps,
-        query: Query,
-        memory: tuple[GridMemory, ...],
-        weighed: WeighOutput | None = None,
+        self, maps: RotatoryMaps, query: Query, memory: Any, weighed: WeighOutput | None = None
     ) -> ReadOutput:
-        left, right = (weighted_sum(map_, grid.values) for map_, grid in zip(maps[:2], memory, strict=True))
-        return ReadOutput(torch.cat((left, right, maps.words.to(left.dtype)), -1))
+        grids = super().read(maps[:2], query, memory).context
+        return ReadOutput(torch.cat((grids, maps.words.to(grids.dtype)), -1))
 
 
 class KeysAndValues(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
+from caption.decoders.cells import Recurrence
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import word_table
@@ -62,13 +63,11 @@ class AdaptiveDecoder(CellDecoder):
         attending = self.attention.start(memory.projected[0], hypotheses)
         return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         previous, cell, attending = state.carried
         memory, image = state.shared.projected
         inputs = image.expand(-1, previous.shape[1], -1)
-        hidden, cell, joined = self.cell(previous, cell, inputs, offsets, weights)
+        hidden, cell, joined = self.cell(previous, cell, inputs, recurrence)
         attended = self.attention(Query(hidden, cell, embedded, previous), memory, attending)
         carried = CellState(hidden, cell, attended.state)
         outputs = (hidden, attended.context)

@@ -12,6 +12,15 @@ from caption.kernels.linear import linear
 from caption.parts import Part
 
 
+class Recurrence(NamedTuple):
+    """y = o + W x, the part of a step that is the same for all words but for o: one of each for each product."""
+
+    offsets: tuple[Tensor, ...]
+    """(B, K, outputs) o, what depends on the word alone; see `RecurrentDecoder.offsets`."""
+    weights: tuple[Tensor, ...]
+    """(outputs, inputs) W; see `RecurrentDecoder.recurrent_weights`."""
+
+
 class Updated(NamedTuple):
     """The result of a cell's update."""
 
@@ -49,22 +58,14 @@ class RecurrentCell(Part, nn.Module):
         """W (blocks · H, H + inputs) -> the weights used at every step."""
         return (from_state,)
 
-    def forward(
-        self,
-        hidden: Tensor,
-        cell: Tensor | None,
-        inputs: Tensor,
-        offsets: tuple[Tensor, ...],
-        weights: tuple[Tensor, ...],
-    ) -> Updated:
+    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
         """Update the state.
 
         Args:
             hidden: (B, K, H) h[t-1].
             cell: (B, K, H) c[t-1], for cells that have it.
             inputs: (B, K, ...) x[t].
-            offsets: (B, K, ...) see the method `offsets`.
-            weights: see the method `weights`.
+            recurrence: of the methods `offsets` and `weights`.
         """
         raise NotImplementedError
 
@@ -76,17 +77,12 @@ class LSTMCell(RecurrentCell):
     blocks, keeps = 4, 1
     states = ("hidden", "cell")
 
-    def forward(
-        self,
-        hidden: Tensor,
-        cell: Tensor | None,
-        inputs: Tensor,
-        offsets: tuple[Tensor, ...],
-        weights: tuple[Tensor, ...],
-    ) -> Updated:
+    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
         assert cell is not None
         joined = torch.cat((hidden, inputs), -1)
-        gates = offsets[0] + linear(joined, weights[0])  # eq. 1: T [Ey[t-1]; h[t-1]; z[t]]
+        gates = recurrence.offsets[0] + linear(
+            joined, recurrence.weights[0]
+        )  # eq. 1: T [Ey[t-1]; h[t-1]; z[t]]
         return Updated(*lstm_update(gates, cell), (joined,))
 
 
@@ -113,16 +109,10 @@ class GRUCell(RecurrentCell):
         hidden_size = len(self.candidate_bias)
         return from_state[:, hidden_size:], from_state[:, :hidden_size]
 
-    def forward(
-        self,
-        hidden: Tensor,
-        cell: Tensor | None,
-        inputs: Tensor,
-        offsets: tuple[Tensor, ...],
-        weights: tuple[Tensor, ...],
-    ) -> Updated:
-        r_inputs, u_inputs, n_inputs = (offsets[0] + linear(inputs, weights[0])).chunk(3, -1)
-        r_hidden, u_hidden, n_hidden = (offsets[1] + linear(hidden, weights[1])).chunk(3, -1)
+    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
+        (of_inputs, of_hidden), (w_inputs, w_hidden) = recurrence
+        r_inputs, u_inputs, n_inputs = (of_inputs + linear(inputs, w_inputs)).chunk(3, -1)
+        r_hidden, u_hidden, n_hidden = (of_hidden + linear(hidden, w_hidden)).chunk(3, -1)
         r, u = (r_inputs + r_hidden).sigmoid(), (u_inputs + u_hidden).sigmoid()
         n = (n_inputs + r * n_hidden).tanh()
         return Updated((1 - u) * n + u * hidden, None, (inputs, hidden))

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from caption.attention.options import at_least_one
 from caption.kernels.linear import Linear
 from caption.parts import Part, check_choice
 from caption.regions import Regions, mean_region
@@ -52,7 +53,8 @@ class InitialState(Initial):
         shared: whether they share all layers but the last, as in the authors' code.
 
     Raises:
-        ValueError: the activation is unknown, or `layers` is below 1.
+        ValueError: the activation is unknown.
+        UserError: `layers` is below 1.
     """
 
     def __init__(
@@ -63,8 +65,7 @@ class InitialState(Initial):
         shared: bool = False,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"the initial state needs at least one layer, not {layers}")
+        at_least_one(self, layers=layers)
         check_choice("activation", activation, ("tanh", "linear"))
         self.layers = layers
         self.activation = activation

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
-from caption.decoders.cells import lstm_update
+from caption.decoders.cells import Recurrence, lstm_update
 from caption.decoders.unroll import Advanced
 from caption.kernels.linear import Linear
 from caption.regions import Views, check_views, mean_region
@@ -59,12 +59,10 @@ class ShowAndTellDecoder(CellDecoder):
         state = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
         return self.state_before(memory, hypotheses, state)
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         previous, cell, _ = state.carried
         nothing = previous[..., :0]
-        hidden, cell, joined = self.cell(previous, cell, nothing, offsets, weights)
+        hidden, cell, joined = self.cell(previous, cell, nothing, recurrence)
         vectors, _, mask = state.shared.views[0]
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         uniform = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)

@@ -10,7 +10,7 @@ from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
-from caption.decoders.cells import RecurrentCell
+from caption.decoders.cells import Recurrence, RecurrentCell
 from caption.decoders.deep_output import DeepOutput, Readout, tie_weights
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
@@ -121,9 +121,7 @@ class ShowAttendAndTellDecoder(CellDecoder):
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         hidden, cell, attending = state.carried
         memory, query = state.shared.projected[0], Query(hidden, cell, embedded)
         attended = self.attention(query, memory, attending)  # eqs. 4 to 6
@@ -132,7 +130,7 @@ class ShowAttendAndTellDecoder(CellDecoder):
             gate = self.gate(hidden)  # section 4.2.1
             context = gate * context
             beta = gate.mean(-1)
-        hidden, cell, inputs = self.cell(hidden, cell, context, offsets, weights)  # eqs. 1 to 3
+        hidden, cell, inputs = self.cell(hidden, cell, context, recurrence)  # eqs. 1 to 3
         carried = CellState(hidden, cell, attended.state)
         after = State(state.shared, carried, Trace.of(attended, beta))
         return Advanced(after, Outputs(hidden, context), inputs)

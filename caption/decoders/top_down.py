@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.cells import init_recurrent, lstm_update
+from caption.decoders.cells import Recurrence, init_recurrent, lstm_update
 from caption.decoders.deep_output import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import word_table
@@ -96,17 +96,16 @@ class TopDownDecoder(RecurrentDecoder):
     def recurrent_weights(self) -> tuple[Tensor, Tensor]:
         return self.attention_gates.weight, self.language_gates.weight
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         h1, c1, h2, c2, attending = state.carried
+        (o1, o2), (w1, w2) = recurrence
         memory, mean = state.shared.projected
         first = torch.cat((h1, h2, mean.expand(-1, h1.shape[1], -1)), -1)
-        h1, c1 = lstm_update(offsets[0] + linear(first, weights[0]), c1)  # eqs. 1 and 2
+        h1, c1 = lstm_update(o1 + linear(first, w1), c1)  # eqs. 1 and 2
         query = Query(h1, c1, embedded, state.carried.attention_hidden)
         attended = self.attention(query, memory, attending)  # eqs. 3 to 5
         second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
-        h2, c2 = lstm_update(offsets[1] + linear(second, weights[1]), c2)  # eq. 6
+        h2, c2 = lstm_update(o2 + linear(second, w2), c2)  # eq. 6
         carried = TopDownState(h1, c1, h2, c2, attended.state)
         return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
+from caption.attention.options import at_least_one
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
 from caption.errors import UserError
 from caption.kernels.linear import Linear
@@ -68,8 +69,7 @@ class TransformerDecoder(Decoder):
         longest: int = 128,
     ) -> None:
         super().__init__()
-        if layers < 1 or heads < 1:
-            raise UserError(f"layers {layers} and heads {heads} of TransformerDecoder must be at least 1")
+        at_least_one(self, layers=layers, heads=heads)
         if hidden_size % heads:
             raise UserError(
                 f"hidden_size {hidden_size} of TransformerDecoder is not divisible by heads {heads}"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.decoders.cells import Recurrence
 from caption.decoders.packing import PackedCaptions
 from caption.kernels.deferred_linear import DeferredLinear
 from caption.tensor_tree import State, TensorTree, map_tensors
@@ -58,16 +59,13 @@ class RecurrentDecoder(Decoder):
         """Weights W (outputs, inputs) used at every step; their gradients are computed once per unroll."""
         raise NotImplementedError
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         """Compute one step without its read-out.
 
         Args:
             state: after step t-1.
             embedded: (B, K, E) the word's vector Ey[t-1].
-            offsets: (B, K, outputs) for the word, see the method `offsets`.
-            weights: see the method `recurrent_weights`.
+            recurrence: of the methods `offsets`, for the word, and `recurrent_weights`.
         """
         raise NotImplementedError
 
@@ -77,8 +75,8 @@ class RecurrentDecoder(Decoder):
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         embedded = self.word_vectors(words)
-        advance = self._advance()
-        advanced = advance(self, state, embedded, self.offsets(embedded), self.recurrent_weights())
+        recurrence = Recurrence(self.offsets(embedded), self.recurrent_weights())
+        advanced = self._advance()(self, state, embedded, recurrence)
         logits = self.read_out(embedded, advanced.outputs)
         return logits.float().log_softmax(-1), advanced.state
 
@@ -110,8 +108,8 @@ class RecurrentDecoder(Decoder):
                 memory, images = map_tensors(itemgetter(slice(b)), memory), b
             carried = map_tensors(itemgetter((slice(b), slice(k))), state.carried)
             before = State(memory, carried, None)
-            step_offsets = tuple(offset[t].unflatten(0, (b, k)) for offset in offsets)
-            advanced = advance(self, before, vectors[t].unflatten(0, (b, k)), step_offsets, weights)
+            recurrence = Recurrence(tuple(offset[t].unflatten(0, (b, k)) for offset in offsets), weights)
+            advanced = advance(self, before, vectors[t].unflatten(0, (b, k)), recurrence)
             for linear, inputs in zip(linears, advanced.inputs, strict=True):
                 linear.record(inputs)
             state = advanced.state
@@ -140,14 +138,11 @@ def compiled_advance(decoder: type[RecurrentDecoder]) -> Callable[..., Advanced]
     fresh = partial(torch.clone, memory_format=torch.contiguous_format)
 
     def advance(
-        decoder: RecurrentDecoder,
-        state: State,
-        embedded: Tensor,
-        offsets: tuple[Tensor, ...],
-        weights: tuple[Tensor, ...],
+        decoder: RecurrentDecoder, state: State, embedded: Tensor, recurrence: Recurrence
     ) -> Advanced:
         # Copies, because a slice is recompiled for every shape of its base tensor.
         state = state._replace(carried=map_tensors(fresh, state.carried))
-        return compiled(decoder, state, fresh(embedded), tuple(map(fresh, offsets)), weights)
+        offsets = tuple(map(fresh, recurrence.offsets))
+        return compiled(decoder, state, fresh(embedded), recurrence._replace(offsets=offsets))
 
     return advance

@@ -8,6 +8,7 @@ from io import TextIOWrapper
 import torch
 from torch import Tensor, nn
 
+from caption.attention.options import at_least_one
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.parts import Part
@@ -41,8 +42,7 @@ class WordVectors(Part, nn.Module):
 
     def __init__(self, size: int, file: str | None = None, frozen: bool = False) -> None:
         super().__init__()
-        if size < 1:
-            raise UserError(f"size {size} of WordVectors must be at least 1")
+        at_least_one(self, size=size)
         if frozen and file is None:
             raise UserError("frozen WordVectors need a file: random vectors that never change say nothing")
         self.size = size

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.attention.options import at_least_one
 from caption.encoders.base import Encoder
 from caption.encoders.weights import read_state, weights_file
 from caption.errors import CheckpointError, UserError
@@ -57,8 +58,7 @@ class SmallCNN(Encoder):
         weights: str | None = None,
     ) -> None:
         super().__init__()
-        if views < 1:
-            raise UserError(f"views {views} of SmallCNN must be at least 1")
+        at_least_one(self, views=views)
         strides = [2**position for position in range(len(widths))]
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")

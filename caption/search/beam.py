@@ -169,11 +169,8 @@ class Beam:
         # Only the K best words of a hypothesis can be among the K best of its image.
         terms, words = top_k(log_probs, beam_size)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
-        best, index = totals.topk(min(beam_size, totals.shape[1]), dim=1)
-        terms = terms.gather(1, index)
-        if missing := beam_size - best.shape[1]:
-            best, terms = (pad(values, (0, missing), value=-math.inf) for values in (best, terms))
-            index = pad(index, (0, missing))
+        best, index = padded_topk(totals, beam_size)
+        terms = terms.gather(1, index).where(best > -math.inf, -math.inf)
         return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
@@ -209,6 +206,13 @@ class Beam:
         """(B',) whether a live hypothesis can still overtake the worst one that would be returned."""
         reach = self._score(self.log_probs.amax(dim=1), self.search.max_length)
         return reach > self.finished.scores[rows].amin(dim=1)
+
+
+def padded_topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row (N, V) and their places; if there are fewer, −inf at place 0."""
+    best, index = values.topk(min(count, values.shape[1]), dim=1)
+    missing = (0, count - best.shape[1])
+    return pad(best, missing, value=-math.inf), pad(index, missing)
 
 
 def no_endings(images: int, count: int, device: torch.device, finished: bool) -> Endings:

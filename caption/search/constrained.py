@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Search, Step
-from caption.search.beam import Beam, BeamSearch, no_endings
+from caption.search.beam import Beam, BeamSearch, no_endings, padded_topk
 from caption.search.loop import Endings, device_of, run_search
 from caption.tensor_tree import State
 
@@ -105,27 +105,19 @@ class _BeamOfStates(Beam):
         both = Endings(*(torch.cat(fields, dim=1) for fields in zip(*groups, strict=True)))
         ranks = torch.cat([torch.full_like(group.slots, -number) for number, group in enumerate(groups)], 1)
         exists = both.scores > -math.inf
-        order = both.scores.argsort(dim=1, descending=True, stable=True)
-        by_rank = (
-            ranks.where(exists, -len(groups)).gather(1, order).argsort(dim=1, descending=True, stable=True)
-        )
-        order = order.gather(1, by_rank)[:, : self.search.candidates]
-        return Endings(*(field.gather(1, order) for field in both._replace(finished=both.finished & exists)))
+        both = both._replace(finished=both.finished & exists)
+        return both.best(self.search.candidates, ranks.where(exists, -len(groups)))
 
     def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         hypotheses, words = log_probs.shape[1:]
         states = torch.arange(hypotheses, device=log_probs.device) // self.width
         totals = (self.log_probs[..., None] + log_probs).flatten(1)
         after = self.transitions[:, states].flatten(1)
-        best, index = [], []
-        for state in range(self.accepting.shape[1]):
-            of_state = totals.where(after == state, -math.inf).topk(min(self.width, totals.shape[1]), dim=1)
-            missing = (0, self.width - of_state.values.shape[1])
-            best.append(torch.nn.functional.pad(of_state.values, missing, value=-math.inf))
-            index.append(torch.nn.functional.pad(of_state.indices, missing))
-        chosen = torch.cat(index, 1)
+        by_state = (totals.where(after == state, -math.inf) for state in range(self.accepting.shape[1]))
+        largest = [padded_topk(of_state, self.width) for of_state in by_state]
+        best, chosen = (torch.cat(parts, 1) for parts in zip(*largest, strict=True))
         terms = log_probs.flatten(1).gather(1, chosen)
-        return torch.cat(best, 1), chosen // words, chosen % words, terms
+        return best, chosen // words, chosen % words, terms
 
     def _pool(self, rows: Tensor, log_probs: Tensor) -> None:
         wanted = self.accepting.repeat_interleave(self.width, dim=1)

@@ -6,7 +6,7 @@ The extensions of all steps are kept; in the end, each hypothesis is followed ba
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -50,11 +50,12 @@ class Endings(NamedTuple):
     finished: Tensor
     """(B, N) bool, whether its last word is the end word."""
 
-    def best(self, count: int) -> Endings:
-        """The `count` best of each image: finished before unfinished, then by score."""
+    def best(self, count: int, ranks: Tensor | None = None) -> Endings:
+        """The `count` best of each image: by rank (B, N), by default finished before unfinished, then by score."""
+        ranks = self.finished.long() if ranks is None else ranks
         order = self.scores.argsort(dim=1, descending=True, stable=True)
-        by_finish = self.finished.gather(1, order).long().argsort(dim=1, descending=True, stable=True)
-        order = order.gather(1, by_finish)[:, :count]
+        by_rank = ranks.gather(1, order).argsort(dim=1, descending=True, stable=True)
+        order = order.gather(1, by_rank)[:, :count]
         return Endings(*(field.gather(1, order) for field in self))
 
 
@@ -79,6 +80,16 @@ class History:
         self.entries.append((positions, extension, trace))
         self.unfinished.append((rows, unfinished))
 
+    def _backwards(self, endings: Endings) -> Iterator[tuple[int, tuple[Tensor, Tensor], Tensor]]:
+        """The steps, the last first; the places there of the hypotheses with these endings (B, N); which of them had a
+        word there (B, N)."""
+        slots = endings.slots
+        for time in reversed(range(len(self.entries))):
+            positions, extension, _ = self.entries[time]
+            at, emitted = (positions[:, None], slots), time < endings.emitted
+            yield time, at, emitted
+            slots = extension.parents[at].where(emitted, slots)
+
     def record(self, endings: Endings) -> SearchRecord:
         """All extensions, and the places of the hypotheses with these endings (B, N)."""
         ones = [
@@ -86,12 +97,7 @@ class History:
             for (positions, _, _), (rows, unfinished) in zip(self.entries, self.unfinished, strict=True)
         ]
         steps = 1 + torch.stack(ones[:-1]).sum(dim=0) if len(ones) > 1 else torch.ones_like(ones[0])
-        slots, places = endings.slots, []
-        for time in reversed(range(len(self.entries))):
-            positions, extension, _ = self.entries[time]
-            emitted = time < endings.emitted
-            places.append(slots.where(emitted, -1))
-            slots = extension.parents[positions[:, None], slots].where(emitted, slots)
+        places = [slots.where(emitted, -1) for _, (_, slots), emitted in self._backwards(endings)]
         whole = [
             map_tensors(partial(torch.index_select, dim=0, index=positions), (extension, trace))
             for positions, extension, trace in self.entries
@@ -116,29 +122,25 @@ class History:
         lengths = endings.emitted - endings.finished.long()
         longest = int(lengths.max()) if lengths.numel() else 0
         words, log_probs, traces = [], [], []
-        slots = endings.slots
-        for time in reversed(range(len(self.entries))):
-            positions, extension, trace = self.entries[time]
-            emitted = time < endings.emitted
-            at = (positions[:, None], slots)
+        for time, at, emitted in self._backwards(endings):
+            _, extension, trace = self.entries[time]
             if time <= longest:
                 log_probs.append(extension.log_probs[at].where(emitted, 0.0))
             if time < longest:
                 within = time < lengths
                 words.append(extension.words[at].where(within, end))
                 traces.append(_pick(trace, at, within))
-            slots = extension.parents[at].where(emitted, slots)
         if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
         stack = partial(torch.stack, dim=2)
         return Hypotheses(
-            words=stack(words[::-1]) if words else slots.new_empty(*slots.shape, 0),
+            words=stack(words[::-1]) if words else lengths.new_empty(*lengths.shape, 0),
             lengths=lengths,
             log_probs=endings.log_probs,
             word_log_probs=stack(log_probs[::-1]),
             scores=endings.scores,
             finished=endings.finished,
-            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0][2], slots),
+            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0][2], lengths),
         )
 
 

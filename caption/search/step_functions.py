@@ -30,13 +30,16 @@ def with_prefix(step: Step, words: Sequence[int]) -> Step:
     def forced(state: State, previous: Tensor) -> tuple[Tensor, State]:
         log_probs, state = step(state, previous)
         word = next(prefix, None)
-        if word is None:
-            return log_probs, state
-        only = torch.full_like(log_probs, -torch.inf)
-        only[..., word] = log_probs[..., word]
-        return only, state
+        return log_probs if word is None else _only(word, log_probs), state
 
     return forced
+
+
+def _only(word: int, log_probs: Tensor) -> Tensor:
+    """−inf for all other words."""
+    only = torch.full_like(log_probs, -torch.inf)
+    only[..., word] = log_probs[..., word]
+    return only
 
 
 class ComputedStep(NamedTuple):
@@ -65,11 +68,10 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
         known = next(remaining, None)
         if known is None:
             return step(state, previous)
-        only = torch.full_like(known.log_probs, -torch.inf)
-        only[..., known.word] = known.log_probs[..., known.word]
         # Every hypothesis continues the one there was; search drops all but the first, which are impossible.
         only, carried, trace = select_hypotheses(
-            (only, known.state.carried, known.state.trace), torch.zeros_like(previous)
+            (_only(known.word, known.log_probs), known.state.carried, known.state.trace),
+            torch.zeros_like(previous),
         )
         return only, State(known.state.shared, carried, trace)
 

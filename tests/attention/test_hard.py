@@ -243,7 +243,7 @@ def test_the_gradient_of_gumbel_softmax_is_that_of_the_relaxed_sample(temperatur
 
 
 def test_the_temperature_is_above_zero():
-    with pytest.raises(ValueError, match=r"temperature .* 0"):
+    with pytest.raises(UserError, match=r"temperature 0.0 of GumbelSoftmax must be above 0"):
         GumbelSoftmax(temperature=0.0)
 
 

@@ -304,7 +304,7 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
         (lambda: library.MLPScore(()), "sizes .* one or more widths"),
         (lambda: AdditiveScore(2, "gelu"), "activation must be one of 'tanh', 'relu', not 'gelu'"),  # type: ignore[arg-type]
-        (lambda: AdditiveScore(2, layers=0), "one layer .* not 0"),
+        (lambda: AdditiveScore(2, layers=0), "layers 0 of AdditiveScore"),
         (
             lambda: AdditiveScore(5, previous_word=True).build(3, QuerySizes(4)),
             "previous_word needs a decoder",
@@ -312,7 +312,10 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         (lambda: library.PredictedWindow(0.5), "reach 0.5"),
         (lambda: library.FollowingWindow(0.0), "reach 0.0"),
         (lambda: library.WindowAttention(0), "points 0"),
-        (lambda: library.GlimpseAttention(deviation=0.0), "deviation 0.0 must be above 0"),
+        (
+            lambda: library.GlimpseAttention(deviation=0.0),
+            "deviation 0.0 of GlimpseAttention must be above 0",
+        ),
         (lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 0), "block 0"),
         (lambda: library.KMaxPooling(0), "k 0 of KMaxPooling"),
         (lambda: library.TopKMeanPooling(0), "k 0 of TopKMeanPooling"),

@@ -8,6 +8,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.decoders import ConstantState, Initial, InitialState
+from caption.errors import UserError
 
 
 def first_state(initial: Initial, vectors: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -27,7 +28,7 @@ def test_shared_layers_drop_the_same_units_for_both():
 
 
 def test_no_layers_are_refused():
-    with pytest.raises(ValueError, match="at least one layer, not 0"):
+    with pytest.raises(UserError, match="layers 0 of InitialState must be at least 1"):
         InitialState(layers=0)
 
 

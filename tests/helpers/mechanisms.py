@@ -41,6 +41,7 @@ from caption.decoders import (
     TransformerDecoder,
 )
 from caption.decoders.base import Memory, Trace
+from caption.decoders.cells import Recurrence
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
 from caption.parts import make
@@ -189,16 +190,15 @@ class TwoAttentions(ShowAttendAndTellDecoder):
         memory = super().project(views)
         return memory._replace(projected=(*memory.projected, self.second[0].project(memory.views)))
 
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
+    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
         hidden, cell, attending = state.carried
         query = Query(hidden, cell, embedded)
         first = self.attention(query, state.shared.projected[0], attending)
         second = self.second[0](query, state.shared.projected[1], None)
         context = first.context + self.resize(second.context)
         inputs = torch.cat((hidden, context), -1)
-        i, f, o, g = (offsets[0] + functional.linear(inputs, weights[0])).chunk(4, -1)
+        (offset,), (weight,) = recurrence
+        i, f, o, g = (offset + functional.linear(inputs, weight)).chunk(4, -1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
         carried = state.carried._replace(hidden=hidden, cell=cell)

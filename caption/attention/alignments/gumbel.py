@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.alignments.hard import Multinoulli, one_hot
+from caption.attention.options import above_zero
 from caption.attention.stochastic import AtTest
 
 
@@ -34,8 +35,7 @@ class GumbelSoftmax(Multinoulli):
         at_test: AtTest = "expectation",
     ) -> None:
         super().__init__(expectation, share, at_test)
-        if temperature <= 0:
-            raise ValueError(f"temperature must be above 0, not {temperature}")
+        above_zero(self, temperature=temperature)
         self.temperature = temperature
 
     def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,6 +61,15 @@ class Multinoulli(Stochastic, Alignment):
         return AlignmentOutput(log_weights.exp(), log_weights, state)
 
     def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
+        """The regions that are read, s̃ ~ Multinoulli(α) or the most probable ones, where a hypothesis chooses any.
+
+        Args:
+            weights: (B, K, L) α, perhaps edited: samples and log p are then of the edited ones, normalised.
+            aligned: what `forward` returned; None = nothing is chosen, as for hypothetical maps.
+
+        Returns:
+            Weights (B, K, L), one-hot where a region was chosen; its index (B, K), else -1; log p (B, K), else 0.
+        """
         if aligned is None:
             return Selection(weights)
         sampled, log_weights = aligned.state, aligned.log_weights

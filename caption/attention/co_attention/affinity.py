@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.scored import Score, build_stateless
+from caption.attention.scored import Score
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -29,9 +29,6 @@ class AffinityCoAttention(CoAttention):
     def __init__(self, words: WordFeatures, affinity: Score) -> None:
         super().__init__(words)
         self.affinity = affinity
-
-    def create_comparison(self, size: int) -> None:
-        build_stateless(self, self.affinity, size, QuerySizes(size))
 
     def prepare(self, keys: Regions) -> TensorTree:
         return self.affinity.keys(keys)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.maps import hide_masked, weighted_sum
-from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.attention.scored import Score, score_copies, score_each
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -45,8 +45,7 @@ class AlternatingCoAttention(CoAttention):
         self.summary_score, self.region_score, self.word_score = score_copies(score, 3)
 
     def create_comparison(self, size: int) -> None:
-        for score in (self.summary_score, self.region_score, self.word_score):
-            build_stateless(self, score, size, QuerySizes(size))
+        super().create_comparison(size)
         self.first_query = nn.Parameter(torch.zeros(size))  # c⁰
 
     def prepare(self, keys: Regions) -> AlternatingKeys:

@@ -10,6 +10,7 @@ from torch import Tensor
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.scored import Score, build_stateless
 from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
 from caption.tensor_tree import TensorTree
@@ -48,8 +49,10 @@ class CoAttention(Attention):
         self.create_comparison(size)
 
     def create_comparison(self, size: int) -> None:
-        """Create the weights of the comparison of keys and features, both of length A = `size`."""
-        raise NotImplementedError
+        """Create the weights of the comparison of keys and features, both of length A = `size`: those of its scores."""
+        for score in self.children():
+            if isinstance(score, Score):
+                build_stateless(self, score, size, QuerySizes(size))
 
     def memory(self, views: Views) -> GridMemory:
         regions = views[0]

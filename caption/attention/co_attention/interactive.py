@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.attention.scored import Score, score_copies, score_each
 from caption.regions import Regions, mean_region
 from caption.tensor_tree import TensorTree
 
@@ -41,10 +41,6 @@ class InteractiveCoAttention(CoAttention):
     def __init__(self, words: WordFeatures, score: Score) -> None:
         super().__init__(words)
         self.region_score, self.word_score = score_copies(score, 2)
-
-    def create_comparison(self, size: int) -> None:
-        for score in (self.region_score, self.word_score):
-            build_stateless(self, score, size, QuerySizes(size))
 
     def prepare(self, keys: Regions) -> InteractiveKeys:
         return InteractiveKeys(self.region_score.keys(keys), mean_region(keys))

@@ -10,7 +10,7 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query, ReadOutput, WeighOutput
 from caption.attention.co_attention.base import CoAttention, CoMaps, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.errors import UserError
+from caption.attention.options import above_zero, at_least_one
 from caption.kernels.linear import Linear
 from caption.regions import Views, mean_region
 
@@ -49,10 +49,8 @@ class MutualCrossAttention(CoAttention):
 
     def __init__(self, words: WordFeatures, temperature: float = 0.025, hidden_size: int = 8) -> None:
         super().__init__(words)
-        if not temperature > 0:
-            raise UserError(f"temperature {temperature} of MutualCrossAttention must be above 0")
-        if hidden_size < 1:
-            raise UserError(f"hidden_size {hidden_size} of MutualCrossAttention must be at least 1")
+        above_zero(self, temperature=temperature)
+        at_least_one(self, hidden_size=hidden_size)
         self.temperature = temperature
         self.hidden_size = hidden_size
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Query
+from caption.attention.options import at_least_one
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.parts import Part
@@ -37,8 +38,7 @@ class WordFeatures(Part, nn.Module):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        if size < 1:
-            raise UserError(f"size {size} of {type(self).__name__} must be at least 1")
+        at_least_one(self, size=size)
         self.size = size
 
     def build(self, word_size: int) -> None:
@@ -140,8 +140,7 @@ class PhraseConvolutions(WordFeatures):
 
     def __init__(self, size: int = 256, longest: int = 3) -> None:
         super().__init__(size)
-        if longest < 1:
-            raise UserError(f"longest {longest} of PhraseConvolutions must be at least 1 word")
+        at_least_one(self, longest=longest)
         self.longest = longest
 
     def create_weights(self, word_size: int) -> None:

@@ -7,6 +7,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.options import at_least_one
 from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
@@ -35,7 +36,8 @@ class AdditiveScore(Score):
             "Nematus", section 2, whose queries have read y[t-1]; there in a recurrent layer of its own.
 
     Raises:
-        ValueError: the activation is unknown, or `layers` is below 1.
+        ValueError: the activation is unknown.
+        UserError: `layers` is below 1.
         UserError: when built, `previous_word` in a decoder that hands no words to its attention.
     """
 
@@ -44,8 +46,7 @@ class AdditiveScore(Score):
     ) -> None:
         super().__init__()
         check_choice("activation", activation, get_args(Activation))
-        if layers < 1:
-            raise ValueError(f"the additive score needs at least one layer on the regions, not {layers}")
+        at_least_one(self, layers=layers)
         self.size = size
         self.activation = activation
         self.layers = layers

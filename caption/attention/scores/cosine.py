@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.base import GridMemory, Query, QuerySizes
-from caption.attention.scored import Score
-from caption.kernels.linear import Linear
+from caption.attention.options import above_zero
+from caption.attention.scores.dot import ScaledDotScore
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
 
-class CosineScore(Score):
+class CosineScore(ScaledDotScore):
     """e_i = s · (q · k_i) / (‖q‖ ‖k_i‖), with k_i = W_k a_i + b and q = W_q h.
 
     A cosine lies between -1 and 1, so under a softmax no weight exceeds 1 / (1 + (L − 1) e^(−2s)); with s = 1, 0.105 of
@@ -24,24 +24,21 @@ class CosineScore(Score):
         strength: initial value of s.
 
     Raises:
-        ValueError: the strength is not positive.
+        UserError: the strength is not above 0.
     """
 
     def __init__(self, size: int = 512, strength: float = 10.0) -> None:
-        super().__init__()
-        if strength <= 0:
-            raise ValueError(f"strength must be above 0, not {strength}")
-        self.size = size
+        super().__init__(size)
+        above_zero(self, strength=strength)
         self.strength = strength
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = Linear(region_size, self.size)
-        self.query = Linear(query_sizes.hidden, self.size)
+        super().build(region_size, query_sizes)
         self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) keys of length 1."""
-        return functional.normalize(self.key(regions.vectors), dim=-1)
+        return functional.normalize(super().keys(regions), dim=-1)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = functional.normalize(self.query(query.hidden), dim=-1)

@@ -19,14 +19,14 @@ class DotScore(Score):
         self.key = Linear(region_size, query_sizes.hidden)
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, L, H) W a_i + b."""
+        """(B, L, A) W a_i + b, as long as the query."""
         return self.key(regions.vectors)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return query.hidden @ memory.keys.mT
 
 
-class ScaledDotScore(Score):
+class ScaledDotScore(DotScore):
     """e_i = q · k_i / √A, with the key k_i = W_k a_i + b and the query q = W_q h.
 
     The scale keeps the scores' variance near 1, so that the softmax does not start saturated.
@@ -42,10 +42,6 @@ class ScaledDotScore(Score):
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         self.key = Linear(region_size, self.size)
         self.query = Linear(query_sizes.hidden, self.size)
-
-    def keys(self, regions: Regions) -> Tensor:
-        """(B, L, A) W_k a_i + b."""
-        return self.key(regions.vectors)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.query(query.hidden) @ memory.keys.mT / self.size**0.5

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.options import above_zero
 from caption.attention.scored import Score
 from caption.kernels.linear import Linear
 from caption.parts import check_choice
@@ -55,7 +56,8 @@ class ActivatedGeneralScore(GeneralScore):
         strength: initial value of s; None = no s, as published.
 
     Raises:
-        ValueError: the activation is unknown, or the strength is not positive.
+        ValueError: the activation is unknown.
+        UserError: the strength is not above 0.
     """
 
     def __init__(
@@ -63,8 +65,7 @@ class ActivatedGeneralScore(GeneralScore):
     ) -> None:
         super().__init__(bias=False)
         check_choice("activation", activation, get_args(GeneralActivation))
-        if strength is not None and strength <= 0:
-            raise ValueError(f"strength must be above 0, not {strength}")
+        above_zero(self, strength=strength)
         self.activation = activation
         self.has_offset = offset
         self.strength = strength

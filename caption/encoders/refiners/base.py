@@ -152,10 +152,3 @@ def require_views(refiner: Refiner, region_sizes: Sequence[int], most: int | Non
             "layers in `layer` of caption.encoders.TorchvisionEncoder, or the encoders in `encoders` of "
             "caption.encoders.SeveralEncoders"
         )
-
-
-def at_least_one(**options: int) -> None:
-    """Raise a `UserError` that names the first option below 1."""
-    for name, value in options.items():
-        if value < 1:
-            raise UserError(f"{name} is {value}: it must be 1 or more")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import EachView, at_least_one, to_map, to_vectors
+from caption.attention.options import at_least_one
+from caption.encoders.refiners.base import EachView, to_map, to_vectors
 from caption.encoders.refiners.squeeze_excitation import bottleneck
 from caption.errors import UserError
 from caption.regions import Regions, mean_region
@@ -29,7 +30,7 @@ class CBAMRefiner(EachView):
 
     def __init__(self, reduction: int = 16, kernel: int = 7) -> None:
         super().__init__()
-        at_least_one(reduction=reduction)
+        at_least_one(self, reduction=reduction)
         if kernel < 1 or kernel % 2 == 0:
             raise UserError(f"kernel is {kernel}: it must be an odd number, so that it has a centre")
         self.reduction = reduction

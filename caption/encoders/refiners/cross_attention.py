@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
+from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
-from caption.encoders.refiners.base import Refiner, at_least_one, prepared, require_views
+from caption.encoders.refiners.base import Refiner, prepared, require_views
 from caption.kernels.linear import Linear
 from caption.regions import Views
 
@@ -33,7 +34,7 @@ class CrossAttentionRefiner(Refiner):
         self, size: int | None = None, heads: int = 4, layers: int = 1, dropout: float = 0.1
     ) -> None:
         super().__init__()
-        at_least_one(layers=layers, size=1 if size is None else size)
+        at_least_one(self, layers=layers, size=1 if size is None else size)
         self.size = size
         self.heads = heads
         self.depth = layers

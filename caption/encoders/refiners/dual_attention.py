@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.encoders.refiners.base import EachView, at_least_one
+from caption.attention.options import at_least_one
+from caption.encoders.refiners.base import EachView
 from caption.kernels.linear import Linear
 from caption.regions import Regions
 
@@ -27,7 +28,7 @@ class DualAttentionRefiner(EachView):
 
     def __init__(self, reduction: int = 8) -> None:
         super().__init__()
-        at_least_one(reduction=reduction)
+        at_least_one(self, reduction=reduction)
         self.reduction = reduction
 
     def layers(self, region_size: int) -> nn.Module:

@@ -7,9 +7,9 @@ from itertools import pairwise
 from torch import nn
 from torch.nn import functional
 
+from caption.attention.options import at_least_one
 from caption.encoders.refiners.base import (
     Refiner,
-    at_least_one,
     prepared,
     require_views,
     to_map,
@@ -37,7 +37,7 @@ class FeaturePyramidRefiner(Refiner):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        at_least_one(size=size)
+        at_least_one(self, size=size)
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.attention.options import at_least_one
 from caption.encoders.refiners.base import (
     Refiner,
-    at_least_one,
     prepared,
     require_views,
     to_map,
@@ -32,7 +32,7 @@ class JoinedViews(Refiner):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        at_least_one(size=size)
+        at_least_one(self, size=size)
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import at_least_one
+from caption.attention.options import above_zero, at_least_one
 from caption.errors import UserError
 from caption.kernels.scaled_dot_product import ABSOLUTE, Relative
 from caption.parts import Part
@@ -50,7 +50,8 @@ class SinusoidalPositions(Positions):
 
     def __init__(self, scale: float = SINUSOID) -> None:
         super().__init__()
-        self.scale = above_zero(scale)
+        above_zero(self, scale=scale)
+        self.scale = scale
 
     def build(self, size: int, heads: int) -> None:
         if size % 4:
@@ -85,9 +86,10 @@ class LearnedPositions(Positions):
 
     def __init__(self, rows: int = 32, cols: int = 32, scale: float = SMALL) -> None:
         super().__init__()
-        at_least_one(rows=rows, cols=cols)
+        at_least_one(self, rows=rows, cols=cols)
         self.grid = (rows, cols)
-        self.scale = above_zero(scale)
+        above_zero(self, scale=scale)
+        self.scale = scale
 
     def build(self, size: int, heads: int) -> None:
         if size % 2:
@@ -121,7 +123,7 @@ class ClippedOffsets(Positions):
 
     def __init__(self, distance: int = 7) -> None:
         super().__init__()
-        at_least_one(distance=distance)
+        at_least_one(self, distance=distance)
         self.distance = distance
 
     def table(self, *shape: int) -> nn.Parameter:
@@ -172,10 +174,3 @@ def rows_and_cols(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and column of each region, (L,) int64 each."""
     regions = torch.arange(grid[0] * grid[1], device=device)
     return regions // grid[1], regions % grid[1]
-
-
-def above_zero(scale: float) -> float:
-    """The scale; a `UserError` unless it is above 0."""
-    if not scale > 0:
-        raise UserError(f"scale is {scale}: it must be above 0")
-    return scale

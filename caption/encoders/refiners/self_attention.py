@@ -9,8 +9,9 @@ from typing import cast
 from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates
+from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
-from caption.encoders.refiners.base import EachView, at_least_one, sum_of
+from caption.encoders.refiners.base import EachView, sum_of
 from caption.encoders.refiners.positions import Positions
 from caption.errors import UserError
 from caption.kernels.linear import Linear
@@ -52,7 +53,7 @@ class SelfAttentionRefiner(EachView):
         kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         super().__init__()
-        at_least_one(layers=layers, size=1 if size is None else size)
+        at_least_one(self, layers=layers, size=1 if size is None else size)
         self.size = size
         self.heads = heads
         self.depth = layers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import EachView, at_least_one
+from caption.attention.options import at_least_one
+from caption.encoders.refiners.base import EachView
 from caption.kernels.linear import Linear
 from caption.regions import Regions, mean_region
 
@@ -24,7 +25,7 @@ class SqueezeExcitationRefiner(EachView):
 
     def __init__(self, reduction: int = 16) -> None:
         super().__init__()
-        at_least_one(reduction=reduction)
+        at_least_one(self, reduction=reduction)
         self.reduction = reduction
 
     def layers(self, region_size: int) -> nn.Module:

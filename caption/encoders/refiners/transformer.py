@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates
+from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
-from caption.encoders.refiners.base import at_least_one
 from caption.encoders.refiners.positions import Positions
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
 from caption.kernels.linear import Linear
@@ -48,7 +48,7 @@ class TransformerRefiner(SelfAttentionRefiner):
         kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         super().__init__(size, heads, layers, positions, dropout, gates, kept_heads)
-        at_least_one(inner_size=inner_size)
+        at_least_one(self, inner_size=inner_size)
         self.inner_size = inner_size
 
     def attention_layers(self, size: int) -> AttentionLayers:

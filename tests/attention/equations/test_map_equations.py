@@ -265,7 +265,7 @@ def test_compositional_de_attention(gate: str, scales: dict[str, float], masked:
 
 
 def test_scales_and_forms_of_de_attention_are_checked() -> None:
-    with pytest.raises(UserError, match="distance_scale is 0: it must be above 0"):
+    with pytest.raises(UserError, match="distance_scale 0 of CompositionalDeAttention must be above 0"):
         CompositionalDeAttention(4, distance_scale=0)
     with pytest.raises(ValueError, match="gate must be one of 'centred', 'doubled'"):
         CompositionalDeAttention(4, "halved")

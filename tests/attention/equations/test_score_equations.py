@@ -36,6 +36,7 @@ from caption.attention import (
     ScoredAttention,
     Softmax,
 )
+from caption.errors import UserError
 
 Weights = dict[str, np.ndarray]
 Equation = Callable[[Weights, Vector, Vector], float]
@@ -164,7 +165,7 @@ def test_the_previous_word_is_a_part_of_the_query() -> None:
 def test_a_strength_starts_as_told(score: CosineScore | ActivatedGeneralScore) -> None:
     score.build(4, QuerySizes(5))
     assert float(score.log_strength.detach().exp()) == pytest.approx(7.0)
-    with pytest.raises(ValueError, match="strength must be above 0"):
+    with pytest.raises(UserError, match=r"strength 0.0 of .* must be above 0"):
         type(score)(strength=0.0)
 
 

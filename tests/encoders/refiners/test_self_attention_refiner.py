@@ -157,7 +157,7 @@ def test_both_encodings_start_at_their_scale(positions: Callable[..., Positions]
             scale, rel=0.05 if learned else 1e-6
         )
         assert vectors.requires_grad == learned
-    with pytest.raises(UserError, match="scale is 0: it must be above 0"):
+    with pytest.raises(UserError, match=r"scale 0 of .* must be above 0"):
         positions(scale=0)
 
 

@@ -1,0 +1,19 @@
+"""Bounds of the numbers with which parts are made."""
+
+from __future__ import annotations
+
+from caption.errors import UserError
+
+
+def at_least_one(part: object, **options: int) -> None:
+    """Raise UserError for an option of a part that is below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise UserError(f"{name} {value} of {type(part).__name__} must be at least 1")
+
+
+def above_zero(part: object, **options: float | None) -> None:
+    """Raise UserError for an option of a part that is given and not above 0."""
+    for name, value in options.items():
+        if value is not None and not value > 0:
+            raise UserError(f"{name} {value} of {type(part).__name__} must be above 0")
