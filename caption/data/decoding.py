@@ -120,8 +120,8 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
 @contextmanager
 def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
     """The file of a source, and its name for messages. A file that the caller has opened stays open."""
-    if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
-        stream = source if hasattr(source, "read") else io.BytesIO(source)
+    stream: Any = io.BytesIO(source) if isinstance(source, (bytes, bytearray, memoryview)) else source
+    if hasattr(stream, "read"):
         yield stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
         return
     if isinstance(source, (str, os.PathLike)):

@@ -108,18 +108,14 @@ def batches(drop_last: bool = False) -> list[list[int]]:
     return list(SimilarLengths(RandomSampler(range(len(LENGTHS))), 8, drop_last, LENGTHS))
 
 
-def test_every_caption_comes_once():
+def test_every_caption_comes_once_among_others_of_its_length():
     assert len(LENGTHS) > SimilarLengths.POOL * 8
     torch.manual_seed(0)
-    assert sorted(index for batch in batches() for index in batch) == list(range(1003))
-    assert sorted(map(len, batches())) == [3] + [8] * 125
-
-
-def test_lengths_within_a_batch_are_near_equal():
-    torch.manual_seed(0)
-    spreads = [max(lengths) - min(lengths) for b in batches() if (lengths := [LENGTHS[i] for i in b])]
+    found = batches()
+    assert sorted(index for batch in found for index in batch) == list(range(1003))
+    assert sorted(map(len, found)) == [3] + [8] * 125
+    spreads = [max(lengths) - min(lengths) for batch in found if (lengths := [LENGTHS[i] for i in batch])]
     assert sum(spreads) / len(spreads) < 1
-    assert np.mean([max(LENGTHS[i : i + 8]) - min(LENGTHS[i : i + 8]) for i in range(0, 1000, 8)]) > 10
 
 
 def test_length_is_not_tied_to_the_time_in_the_epoch():

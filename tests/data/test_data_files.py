@@ -104,8 +104,8 @@ def test_whole_characters_and_equal_keys_of_two_objects_are_sound_json() -> None
         ("model: {}\ndata: {}\ndata: {}", "line 1: the key 'data' stands twice"),
         ("? {a: 1}\n: b", "unhashable"),
         ("a: b: c", "line 1: mapping values are not allowed"),
-        ("[" * 20_000, "its values are nested too deeply"),
-        ("".join(f"k{number}: 1\n" for number in range(10_000)) + "k7: 2", "the key 'k7' stands twice"),
+        ("[" * 5_000, "its values are nested too deeply"),
+        ("".join(f"k{number}: 1\n" for number in range(2_000)) + "k7: 2", "the key 'k7' stands twice"),
     ],
 )
 def test_yaml_that_cannot_be_used(text: str, message: str) -> None:

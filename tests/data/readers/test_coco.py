@@ -94,10 +94,3 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
     ]
     assert "belongs to image 9, which is not in 'images'" in findings[3].text
     assert "(a.jpg)" in findings[4].text
-
-
-def test_a_split_that_cannot_be_read_does_not_hide_the_others(images: Path) -> None:
-    files = {"train": written(images.parent, content()), "val": str(images.parent / "gone.json")}
-    findings = Findings()
-    assert list(Coco(files, dict.fromkeys(files, str(images))).survey(findings)) == ["train"]
-    assert ["gone.json' does not exist" in finding.text for finding in findings] == [True]
