@@ -132,12 +132,6 @@ def test_the_direction_follows_from_the_name(cli: Cli, tiny: Path):
         assert (config[section]["monitor"], config[section]["mode"]) == ("val/NLL", "min")
 
 
-def test_without_checkpoints(cli: Cli, tiny: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
-    assert ran.code == 0
-    assert not list((tiny.parent / "run").glob("*.ckpt"))
-
-
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
     before = (copied / "last.ckpt").read_bytes()
     elsewhere = shutil.copy(copied / "last.ckpt", tmp_path / "other.ckpt")
@@ -400,7 +394,9 @@ def test_other_files_are_refused_as_checkpoints(
 # -- output ----------------------------------------------------------------------------------------------------
 
 
-def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Path, capsys):
+def test_settings_for_lightning_last_only_during_the_command_here_without_checkpoints(
+    cli: Cli, tiny: Path, capsys
+):
     """Warning filters and consoles are global to the process, which may be a notebook."""
     import warnings
 
@@ -408,7 +404,9 @@ def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Pat
 
     logger = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     before = (list(warnings.filters), list(logger.filters))
-    assert cli("fit", "-c", tiny, *QUIET, "--trainer.max_steps=1").code == 0
+    without = ("--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
+    assert cli("fit", "-c", tiny, *QUIET, *without).code == 0
+    assert not list((tiny.parent / "run").glob("*.ckpt"))
     assert (list(warnings.filters), list(logger.filters)) == before
     rich.print("for stdout")
     assert capsys.readouterr().out == "for stdout\n"

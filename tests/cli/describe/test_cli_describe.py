@@ -31,13 +31,6 @@ Cli = Callable[..., Ran]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny.ckpt"
-    checkpoint.save(captioner(), path)
-    return path
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
     """Three photos of different sizes, two of them with the same name."""

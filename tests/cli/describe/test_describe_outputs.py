@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 from helpers.command_line import Ran
-from helpers.tiny_captioner import captioner, photo
-
-from caption import checkpoint
+from helpers.tiny_captioner import photo
 
 Cli = Callable[..., Ran]
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    checkpoint.save(captioner(), tmp_path / "tiny.ckpt")
-    return tmp_path / "tiny.ckpt"
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 import caption.visualize
-from caption import checkpoint
 from caption.cli.describe import pictures
 from caption.cli.describe.pictures import path_of_word
 from caption.visualize.styles import STYLE_NAMES
@@ -21,13 +20,6 @@ Cli = Callable[..., Ran]
 
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny.ckpt"
-    checkpoint.save(captioner(), path)
-    return path
 
 
 @pytest.fixture
