@@ -214,26 +214,6 @@ def step(attention: Attention) -> tuple[Tensor, TensorTree, Tensor]:
     return output.context, output.maps, output.weights
 
 
-def test_heads_are_edited_together_and_may_be_edited_apart():
-    shapes: list[tuple[tuple[int, ...], Grid]] = []
-    two = Two()
-    heads = two.attentions["after"]
-    _, before, _ = step(heads)
-
-    def first_head_onto_region_2(maps: Tensor, step: int, grid: Grid) -> Tensor:
-        shapes.append((tuple(maps.shape), grid))
-        maps = maps.clone()
-        maps[:, :, 0] = torch.tensor([0.0, 0.0, 1.0, 0.0])
-        return maps
-
-    with edit_maps(two, first_head_onto_region_2, [(1, 4)], names=["after"]):
-        _, maps, weights = step(heads)
-    assert shapes == [((1, 5, 2, 4), (1, 4))]
-    assert torch.equal(maps.heads[:, :, 1], before.heads[:, :, 1])
-    assert (maps.heads[:, :, 0, 2] == 1).all()
-    torch.testing.assert_close(weights, maps.heads.mean(2))
-
-
 @pytest.mark.parametrize(
     ("names", "changed"),
     [(None, [True, True]), (["before"], [True, False]), (["after"], [False, True]), ([], [False, False])],

@@ -135,17 +135,8 @@ def statistics(encoder: Encoder) -> None:
     first_layer(encoder)[1].running_mean.add_(1)
 
 
-def another_file(encoder: Encoder) -> None:
-    torch.manual_seed(5)
-    encoder.load_state_dict(SmallCNN((4, 8, 8)).state_dict())
-
-
 def another_parameter(encoder: Encoder) -> None:
     first_layer(encoder)[0].weight = nn.Parameter(torch.ones(4, 5, 4, 4))
-
-
-def another_layer(encoder: Encoder) -> None:
-    first_layer(encoder)[0] = nn.Conv2d(5, 4, 4, 2, padding=1)
 
 
 def another_precision(encoder: Encoder) -> None:
@@ -160,9 +151,7 @@ def another_precision(encoder: Encoder) -> None:
         in_place,
         behind_autograd,
         statistics,
-        another_file,
         another_parameter,
-        another_layer,
         another_precision,
     ],
 )

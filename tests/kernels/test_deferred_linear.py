@@ -46,25 +46,17 @@ def total(outputs: list[Tensor]) -> Tensor:
     return sum((t + 1) * output.sin().sum() for t, output in enumerate(outputs))  # type: ignore[return-value]
 
 
-def test_the_steps_and_their_gradients_are_the_same():
+@pytest.mark.parametrize("frozen", [None, 0, 1, 2])
+def test_the_steps_and_their_gradients_are_the_same_and_frozen_tensors_have_none(frozen: int | None):
     tensors = random_inputs()
-    expected, actual = as_it_stands(*tensors), late(*tensors)
-    for ours, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
-    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (actual, expected)]
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_frozen_tensors_get_no_gradient_and_others_the_same(frozen: int):
-    tensors = random_inputs()
-    tensors[frozen] = tensors[frozen].detach()
+    if frozen is not None:
+        tensors[frozen] = tensors[frozen].detach()
     learning = [tensor for tensor in tensors if tensor.requires_grad]
-    actual = torch.autograd.grad(total(late(*tensors)), learning)
-    for ours, theirs in zip(
-        actual, torch.autograd.grad(total(as_it_stands(*tensors)), learning), strict=True
-    ):
+    both = [form(*tensors) for form in (late, as_it_stands)]
+    gradients = [torch.autograd.grad(total(outputs), learning) for outputs in both]
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

@@ -50,10 +50,6 @@ def watched(kind: type[Baseline]) -> tuple[Baseline, list[tuple[Rewards, Tensor]
     return Watched(), calls
 
 
-def test_no_baseline():
-    assert NoBaseline()(rewards()).item() == 0
-
-
 def test_the_moving_average_is_shared_out():
     baseline = MovingAverage(0.75)
     baseline.value.fill_(-4.0)

@@ -152,12 +152,6 @@ def test_log_odds_are_averaged_over_neighbouring_cells():
         assert (scores[~shown] < -1e8).all()
 
 
-def test_half_precision_is_computed_in_float32():
-    detectors = guided().float().detectors.bfloat16()
-    scores = detectors(Regions(torch.randn(1, 3, 2, dtype=torch.bfloat16), (1, 3)))
-    assert scores.dtype == torch.float32
-
-
 # -- what it does not fit --------------------------------------------------------------------------------------------
 
 

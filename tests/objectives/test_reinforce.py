@@ -144,14 +144,6 @@ def test_the_baseline_is_used_before_it_is_updated():
         torch.testing.assert_close(credit(made), (MEANS[..., None] - updated) * REAL)
 
 
-@pytest.mark.parametrize(("reward", "mean"), [("sum", -4 * LN2), ("mean", -6.5 / 3 * LN2)])
-@pytest.mark.parametrize("how", ["caption", "future"])
-def test_the_baseline_is_a_moving_average_of_the_captions_rewards(how: str, reward: str, mean: float):
-    made = objective(reward=reward, credit=how, decay=0.6)
-    apply(made)
-    assert made.baseline.value.item() == pytest.approx(0.4 * mean, rel=1e-5)
-
-
 def test_the_baseline_carries_no_graph():
     made = objective()
     logits = LOGITS.clone().requires_grad_()

@@ -99,7 +99,7 @@ def test_with_two_samples_the_expectation_is_the_gradient_of_the_bound(
 @pytest.mark.parametrize(
     ("baseline", "lengths"),
     [(NoBaseline, [[3]]), (moving_average, [[2], [1]]), (critic, [[2], [1]]), (SelfCritical, [[3]])],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_with_one_sample_too(baseline: Callable[[], Baseline], credit: str, lengths: list[list[int]]):
     assert is_unbiased(unbiased(baseline(), credit=credit), lengths)

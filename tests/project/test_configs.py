@@ -312,7 +312,7 @@ def test_a_presets_decoder_learns_by_its_objective(path: Path):
     check_learns(decoder, objective, one_row(torch.randn(2, 4, 7)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_vgg19s_regions_go_through_the_papers_model():
     """From a photo through the transform of the configurations to 14x14 regions of 512 numbers, a loss, a caption."""
     config = parse(CONFIGS / "flickr8k_vgg.yaml", CONFIGS / "presets" / "paper_soft.yaml")
@@ -339,10 +339,6 @@ def test_vgg19s_regions_go_through_the_papers_model():
     captioner.eval()
     (caption,) = captioner.describe([photo])
     assert caption.weights.shape[1:] == (14, 14)
-    side = 375 * 224 / 256
-    assert caption.seen == pytest.approx(
-        ((500 - side) / 2, (375 - side) / 2, (500 + side) / 2, (375 + side) / 2)
-    )
 
 
 # -- docs/presets.md -----------------------------------------------------------------------------------------------
@@ -385,14 +381,3 @@ def test_the_table_is_that_of_the_files(
     assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
     assert part is None or all(row["Source"] for row in table(heading).values())
     assert {switch: values(row, columns) for switch, row in table(heading).items()} == expected
-
-
-def test_the_authors_rmsprop_can_train_the_papers_model():
-    """As docs/presets.md says, for Flickr8k."""
-    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
-    options = re.search(r"presets/paper_soft\.yaml \\\n +(--model\.optimizer .*)", text)
-    assert options
-    files = CONFIGS / "flickr8k_vgg.yaml", CONFIGS / "presets" / "paper_soft.yaml"
-    optimizer = parse(*files, options=tuple(options[1].split()))["model"]["optimizer"]
-    theirs = load("arctic_flickr8k")["model"]["optimizer"]
-    assert (optimizer["class_path"], optimizer["init_args"]) == (theirs["class_path"], theirs["init_args"])

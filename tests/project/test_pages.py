@@ -78,7 +78,7 @@ def test_a_mechanism(tmp_path: Path):
         torch.testing.assert_close(attended.context, mechanism(query, without).context)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("page", "cells"), [("add-an-encoder.md", 16), ("add-a-decoder.md", 8)])
 def test_an_encoder_and_a_decoder(page: str, cells: int, tmp_path: Path):
     name, base = PARTS[page]

@@ -101,26 +101,10 @@ def test_wrong_usage_is_refused(arguments: list[str], complaint: str, capsys: An
     assert complaint in capsys.readouterr().err
 
 
-def test_every_section_has_its_function_and_its_place_in_the_document():
-    sections = read_sections(ROOT / "docs" / "results" / "performance.md")
-    for name in benchmark.SECTIONS:
-        path = ROOT / "tools" / "benchmark" / f"{name}.py"
-        assert f"def {name}(setting: Setting) -> str:" in path.read_text()
-        assert {name, benchmark.section_name(name, torch.device("cuda"))} & set(sections)
-
-
 def test_ratios_are_those_of_neighbouring_runs():
     times = harness.Times({"slow": [4.0, 10.0, 6.0], "fast": [1.0, 2.0, 3.0]})
     assert times.row("slow", "slow") == ["6.00 s", "1"]
     assert times.row("fast", "slow") == ["2.00 s", "**4.0** (2.0 to 5.0)"]
-
-
-def test_contestants_take_turns_after_a_run_that_does_not_count():
-    runs: list[str] = []
-    setting = harness.Setting(CPU, quick=True, rounds=2)
-    times = harness.take_turns({name: lambda name=name: runs.append(name) for name in "ab"}, setting)
-    assert runs == list("ab" * 3)
-    assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
 
 
 def test_the_roofline_counts_every_weight_that_a_word_passes(monkeypatch: pytest.MonkeyPatch):

@@ -308,17 +308,6 @@ def test_a_masked_region_is_not_the_best_of_any_word() -> None:
     torch.testing.assert_close(words, torch.tensor([[[first + 2 * second]]], dtype=torch.float32))
 
 
-def test_a_symmetric_score_takes_either_side_as_the_query() -> None:
-    done = run(SymmetricCoAttention(WordProjection(SIZE), SymmetricScore()))
-    x, y = np.random.default_rng(0).normal(size=(2, SIZE))
-    close(symmetric_score(done.p, "affinity", x, y), symmetric_score(done.p, "affinity", y, x))
-    score = done.attention.affinity
-    vectors = torch.tensor(np.stack([x, y]))[None]
-    keys = score.keys(Regions(vectors, (1, 2)))
-    affinities = score.project(vectors) @ keys.mT
-    torch.testing.assert_close(affinities, affinities.mT)
-
-
 @pytest.mark.parametrize("score", [TrilinearScore, SymmetricScore])
 def test_a_score_of_equal_lengths_refuses_others(score: Callable[[], Score]) -> None:
     said = rf"{score.__name__} compares vectors of one length, and here regions have 4 numbers and queries 5"

@@ -97,35 +97,28 @@ def test_a_block_that_is_masked_whole_gets_nothing() -> None:
 # -- two levels ----------------------------------------------------------------------------------------------------
 
 
-def test_attention_via_attention() -> None:
+def dot_product(p: Parameters, name: str, a: Vector, h: Vector) -> float:
+    return dot(h, linear(p, f"{name}.key", a))
+
+
+@pytest.mark.parametrize(
+    ("scores", "equation"),
+    [(two_additive(), additive), ((DotScore(), DotScore()), dot_product)],
+    ids=["additive", "dot products, whose keys are as long as the joined query"],
+)
+def test_attention_via_attention(scores: tuple[Score, Score], equation: Any) -> None:
     """The coarse level with the query q, the fine level with [q; c_coarse]; the result is [c_fine; c_coarse]."""
 
     def via(p: Parameters, case: Case) -> tuple[Vector, dict[str, Any]]:
         q, (coarse, coarse_real) = case.hidden[0], case.others[0]
-        beta = softmax([additive(p, "coarse_score", b, q) for b in coarse], coarse_real)
+        beta = softmax([equation(p, "coarse_score", b, q) for b in coarse], coarse_real)
         c_coarse = weighted(beta, coarse)
         joined = np.concatenate([q, c_coarse])
-        alpha = softmax([additive(p, "fine_score", a, joined) for a in case.regions], case.real)
+        alpha = softmax([equation(p, "fine_score", a, joined) for a in case.regions], case.real)
         context = np.concatenate([weighted(alpha, case.regions), c_coarse])
         return context, {"fine": alpha, "coarse": beta, "weights": alpha}
 
-    done = run(AttentionViaAttention(*two_additive()), grids=((3, 4), (2, 3)))
-    check_transcription(done, via)
-
-
-def test_attention_via_attention_takes_any_score() -> None:
-    """The query of a dot product has the length of [h; c_coarse], and so have its keys."""
-    done = run(AttentionViaAttention(DotScore(), DotScore()), grids=((3, 4), (2, 3)))
-
-    def via(p: Parameters, case: Case) -> tuple[Vector, dict[str, Any]]:
-        q, (coarse, coarse_real) = case.hidden[0], case.others[0]
-        beta = softmax([dot(q, linear(p, "coarse_score.key", b)) for b in coarse], coarse_real)
-        joined = np.concatenate([q, weighted(beta, coarse)])
-        alpha = softmax([dot(joined, linear(p, "fine_score.key", a)) for a in case.regions], case.real)
-        context = np.concatenate([weighted(alpha, case.regions), weighted(beta, coarse)])
-        return context, {"fine": alpha, "coarse": beta}
-
-    check_transcription(done, via)
+    check_transcription(run(AttentionViaAttention(*scores), grids=((3, 4), (2, 3))), via)
 
 
 def test_parent_weighted() -> None:
