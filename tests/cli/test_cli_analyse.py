@@ -15,7 +15,6 @@ from pycocotools import mask
 from caption import checkpoint
 from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
 from caption.cli.analyse import main
-from caption.data.resize import ImageTransform
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 
@@ -60,17 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
-    args = [
-        "--model",
-        "one.ckpt",
-        "--model",
-        "second=other.ckpt",
-        "--photos",
-        "in",
-        "--boxes",
-        "instances.json",
-    ]
-    assert main([*args, "--references", "captions.csv"]) == 0
+    args = "--model one.ckpt --model second=other.ckpt --photos in --boxes instances.json"
+    assert main([*args.split(), "--references", "captions.csv"]) == 0
     printed = capsys.readouterr()
     assert "index" not in printed.out + printed.err  # pycocotools is silent
     page = (folder / "analysis.html").read_text(encoding="utf-8")
@@ -118,85 +108,6 @@ def test_scenes_are_measured_where_no_photos_are_given(
     assert data["setting"].startswith("3 scenes of the test split of Shapes; the centre prior has σ = ")
     assert [name for name in data if name in ON_SHAPES] == [name for name in ON_SHAPES if name != "heads"]
     assert (tmp_path / "analysis.html").read_text(encoding="utf-8").count("data:image/jpeg") == 2
-
-
-POINTER = """
-import torch
-
-from caption.attention import Alignment, AlignmentOutput
-from caption.encoders import Encoder
-
-
-class AtCell(Alignment):
-    \"""All weight on row 1, column 2 of 8x8 regions.\"""
-
-    def forward(self, scores, query, memory, state=None):
-        weights = torch.zeros_like(scores)
-        weights[..., 1 * 8 + 2] = 1
-        return AlignmentOutput(weights)
-
-
-class Shifted(Encoder):
-    \"""Cells of 4 pixels, from 1.5 pixels before the image on: kernel 3, stride 4, padding 1.\"""
-
-    def __init__(self):
-        super().__init__()
-        self.region_sizes = (6,)
-        self.convolution = torch.nn.Conv2d(3, 6, 3, stride=4, padding=1)
-
-    def normalise(self, images):
-        return images / 255
-
-    def features(self, images):
-        return self.convolution(images)
-"""
-
-
-def test_maps_of_a_crop_are_carried_to_the_photo(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """The model looks at one cell of a grid that is off the middle of a crop; the numbers are worked out on paper.
-
-    Its transform scales the shorter side to 40 pixels and cuts 32x32 out of the middle. Of a photo of 80x40 it sees
-    (24, 4, 56, 36), and the cell is (30.5, 6.5, 34.5, 10.5); of one of 60x120, (6, 36, 54, 84) and (15.75, 39.75,
-    21.75, 45.75).
-    """
-    (folder / "pointer.py").write_text(POINTER)
-    monkeypatch.syspath_prepend(folder)
-    import pointer  # type: ignore[import-not-found]
-
-    transform = ImageTransform(32, "crop", resize=40)
-    captioner = tiny_captioner.captioner(transform, encoder=pointer.Shifted(), alignment=pointer.AtCell())
-    checkpoint.save(captioner, folder / "pointer.ckpt")
-    (folder / "photos").mkdir()
-    tiny_captioner.photo(80, 40).save(folder / "photos" / "wide.png")
-    tiny_captioner.photo(60, 120).save(folder / "photos" / "tall.png")
-    half_outside = {"wide.png": ("dog", [10, 0, 33, 10]), "tall.png": ("cat", [18, 42, 60, 120])}
-    outside = {"wide.png": ("cat", [0, 0, 20, 40]), "tall.png": ("dog", [0, 0, 60, 36])}
-    boxes = {
-        photo: {
-            "size": size,
-            "objects": [
-                {"kind": "pet", "names": [name], "box": box}
-                for name, box in (half_outside[photo], outside[photo])
-            ],
-        }
-        for photo, size in (("wide.png", [80, 40]), ("tall.png", [60, 120]))
-    }
-    (folder / "boxes.json").write_text(json.dumps(boxes))
-    (folder / "pets.csv").write_text("image,caption\nwide.png,a cat a dog\ntall.png,a cat a dog\n")
-
-    args = ["--model", "pointer.ckpt", "--trust", "pointer", "--photos", "photos", "--boxes", "boxes.json"]
-    assert main([*args, "--references", "pets.csv"]) == 0
-    rows = {
-        row["maps"]: row for row in json.loads((folder / "analysis.json").read_text())["grounding"]["rows"]
-    }
-    own, chance = rows["own maps"], rows["any cell (chance)"]
-    assert own["words"] == 4
-    # What is cut away counts as a miss; the others' boxes hold the cell's centre, and these shares of the cell.
-    assert own["pointing accuracy"]["mean"] == 2 / 4
-    shares = (2.5 / 4 * 3.5 / 4, 3.75 / 6 * 3.75 / 6)
-    assert own["mass in the box"]["mean"] == pytest.approx(sum(shares) / 4, abs=1e-6)
-    # Centres in the boxes: 3 columns and 2 rows of the wide photo, 6 and 7 of the tall one, of 64 each.
-    assert chance["pointing accuracy"]["mean"] == pytest.approx((3 * 2 + 6 * 7) / 64 / 4)
 
 
 def test_what_is_not_given_is_left_out(folder: Path):
@@ -256,38 +167,3 @@ def test_wrong_usage_is_named(folder: Path, arguments: list[str], complaint: str
     (folder / "last.csv").write_text("image,caption\nc.png,a cat\n")
     with pytest.raises(UserError, match=complaint):
         main([*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])
-
-
-@pytest.mark.parametrize(
-    ("box", "complaint"),
-    [
-        ([90, 0, 120, 20], r"the box \[90, 0, 120, 20\], outside of its size \[80, 40\]"),
-        ([0, 0, float("inf"), 20], "not 4 numbers"),
-        ([True, 0, 20, 20], "not 4 numbers"),
-        ([20, 0, 10, 20], "write left, top, right, bottom"),
-    ],
-)
-def test_a_broken_box_is_named(folder: Path, box: list[float], complaint: str):
-    objects = [{"kind": "pet", "names": ["cat"], "box": box}]
-    (folder / "boxes.json").write_text(json.dumps({"a.png": {"size": [WIDTH, HEIGHT], "objects": objects}}))
-    with pytest.raises(UserError, match=complaint):
-        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "boxes.json"])
-
-
-def test_two_images_of_one_id_are_refused(folder: Path):
-    """Boxes would be those of the other photo."""
-    twice = instances()
-    twice["images"].append({"id": 1, "file_name": "c.png"})
-    (folder / "instances.json").write_text(json.dumps(twice))
-    with pytest.raises(UserError, match="3 entries have 2 ids"):
-        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"])
-
-
-def test_a_broken_polygon_is_named(folder: Path):
-    broken = instances()
-    broken["annotations"][1]["segmentation"] = [[1, 2, 3]]
-    (folder / "instances.json").write_text(json.dumps(broken))
-    with pytest.raises(
-        UserError, match=r"annotation 2 of 'instances\.json' has a segmentation that is broken"
-    ):
-        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"])

@@ -262,25 +262,16 @@ def test_a_checkpoint_decides_neither_what_is_read_nor_how_many_processes(
     contents = torch.load(copied / "best.ckpt", weights_only=True)
     data = contents["data"]
     data["reader"]["init_args"]["folder"] = str(tmp_path / "mine")
-    data |= {
-        "workers": 5000,
-        "batch_size": 10**6,
-        "features": str(tmp_path / "mine"),
-        "flip": {},
-        "shards": {"url": "x"},
-    }
+    data |= {"workers": 5000, "batch_size": 10**6, "features": str(tmp_path / "mine"), "flip": {}}
+    data |= {"shards": {"url": "x"}}
     torch.save(contents, copied / "best.ckpt")
     ran = cli(verb, *QUIET, "--ckpt_path", copied / "best.ckpt")
     assert (ran.code, ran.out) == (2, "")
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == [mine]
     made: list[Any] = []
     monkeypatch.setattr(CaptionData, "_evaluation", lambda self, split: made.append(self) or self.unknown)
-    own = [
-        "--data.reader",
-        "caption.data.shapes.Shapes",
-        "--data.reader.init_args",
-        "{train: 40, val: 8, test: 8, size: 48}",
-    ]
+    arguments = "{train: 40, val: 8, test: 8, size: 48}"
+    own = ("--data.reader", "caption.data.shapes.Shapes", "--data.reader.init_args", arguments)
     folder = yaml.safe_load(trained.config.read_text())["data"]["reader"]["init_args"]["folder"]
     cli(verb, *QUIET, *own, "--data.reader.init_args.folder", folder, "--ckpt_path", copied / "best.ckpt")
     assert (made[0].workers, made[0].batch_size, made[0].store, made[0].shards) == (0, 64, None, None)

@@ -67,6 +67,10 @@ def test_categories_become_words(tmp_path: Path, photos: list[Path]):
     assert list(found.words) == ["person", "dog"]
 
 
+def with_box(*box: object) -> dict[str, Any]:
+    return {"a.png": {"size": [60, 40], "objects": [{"kind": "x", "names": ["y"], "box": box}]}}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -75,10 +79,13 @@ def test_categories_become_words(tmp_path: Path, photos: list[Path]):
         ({**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"),
         ({**INSTANCES, "images": [{"id": number} for number in (1, 2)]}, "image 1 of .* has no valid 'file_name'"),
         ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
-        ({"a.png": {"size": [60, 40], "objects": [{"kind": "x", "names": ["y"], "box": [9, 9, 9, 12]}]}},
-         "write left, top, right, bottom"),
+        (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
+        (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
+        (with_box(0, 0, float("inf"), 9), "not 4 numbers"),
+        (with_box(True, 0, 9, 9), "not 4 numbers"),
+        ({**INSTANCES, "images": [*INSTANCES["images"], {"id": 1, "file_name": "c.png"}]}, "4 entries have 3 ids"),
     ],
-    ids=["other photos", "size", "size of COCO", "no names", "captions", "no area"],
+    ids=["other photos", "size", "size of COCO", "no names", "captions", "no area", "outside", "inf", "bool", "twice"],
 )  # fmt: skip
 def test_mistakes_are_named(tmp_path: Path, photos: list[Path], content: Any, said: str):
     with pytest.raises(UserError, match=said):

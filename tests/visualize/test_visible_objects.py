@@ -7,14 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 from helpers.drawing import draw_overlay
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import COLOURS, Scene, random_scene
 from caption.data.shapes.silhouettes import FULL, SHAPES, silhouette
 from caption.visualize import styles
-from caption.visualize.overlay import show_photo
 from caption.visualize.scale import Scale
 from caption.visualize.styles import STYLE_NAMES, STYLES
 
@@ -79,12 +76,3 @@ def test_the_measure_would_see_a_grey_photo_and_a_black_one(monkeypatch: pytest.
         monkeypatch.setitem(styles.STYLES, style, STYLES[style]._replace(**change))
         seen = [contrasts(scene, drawn_without_attention(scene, style)) for scene in scenes()[:10]]
         assert min(min(contrast.values()) for contrast in seen) < VISIBLE
-
-
-def test_the_saturation_is_the_part_of_the_colours_that_is_kept():
-    photo = render(scenes()[0])
-    pixels = np.asarray(photo).astype(float)
-    grey = np.round(pixels @ [0.2126, 0.7152, 0.0722])[..., None]
-    for saturation in (0, 0.4, 1):
-        ax: Axes = show_photo(Figure().add_subplot(), photo, saturation)
-        np.testing.assert_allclose(ax.images[0].get_array(), grey + saturation * (pixels - grey), atol=1)
