@@ -169,30 +169,36 @@ def truncated(data: Data) -> Entry:
     return entry
 
 
-def blank(data: Data) -> Entry:
-    return data.add("train", ["A dog.", "  "])
+def captioned(split: str, *captions: str) -> Plant:
+    """An image with these captions."""
+
+    def plant(data: Data) -> Entry:
+        entry = data.add(split)
+        entry.captions = [*captions]
+        return entry
+
+    return plant
 
 
-def wordless(data: Data) -> Entry:
-    return data.add("test", ["A dog.", "..."])
+def listed_again(split: str, other: str) -> Plant:
+    def plant(data: Data) -> Entry:
+        entry = data.add(split)
+        data.again(entry, other)
+        return entry
+
+    return plant
 
 
-def bare(data: Data) -> Entry:
-    entry = data.add("train")
-    entry.captions = []
-    return entry
+def copied(split: str, other: str, suffix: str = ".png") -> Plant:
+    """The same pixels under another name, in another format if the suffix says so."""
 
+    def plant(data: Data) -> Entry:
+        entry, copy = data.add(split), data.add(other, suffix=suffix)
+        with Image.open(data.images / entry.name) as image:
+            image.save(data.images / copy.name)
+        return entry
 
-def in_two_splits(data: Data) -> Entry:
-    entry = data.add("train")
-    data.again(entry, "test")
-    return entry
-
-
-def listed_twice(data: Data) -> Entry:
-    entry = data.add("val")
-    data.again(entry, "val")
-    return entry
+    return plant
 
 
 def one_id(data: Data) -> Entry:
@@ -203,29 +209,6 @@ def one_id(data: Data) -> Entry:
 
 def malformed(data: Data) -> None:
     data.malformed += 1
-
-
-def copied(data: Data) -> Entry:
-    entry, other = data.add("train"), data.add("test")
-    (data.images / other.name).write_bytes((data.images / entry.name).read_bytes())
-    return entry
-
-
-def recoded(data: Data) -> Entry:
-    entry, other = data.add("train"), data.add("val", suffix=".bmp")
-    with Image.open(data.images / entry.name) as image:
-        image.save(data.images / other.name)
-    return entry
-
-
-def copied_within(data: Data) -> Entry:
-    entry, other = data.add("test"), data.add("test")
-    (data.images / other.name).write_bytes((data.images / entry.name).read_bytes())
-    return entry
-
-
-def long(data: Data) -> Entry:
-    return data.add("train", ["A dog.", LONG])
 
 
 @dataclass(frozen=True)
@@ -244,17 +227,19 @@ TABLES = ("CSV", "JSON lines")
 FAULTS = (
     Fault("missing image", "image file missing", missing),
     Fault("undecodable image", "image file truncated", truncated),
-    Fault("empty caption", "caption of spaces", blank),
-    Fault("empty caption", "caption of punctuation alone", wordless),
-    Fault("image without captions", "image without captions", bare, ("CSV",)),
-    Fault("image in two splits", "image in two splits", in_two_splits),
-    Fault("image listed twice", "image listed twice in a split", listed_twice, TABLES),
+    Fault("empty caption", "caption of spaces", captioned("train", "A dog.", "  ")),
+    Fault("empty caption", "caption of punctuation alone", captioned("test", "A dog.", "...")),
+    Fault("image without captions", "image without captions", captioned("train"), ("CSV",)),
+    Fault("image in two splits", "image in two splits", listed_again("train", "test")),
+    Fault("image listed twice", "image listed twice in a split", listed_again("val", "val"), TABLES),
     Fault("id of two images", "two images with one id", one_id, ("Flickr", *TABLES)),
     Fault("malformed entry", "malformed entry", malformed),
-    Fault("duplicate across splits", "copy of a file in another split", copied),
-    Fault("duplicate across splits", "same pixels, PNG and BMP, in two splits", recoded),
-    Fault("duplicate within a split", "copy of a file in the same split (note)", copied_within),
-    Fault("over-long caption", "caption of 61 words (note)", long),
+    Fault("duplicate across splits", "copy of a file in another split", copied("train", "test")),
+    Fault(
+        "duplicate across splits", "same pixels, PNG and BMP, in two splits", copied("train", "val", ".bmp")
+    ),
+    Fault("duplicate within a split", "copy of a file in the same split (note)", copied("test", "test")),
+    Fault("over-long caption", "caption of 61 words (note)", captioned("train", "A dog.", LONG)),
 )
 
 

@@ -59,18 +59,3 @@ def test_nothing_else_reads():
 
 def test_the_exceptions_are_needed():
     assert set(EXCEPTIONS) <= found(WRITES, "caption").keys() | found(READS, "caption").keys()
-
-
-def test_both_are_seen():
-    writing = (
-        "path.write_text(text)|np.savez(path, a=a)|path.replace(other)|figure.savefig(path)|open(path, 'w')"
-    )
-    assert all(WRITES.search(line) for line in writing.split("|"))
-    assert not any(WRITES.search(line) for line in ("np.savez(file, **arrays)", "text.replace('a', 'b')"))
-    assert all(
-        READS.search(line)
-        for line in ("open(path)", "path.read_bytes()", "Image.open(path)", "np.load(path)")
-    )
-    assert not any(
-        READS.search(line) for line in ("Image.open(file)", "read_text(path)", "np.load(io.BytesIO(x))")
-    )

@@ -103,9 +103,3 @@ def test_results_and_captioners_open_without_the_drawing():
         body = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")).body
         at_the_top = [ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
         assert not [line for line in at_the_top if "caption.visualize" in line]
-
-
-def test_a_lazy_import_is_seen():
-    source = "def f():\n    from caption.cli import main\n    import caption.search.beam\n"
-    modules = {"caption.cli.main", "caption.search.beam", "caption.cli"}
-    assert imported(source, modules) == {"caption.cli.main", "caption.search.beam"}
