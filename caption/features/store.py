@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain, count
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from caption.errors import DataError, first_few
 from caption.features.files import VERIFY, FeatureFile, FeatureWriter, PhotoFile, checksums, feature_paths
 from caption.features.key import differences, feature_key
 from caption.regions import Regions, Views
-from caption.runtime.files import OwnFolder, delete, move
+from caption.runtime.files import OwnFolder, delete, set_aside
 
 if TYPE_CHECKING:
     from caption.encoders.base import Encoder
@@ -174,9 +174,7 @@ class FeatureStore:
                 writer.flush()
             delete(file.path)  # later: a kill in between leaves images twice, and the last counts
         for path in self.unreadable:
-            # Not deleted: someone may have put a file of his own in the place of ours.
-            names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
-            move(path, next(name for name in names if not os.path.lexists(name)))
+            set_aside(path)  # not deleted: someone may have put a file of his own in the place of ours
 
     def _locate(self, image_id: int | str) -> tuple[FeatureFile, int]:
         """The file of an image, and its row there."""

@@ -317,13 +317,17 @@ def link_or_copy(source: Path, target: Path) -> None:
             file.write(block)
 
 
-def move(source: Path, target: Path) -> None:
-    """Give a file a new name in the same file system; another file of that name is an OutputError."""
-    with _reporting(f"cannot move {printable(source)} to {printable(target)}"):
-        # A kill may have left it both names.
-        if not (os.path.lexists(target) and os.path.samefile(source, target)):
-            _put_new(source, target)
-    delete(source)
+def set_aside(path: Path) -> Path:
+    """Give a damaged file the name NAME.damaged-1, or a higher number, and return it.
+
+    It is not as we wrote it, so it may be the user's, and is neither replaced nor deleted.
+    """
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    with _reporting(f"cannot rename {printable(path)}"):
+        _put_new(path, aside)
+    delete(path)
+    return aside
 
 
 def delete(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from itertools import count
 from pathlib import Path
 
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -14,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 from caption import checkpoint
 from caption.errors import CheckpointError, UserError, first_few, printable
 from caption.models.model_zoo import model_file
-from caption.runtime.files import is_own, move
+from caption.runtime.files import is_own, set_aside
 from caption.training.defaults import BEST, LAST
 from caption.training.lightning_state import name_pattern
 
@@ -58,10 +57,7 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
 
 @rank_zero_only
 def _set_aside(path: Path) -> None:
-    """Give a damaged checkpoint another name: it is not as training wrote it, so it must not be replaced."""
-    aside = next(name for number in count(1) if not os.path.lexists(name := Path(f"{path}.damaged-{number}")))
-    move(path, aside)
-    _say(f"caption fit: the damaged {path.name} is now {aside}")
+    _say(f"caption fit: the damaged {path.name} is now {set_aside(path)}")
 
 
 @rank_zero_only

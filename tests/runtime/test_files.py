@@ -187,13 +187,13 @@ def test_missing_folders_are_made_below_the_working_directory_only(
     assert names(tmp_path) == ["b", "runs"]
 
 
-def test_moving_replaces_nothing(tmp_path: Path):
+def test_a_damaged_file_is_set_aside_under_a_name_that_nothing_has(tmp_path: Path):
     (tmp_path / "a").write_text("a")
-    (tmp_path / "b").write_text("mine")
-    with pytest.raises(OutputError, match="cannot move"):
-        files.move(tmp_path / "a", tmp_path / "b")
-    files.move(tmp_path / "a", tmp_path / "c")
-    assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {"b": "mine", "c": "a"}
+    (tmp_path / "a.damaged-1").write_text("mine")
+    (tmp_path / "a.damaged-2").symlink_to("nowhere")
+    assert files.set_aside(tmp_path / "a") == tmp_path / "a.damaged-3"
+    assert (tmp_path / "a.damaged-3").read_text() == "a"
+    assert names(tmp_path) == ["a.damaged-1", "a.damaged-2", "a.damaged-3"]
 
 
 # -- the mark ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from caption.data.decoding import open_image
 from caption.data.files import read_json, read_text
 from caption.errors import DataError, UserError
 from caption.features.store import FeatureStore
-from caption.importers import arctic, sgrvinod
+from caption.importers import sgrvinod
 from caption.runtime import inputs
 from caption.runtime.inputs import STREAM, TEXT, Kind, open_input, read_input, read_stream
 
@@ -168,14 +168,11 @@ def test_commands_name_a_pipe(what: str, cli: Cli, small_model: str, tmp_path: P
     assert not [*(tmp_path / "new").glob("*")]
 
 
-SMALL = arctic.Options(2, 2, 2, 4, True, True, True, 1, 1, False, "deterministic")
 READERS: dict[str, Callable[[Path], Any]] = {
     "features-00000.safetensors": lambda path: FeatureStore(path.parent),
     "train.json": lambda path: read_boxes(path),
     "photo.jpg": open_image,
-    "model.npz": lambda path: arctic._read_arrays(str(path), SMALL),
     "state.pth": lambda path: sgrvinod.read(str(path), "map.json"),
-    "words.txt": lambda path: arctic._read_words(str(path), SMALL),
 }
 
 

@@ -39,7 +39,7 @@ def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
         ("x-2.png", "x.png", "b/x.png"),
         ("x.png", "b/x.png", "x-2.png"),
         ("x.png", "x-2.png", "b/x.png", "b/x-2.png", "x-2-2.png"),
-        ("X.png", "x.png"),
+        ("X.png", "x.png", "X.jpg"),
         ("x", "x.tar.gz", "x.tar"),
     ],
 )

@@ -232,5 +232,8 @@ def test_captions_in_the_report_do_not_steer_the_terminal(capsys: pytest.Capture
     trainer: Any = SimpleNamespace(
         state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3
     )
-    EpochReport().on_validation_end(trainer, SimpleNamespace(evaluation=evaluation))  # type: ignore[arg-type]
+    module: Any = SimpleNamespace(evaluation=evaluation)
+    EpochReport().on_validation_end(trainer, module)
+    trainer.is_global_zero = False  # of several processes, the first reports
+    EpochReport().on_validation_end(trainer, module)
     assert capsys.readouterr().err == "epoch 3: NLL 1.000 per word, CIDEr 2.0000\n  a\\x1b[2J: a\\ndog\n"
