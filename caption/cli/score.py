@@ -69,13 +69,11 @@ def main(args: list[str]) -> int:
         except UserError as error:
             hint = " Or score the others, with --partial." if isinstance(error, MissingCandidates) else ""
             say("score", f"'{path}': {error}{hint}")
-    if len(references.ids) == 1 and any("CIDEr" in metric for metric in metrics):
-        say("score", "CIDEr of a single image is always 0, see docs/scores.md")
     compare_with_first(results)
     if results:
         print(as_json(results, len(paths) > 1) if options.format == "json" else as_text(results))
     # Each file must have at least one score.
-    scored = [result for result in results if len(result.scores.reasons) < len(result.scores)]
+    scored = [result for result in results if any(value is not None for value in result.scores.values())]
     return DONE if len(scored) == len(paths) else SOME_FAILED
 
 

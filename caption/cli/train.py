@@ -47,6 +47,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only
 
 from caption import checkpoint
 from caption.cli.configuration import torchrun
@@ -60,9 +61,12 @@ from caption.cli.printing import say
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable
+from caption.metrics.cider import ALIKE
 from caption.models import model_zoo
 from caption.runtime.ddp import leave_process_group
 from caption.runtime.files import locked, make_folder, make_parents, write_new
+from caption.text.ngrams import alike
+from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults
 from caption.training.attention_temperature import AttentionTemperature
@@ -198,12 +202,34 @@ class CaptionCLI(LightningCLI):
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {reason(error)}") from error
 
+    def _watch_what_can_choose(self) -> None:
+        """Watch NLL in place of a CIDEr that is 0 whatever the captions are."""
+        vocabulary, images = self.datamodule.vocabulary, self.datamodule.splits.get("val", ())
+        watched = self._option("checkpoint")["monitor"]
+        tokenize = get_tokenizer(vocabulary.tokenizer.scored_by)
+        if (
+            watched != "val/CIDEr"
+            or not images
+            or not alike(map(tokenize, image.captions) for image in images)
+        ):
+            return
+        what = f"val/CIDEr is {ALIKE}. The best checkpoint is that of the lowest val/NLL instead"
+        rank_zero_only(say)("fit", what)
+        for name, kind in (("checkpoint", ModelCheckpoint), ("early_stopping", EarlyStopping)):
+            options = self._option(name)
+            if options["monitor"] == watched:
+                options["monitor"], options["mode"] = "val/NLL", "min"
+                self.config_init[self.subcommand][name] = kind(**options)
+        self.model.monitor, self.model.mode = "val/NLL", "min"
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Lightning's, with logs and a progress report of ours, checkpoints that are sealed, and the run's folder made.
 
         Raises:
             UserError: the folder cannot be written to; or see `torchrun.trainer_settings`.
         """
+        if self.subcommand == "fit":
+            self._watch_what_can_choose()
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
         if config.get("logger") in (None, True):
@@ -283,6 +309,8 @@ class CaptionCLI(LightningCLI):
         if verbose and self.trainer.is_global_zero and evaluation is not None:
             for name, value in evaluation.numbers.items():
                 print(f"{printable(name):25}{value:.4f}")
+            for name, why in evaluation.scores.reasons.items():
+                self._say(f"{name} is {why}")
             print(printable(evaluation.scores.signature))
 
     def _say(self, message: str) -> None:

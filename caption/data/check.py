@@ -17,6 +17,7 @@ from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
 from caption.errors import STOPS, DataError, ImageError, first_few
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
+from caption.text.ngrams import alike
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -169,6 +170,8 @@ def check_captions(
                         text = f"{where}: {len(words)} words, {_quoted(caption)}"
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
+            if split != "train" and alike([*map(tokenize, image.captions)] for image in images):
+                findings.add(Kind.ALIKE, f"'{split}': its {len(images):,} image(s) have the same captions")
             summaries[split] = SplitSummary(len(images), [len(image.captions) for image in images], lengths)
     if not splits.get("train"):
         return summaries, None

@@ -36,6 +36,8 @@ class Kind(Enum):
                  "Such a picture has more weight than others.", NOTE)
     NO_EVALUATION = ("missing evaluation split", "missing evaluation splits",
                      "Without val no epoch can be chosen; without test there is no final score.", NOTE)
+    ALIKE = ("split without a CIDEr", "splits without a CIDEr", "It would be 0 for any captions: training chooses by "
+             "NLL instead; give the split more images, with captions of their own.", NOTE)
     UNKNOWN = ("split with many unknown words", "splits with many unknown words",
                "A model cannot say them: lower the minimum count (--min-count), or give more captions.", NOTE)
     NEW_WORDS = ("model that knows few of the words", "models that know few of the words", "It starts from English "

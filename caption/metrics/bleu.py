@@ -14,8 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from caption.metrics.corpus import MAX_ORDER, Corpus, Counts, Words, ngram_counts
+from caption.metrics.corpus import Corpus
 from caption.metrics.score import MetricScore
+from caption.text.ngrams import MAX_ORDER, Counts, Words, ngram_counts
 
 # coco-caption's guards against 0/0. They affect its numbers: the BLEU of a single image without a match of some length
 # is tiny, not zero.

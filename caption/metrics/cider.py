@@ -17,12 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from caption.metrics.corpus import MAX_ORDER, Corpus, Counts, Words, ngram_counts
+from caption.metrics.corpus import Corpus
 from caption.metrics.score import MetricScore
+from caption.text.ngrams import MAX_ORDER, Counts, Words, alike, ngram_counts
 
 SIGMA = 6.0
+ALIKE = (
+    "0 for any captions, because there is one image, or all images have the same references: CIDEr weighs n-grams by "
+    "the share of images that lack them"
+)
+"""Why a CIDEr says nothing."""
 VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
 
 
@@ -58,7 +65,9 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Metric
         for variant, values in similarities.items():
             total = sum(_similarity(candidate, reference, rarity, variant) for reference in references)
             values.append(10.0 * total / len(references))
-    return [MetricScore.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
+    scores = [MetricScore.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
+    reason = ALIKE if alike(corpus.references.words) else None
+    return [replace(score, reason=reason) for score in scores]
 
 
 class CiderD:

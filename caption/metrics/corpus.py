@@ -8,30 +8,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from caption.errors import UserError, first_few
 from caption.metrics.score import Id
+from caption.text.ngrams import Counts, ngram_counts
 from caption.text.scripts import unspaced
 from caption.text.tokenizer import Tokenizer
 
-Words = list[str]
-Counts = dict[str, int]
-"""How often each n-gram occurs in one sentence. An n-gram is a string, its words joined by spaces: there are millions
-of them, and tuples would cost the garbage collector time."""
-
-MAX_ORDER = 4  # words in the longest n-gram, for BLEU as for CIDEr
 MAX_CACHED = 50_000
 """Up to this many sentences, counts are kept, at about 4 kB each. For more, every metric counts again."""
-
-
-def ngram_counts(words: Words) -> list[Counts]:
-    """Counts of the 1-grams, 2-grams, ..., up to `MAX_ORDER`, of one sentence."""
-    counts: list[Counts] = []
-    ngrams = words
-    for length in range(1, MAX_ORDER + 1):
-        counted: Counts = {}
-        for ngram in ngrams:
-            counted[ngram] = counted.get(ngram, 0) + 1
-        counts.append(counted)
-        ngrams = [f"{ngram} {word}" for ngram, word in zip(ngrams, words[length:], strict=False)]
-    return counts
 
 
 class MissingCandidates(UserError):

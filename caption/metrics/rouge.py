@@ -8,8 +8,9 @@ LCS is the length of the longest common subsequence of words. P and R may come f
 
 from __future__ import annotations
 
-from caption.metrics.corpus import Corpus, Words
+from caption.metrics.corpus import Corpus
 from caption.metrics.score import MetricScore
+from caption.text.ngrams import Words
 
 BETA = 1.2
 

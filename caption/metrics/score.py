@@ -26,7 +26,7 @@ class MetricScore:
     Attributes:
         name: of the metric, in tables and in JSON.
         value: a fraction (CIDEr goes to 10), or None if it was not computed.
-        reason: a sentence that says why it was not computed; None if it was.
+        reason: a sentence that says why it was not computed, or says nothing about the captions; else None.
         per_image: the metric of each image alone. For BLEU these do not average to `value`, which is computed
             from counts summed over all images.
         statistics: (N, S), row i is what image i contributes.
@@ -91,7 +91,7 @@ class Scores(Mapping[str, float | None]):
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The reason of each score that was not computed."""
+        """The reason of each score that was not computed or says nothing."""
         return {name: score.reason for name, score in self._scores.items() if score.reason is not None}
 
     def to_dict(self) -> dict[str, Any]:

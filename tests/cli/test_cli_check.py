@@ -47,13 +47,11 @@ def test_a_configuration_sets_reader_and_limits(own: Data, capsys: pytest.Captur
     assert report["limits"] == {"tokenizer": "none", "min_count": 2, "vocabulary_size": 4, "max_words": 3}
     assert report["reader"]["class_path"] == "caption.data.readers.Csv"
     kinds = [finding["kind"] for finding in report["findings"]]
-    assert (set(kinds), kinds.count("over-long caption")) == (
-        {"over-long caption", "split with many unknown words"},
-        12,
-    )
+    assert set(kinds) == {"over-long caption", "split with many unknown words", "split without a CIDEr"}
+    assert kinds.count("over-long caption") == 12
     report = report_of(capsys, path, "--max-words", "4", "--tokenizer", "ptb", "--min-count", "13")
     assert report["limits"] == {"tokenizer": "ptb", "min_count": 13, "vocabulary_size": 4, "max_words": 4}
-    assert [finding["kind"] for finding in report["findings"]] == ["empty vocabulary"]
+    assert report["findings"][0]["kind"] == "empty vocabulary"
     report = report_of(capsys, config(own.folder))
     assert report["limits"] == {"tokenizer": "ptb", "min_count": 5, "vocabulary_size": None, "max_words": 50}
 
@@ -212,11 +210,11 @@ def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixt
     """The text under "in a configuration" reads the same data."""
     main([str(own.folder), "--min-count", "2"])
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "0 faults, 0 notes: this data can be trained on."
+    assert out.splitlines()[-1] == "0 faults, 2 notes: this data can be trained on."
     shown = yaml.safe_load(out.partition("in a configuration:\n")[2].partition("\n\n")[0])
     (own.folder / "shown.yaml").write_text(yaml.safe_dump(shown))
     report = report_of(capsys, str(own.folder / "shown.yaml"), "--min-count", "2")
-    assert report["findings"] == []
+    assert {finding["kind"] for finding in report["findings"]} == {"split without a CIDEr"}
     assert report["splits"]["train"]["images"] == 6
     main([str(own.folder / "shown.yaml"), "--min-count", "2"])
     assert "in a configuration" not in capsys.readouterr().out
@@ -246,7 +244,7 @@ def test_ctrl_c_reports_findings_so_far(
         assert (report["complete"], report["images"]) == (False, {"files": 8, "examined": 3})
         kinds = [finding["kind"] for finding in report["findings"]]
         # faults before notes
-        assert kinds == ["missing image", "undecodable image", "missing evaluation split"]
+        assert kinds[:3] == ["missing image", "undecodable image", "missing evaluation split"]
         assert report["vocabulary"] == 6
     else:
         assert "images: 3 of 8 decoded and compared, then stopped" in out

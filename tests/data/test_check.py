@@ -57,7 +57,7 @@ def test_faults_and_notes(splits: Splits, capsys: pytest.CaptureFixture[str]) ->
     assert [finding.kind.label for finding in check.faults] == ["missing image"]
     notes = [(finding.kind.label, finding.text) for finding in check.notes]
     assert notes[0] == ("missing evaluation split", "'val'")
-    assert [kind for kind, _ in notes[1:]] == ["over-long caption"] * 2
+    assert [kind for kind, _ in notes[1:]] == ["over-long caption"] * 2 + ["split without a CIDEr"]
     assert (check.images, check.examined, check.stop, check.words) == (1, 1, None, 3)
     assert list(check.splits) == ["train", "test"]
     assert capsys.readouterr() == ("", "")
@@ -79,7 +79,7 @@ def image(name: str, *captions: str) -> CaptionedImage:
 
 CAPTIONED = {
     "train": [image("a", "A dog runs.", "A dog."), image("b", "A dog, a cat.")],
-    "val": [image("c", "A zebra runs.", "The dog", "A dog")],
+    "val": [image("c", "A zebra runs.", "The dog"), image("d", "A dog")],
 }
 
 
@@ -102,7 +102,7 @@ def test_each_split_in_numbers() -> None:
         "words_per_caption": {"mean": 3.0, "most": 4},
         "unknown_rate": pytest.approx(2 / 9),  # runs, cat
     }
-    assert (val.images, val.captions_of_images, val.words_of_captions) == (1, [3], [3, 2, 2])
+    assert (val.images, val.captions_of_images, val.words_of_captions) == (2, [2, 1], [3, 2, 2])
     assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
     known = Vocabulary(["zebra", "the"])
     findings = Findings()
@@ -140,6 +140,20 @@ def test_no_training_captions_and_too_rare_words() -> None:
     assert (vocabulary, summaries["val"].unknown_rate, findings) == (None, None, Findings())
     assert check_captions(CAPTIONED, findings, Limits("ptb", 10))[1] is None
     assert [finding.kind.label for finding in findings] == ["empty vocabulary"]
+
+
+def test_a_split_whose_images_have_the_same_captions_is_noted() -> None:
+    findings = Findings()
+    alike = {
+        "train": CAPTIONED["train"],
+        "val": [image("a", "a dog"), image("b", "A dog.")],
+        "test": [image("c", "x")],
+    }
+    check_captions(alike, findings, Limits("ptb", 1))
+    assert [finding.text for finding in findings.of_kind(Kind.ALIKE)] == [
+        "'val': its 2 image(s) have the same captions",
+        "'test': its 1 image(s) have the same captions",
+    ]
 
 
 # -- images ----------------------------------------------------------------------------------------------------

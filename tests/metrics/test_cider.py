@@ -26,6 +26,16 @@ def test_ngrams_of_all_images_have_weight_zero():
     assert scores["CIDEr"] == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize(
+    "references", [{1: ["a b", "a c"]}, {1: ["a b"], 2: ["a b"]}, {1: ["a b", "c"], 2: ["c", "a b"]}]
+)
+def test_a_score_that_no_caption_can_raise_says_so(references):
+    scores = cider({image: texts[0] for image, texts in references.items()}, references)
+    assert scores["CIDEr"] == 0
+    assert "0 for any captions" in scores.reasons["CIDEr"]
+    assert not cider({1: "a b", 2: "a b"}, {1: ["a b"], 2: ["a b", "b a"]}).reasons
+
+
 def test_repeating_a_word_is_clipped_and_costs_length():
     # The weight of "b" is w = log 2: candidate 2w, reference w. Clipped, min(2w, w)·w / (2w·w) = 1/2.
     scores = cider({1: "b b", 2: "c"}, {1: ["b"], 2: ["x"]})

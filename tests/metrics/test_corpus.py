@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from caption.metrics import corpus
-from caption.metrics.corpus import Corpus, References, ngram_counts
+from caption.metrics.corpus import Corpus, References
+from caption.text.ngrams import ngram_counts
 from caption.text.tokenizer import get_tokenizer
 
 TEXTS = {1: ["a b a b", "c"], 2: ["b a", "a b c d e"], 3: ["d"]}
