@@ -132,8 +132,6 @@ def test_the_direction_follows_from_the_name(cli: Cli, tiny: Path):
         assert (config[section]["monitor"], config[section]["mode"]) == ("val/NLL", "min")
 
 
-<<<<<<< HEAD
-=======
 @pytest.mark.slow
 def test_the_best_epoch_is_chosen_by_nll_where_cider_is_always_0(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--data.reader.init_args.val", 1, "--trainer.max_epochs", 2)
@@ -147,13 +145,6 @@ def test_the_best_epoch_is_chosen_by_nll_where_cider_is_always_0(cli: Cli, tiny:
     assert yaml.safe_load((folder / "config.yaml").read_text())["early_stopping"]["monitor"] == "val/NLL"
 
 
-def test_without_checkpoints(cli: Cli, tiny: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
-    assert ran.code == 0
-    assert not list((tiny.parent / "run").glob("*.ckpt"))
-
-
->>>>>>> f5f322e (A CIDEr that is 0 for any captions is said: check notes it, fit chooses by NLL, scores carry the reason)
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
     before = (copied / "last.ckpt").read_bytes()
     elsewhere = shutil.copy(copied / "last.ckpt", tmp_path / "other.ckpt")
