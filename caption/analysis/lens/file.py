@@ -15,11 +15,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from caption.analysis.lens.lens import Calibration, Lens, make_lens
+from caption.analysis.lens.lens import Calibration, Lens, first_encoder, make_lens
 from caption.captioner import Captioner
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
-from caption.encoders.several_encoders import SeveralEncoders
 from caption.errors import CheckpointError, UserError
 from caption.runtime.files import Opener, creating
 from caption.runtime.inputs import MODEL, open_input
@@ -56,8 +55,8 @@ def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener
         tensors["known"] = calibration.known
     header = {
         "format": FORMAT,
-        "encoder": _identity(captioner.encoder),
-        "fingerprint": _fingerprint(captioner.encoder),
+        "encoder": _identity(first_encoder(captioner)),
+        "fingerprint": _fingerprint(first_encoder(captioner)),
         "norm_eps": None if norm is None else norm.eps,
         "calibration": {name: getattr(calibration, name) for name in IN_HEADER},
     }
@@ -86,9 +85,9 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         raise CheckpointError(
             f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
         ) from error
-    if identity != _identity(captioner.encoder):
+    if identity != _identity(first_encoder(captioner)):
         raise UserError(f"{path} is a lens for another encoder than the model's: make one with caption lens")
-    actual = _fingerprint(captioner.encoder)
+    actual = _fingerprint(first_encoder(captioner))
     if any(abs(a - b) > 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)):
         raise UserError(
             f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
@@ -126,18 +125,14 @@ def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Cal
     )  # fmt: skip
 
 
-def _first(encoder: Encoder) -> Encoder:
-    return encoder.encoders[0] if isinstance(encoder, SeveralEncoders) else encoder
-
-
 def _identity(encoder: Encoder) -> dict[str, Any]:
     """Class path and arguments, without what does not change the regions."""
-    spec = _first(encoder).spec
+    spec = encoder.spec
     arguments = {k: v for k, v in spec["init_args"].items() if k not in ("weights", "finetune_from")}
     return json.loads(json.dumps({"class_path": spec["class_path"], "init_args": arguments}))
 
 
 def _fingerprint(encoder: Encoder) -> list[float]:
     """The mean size of the weights of the first and last layers."""
-    kernels = [p for p in _first(encoder).state_dict().values() if p.is_floating_point() and p.ndim > 1]
+    kernels = [p for p in encoder.state_dict().values() if p.is_floating_point() and p.ndim > 1]
     return [float(tensor.float().abs().mean()) for tensor in (*kernels[:2], *kernels[-2:])]

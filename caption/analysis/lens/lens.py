@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
+from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.several_encoders import SeveralEncoders
 from caption.errors import UserError
@@ -65,7 +66,6 @@ class Calibration:
         neighbours: how many of them a photo is compared with.
         farthest: cosine distance from its neighbours above which a photo is unlike them.
         photos: number of photos of the fit.
-        encoder: class path and arguments of the encoder, without its weights.
     """
 
     of_words: tuple[float, ...]
@@ -329,11 +329,15 @@ def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> L
     Raises:
         UserError: the encoder has no classifier that reads the average of its regions; see `classifier_of`.
     """
-    encoder = captioner.encoder
-    if isinstance(encoder, SeveralEncoders):
-        encoder = encoder.encoders[0]
     transform = captioner.transform
-    return Lens(classifier_of(encoder, transform.height, transform.width), None, calibration)
+    classifier = classifier_of(first_encoder(captioner), transform.height, transform.width)
+    return Lens(classifier, None, calibration)
+
+
+def first_encoder(captioner: Captioner) -> Encoder:
+    """The encoder of the first view, whose regions a lens reads."""
+    encoder = captioner.encoder
+    return encoder.encoders[0] if isinstance(encoder, SeveralEncoders) else encoder
 
 
 def _even_sum(weights: Tensor, regions: Regions) -> Tensor:
