@@ -153,15 +153,13 @@ def trained(shapes: Path, once: Callable[..., Path]) -> Trained:
 
 
 @pytest.fixture(scope="session")
-def small_model(once: Callable[..., Path]) -> str:
-    """The file of `helpers.tiny_captioner.captioner()`."""
+def model(once: Callable[..., Path]) -> Path:
+    """The file of `helpers.tiny_captioner.captioner()`; nobody may change it."""
     from helpers.tiny_captioner import captioner
 
     from caption import checkpoint
 
-    return str(
-        once("model", lambda folder: checkpoint.save(captioner(), folder / "model.ckpt")) / "model.ckpt"
-    )
+    return once("model", lambda folder: checkpoint.save(captioner(), folder / "tiny.ckpt")) / "tiny.ckpt"
 
 
 @pytest.fixture

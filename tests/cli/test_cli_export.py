@@ -18,12 +18,6 @@ from caption.decoders import ShowAttendAndTellDecoder
 Cli = Callable[..., Ran]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    checkpoint.save(captioner(), tmp_path / "model.ckpt")
-    return tmp_path / "model.ckpt"
-
-
 def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_path: Path):
     half, back = tmp_path / "half.safetensors", tmp_path / "back.ckpt"
     ran = cli("export", model, "--format", "safetensors", "--precision", "float16", "--out", half)

@@ -121,13 +121,13 @@ def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch)
 
 
 def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
-    cli: Cli, small_model: str, tmp_path: Path
+    cli: Cli, model: Path, tmp_path: Path
 ):
     folder = tmp_path / "photos"
     for name, kind in (("a.jpg", "a pipe"), ("b", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")):
         make(kind, folder / name)
     photo().save(folder / "e.png")
-    ran = cli("describe", folder, "--model", small_model)
+    ran = cli("describe", folder, "--model", model)
     assert ran.code == 1
     assert ran.out.startswith(f"{folder}/e.png\t")
     assert [
@@ -149,7 +149,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_commands_name_a_pipe(what: str, cli: Cli, small_model: str, tmp_path: Path):
+def test_commands_name_a_pipe(what: str, cli: Cli, model: Path, tmp_path: Path):
     """Nothing else reads, see tests/project/test_file_access.py."""
     for name in ("node", "node.yaml", "node.zip"):
         os.mkfifo(tmp_path / name)
@@ -159,7 +159,7 @@ def test_commands_name_a_pipe(what: str, cli: Cli, small_model: str, tmp_path: P
         "node": tmp_path / "node",
         "text": tmp_path / "text.json",
         "folder": tmp_path,
-        "model": small_model,
+        "model": model,
     }
     ran = cli(*COMMANDS[what].format(**names).split())
     assert ran.code in (1, 2), ran.err

@@ -81,10 +81,10 @@ def run_all(photos: list[str], job: Job, **options: Any) -> tuple[int, int, int]
 
 @pytest.mark.nightly
 def test_two_actors_write_what_the_plain_command_prints(
-    cluster: None, photos: list[str], small_model: str, tmp_path: Path, cli: Any
+    cluster: None, photos: list[str], model: Path, tmp_path: Path, cli: Any
 ):
-    assert run_all(photos, Job(small_model, str(tmp_path / "out")), actors=2) == (PHOTOS, 1, 6)
-    plain = cli("describe", *photos, "--model", small_model, "--format", "jsonl")
+    assert run_all(photos, Job(str(model), str(tmp_path / "out")), actors=2) == (PHOTOS, 1, 6)
+    plain = cli("describe", *photos, "--model", model, "--format", "jsonl")
     expected = {entry["image"]: entry for entry in map(json.loads, plain.out.splitlines())}
     found = entries(tmp_path / "out")
     assert [entry["image"] for entry in found] == photos
@@ -98,9 +98,9 @@ def test_two_actors_write_what_the_plain_command_prints(
 
 @pytest.mark.nightly
 def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
-    cluster: None, photos: list[str], small_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: None, photos: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    job = Job(small_model, str(tmp_path))
+    job = Job(str(model), str(tmp_path))
     stream = caption_photos(photos, job, actors=1, per_piece=PER_PIECE)
     done = [next(stream), next(stream)]
     for process in running_actors():
@@ -119,10 +119,10 @@ def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
 
 @pytest.mark.nightly
 def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
-    cluster: None, photos: list[str], small_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: None, photos: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     deadly, tries = photos[2 * PER_PIECE + 1], tmp_path / "tries"
-    job = Job(small_model, str(tmp_path / "out"))
+    job = Job(str(model), str(tmp_path / "out"))
 
     class Mortal(Actor):
         """A local class, which Ray sends to other processes by value."""
@@ -147,9 +147,9 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
 
 
 @pytest.mark.nightly
-def test_too_many_actors_are_refused(cluster: None, photos: list[str], small_model: str, tmp_path: Path):
+def test_too_many_actors_are_refused(cluster: None, photos: list[str], model: Path, tmp_path: Path):
     with pytest.raises(UserError, match="2 processors, too few for 3"):
-        run_all(photos, Job(small_model, str(tmp_path)), actors=3)
+        run_all(photos, Job(str(model), str(tmp_path)), actors=3)
 
 
 # -- without a cluster -----------------------------------------------------------------------------------------
@@ -163,14 +163,14 @@ def caption_here(photos: list[str], job: Job) -> None:
         actor.caption(piece)
 
 
-def test_photos_behind_urls_have_the_same_captions(photos: list[str], small_model: str, tmp_path: Path):
+def test_photos_behind_urls_have_the_same_captions(photos: list[str], model: Path, tmp_path: Path):
     """A bucket is read through the same calls as file://."""
     folder = Path(photos[0]).parent
     urls = list_photos(f"file://{folder}", frozenset({".png"}))
     assert urls == [f"file://{photo}" for photo in photos]
     gone = f"file://{folder}/gone.png"
-    caption_here(photos, Job(small_model, str(tmp_path / "paths")))
-    caption_here([*urls, gone], Job(small_model, f"file://{tmp_path}/urls"))
+    caption_here(photos, Job(str(model), str(tmp_path / "paths")))
+    caption_here([*urls, gone], Job(str(model), f"file://{tmp_path}/urls"))
     by_path, by_url = entries(tmp_path / "paths"), entries(tmp_path / "urls")
     assert [entry.get("words") for entry in by_url[:-1]] == [entry.get("words") for entry in by_path]
     assert by_url[-1]["image"] == gone
@@ -181,11 +181,11 @@ def test_photos_behind_urls_have_the_same_captions(photos: list[str], small_mode
         list_photos(f"file://{folder}/nowhere", frozenset({".png"}))
 
 
-def test_parquet_has_the_main_columns(photos: list[str], small_model: str, tmp_path: Path):
+def test_parquet_has_the_main_columns(photos: list[str], model: Path, tmp_path: Path):
     from pyarrow import parquet
 
-    caption_here(photos, Job(small_model, str(tmp_path / "lines")))
-    caption_here(photos, Job(small_model, str(tmp_path / "table"), "parquet", {"beam_size": 1}))
+    caption_here(photos, Job(str(model), str(tmp_path / "lines")))
+    caption_here(photos, Job(str(model), str(tmp_path / "table"), "parquet", {"beam_size": 1}))
     rows = [
         row
         for file in sorted((tmp_path / "table").glob("*.parquet"))
@@ -202,8 +202,8 @@ def test_parquet_has_the_main_columns(photos: list[str], small_model: str, tmp_p
     )  # beam 1, not 3
 
 
-def test_a_folder_of_another_job_is_refused(photos: list[str], small_model: str, tmp_path: Path):
-    job = Job(small_model, str(tmp_path / "out"))
+def test_a_folder_of_another_job_is_refused(photos: list[str], model: Path, tmp_path: Path):
+    job = Job(str(model), str(tmp_path / "out"))
     prepare(job, photos, PER_PIECE)
     prepare(job, photos, PER_PIECE)
     with pytest.raises(UserError, match="another photos"):
@@ -213,11 +213,11 @@ def test_a_folder_of_another_job_is_refused(photos: list[str], small_model: str,
     with pytest.raises(UserError, match="another model"):
         prepare(Job("shapes", job.out), photos, PER_PIECE)
     with pytest.raises(UserError, match="another search"):
-        prepare(Job(small_model, job.out, search={"beam_size": 2}), photos, PER_PIECE)
+        prepare(Job(str(model), job.out, search={"beam_size": 2}), photos, PER_PIECE)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
     with pytest.raises(UserError, match="files of something else"):
-        prepare(Job(small_model, str(tmp_path / "mine")), photos, PER_PIECE)
+        prepare(Job(str(model), str(tmp_path / "mine")), photos, PER_PIECE)
     for content in ("[]", "5", "[" * 100_000, "x"):
         (tmp_path / "out" / on_ray.JOB).write_text(content)
         with pytest.raises(UserError, match="captions cannot be written to"):
@@ -225,9 +225,9 @@ def test_a_folder_of_another_job_is_refused(photos: list[str], small_model: str,
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_files_that_are_there_stay(small_model: str, photos: list[str], tmp_path: Path, scheme: str):
+def test_files_that_are_there_stay(model: Path, photos: list[str], tmp_path: Path, scheme: str):
     out, theirs = tmp_path / "out", tmp_path / "theirs"
-    job = Job(small_model, f"{scheme}{out}")
+    job = Job(str(model), f"{scheme}{out}")
     prepare(job, photos, PER_PIECE)
     names = ["captions-000000.jsonl", "captions-000001.jsonl"]
     (out / names[0]).write_text("mine")
@@ -239,11 +239,11 @@ def test_files_that_are_there_stay(small_model: str, photos: list[str], tmp_path
     assert not theirs.exists()
     assert (out / "captions-000002.jsonl").read_text() == "ours"
     with pytest.raises(UserError, match="there is no folder"):
-        prepare(Job(small_model, f"{scheme}{tmp_path}/no/such"), photos, PER_PIECE)
+        prepare(Job(str(model), f"{scheme}{tmp_path}/no/such"), photos, PER_PIECE)
 
 
 def test_the_command_reads_folders_lists_and_urls(
-    photos: list[str], small_model: str, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+    photos: list[str], model: Path, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[list[str]] = []
 
@@ -255,7 +255,7 @@ def test_the_command_reads_folders_lists_and_urls(
     monkeypatch.setattr(on_ray, "caption_photos", captioned)
     folder = Path(photos[0]).parent
     (tmp_path / "list.txt").write_text(f"{photos[0]}\n\nfile://{folder}/sub\n")
-    common = ["--engine", "ray", "--model", small_model, "--out", tmp_path / "out"]
+    common = ["--engine", "ray", "--model", model, "--out", tmp_path / "out"]
     common += ["--format", "parquet", "--beam-size", 2, "--per-file", 50]
     ran = cli("describe", folder, *common)
     assert ran.code == 1

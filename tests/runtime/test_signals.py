@@ -100,7 +100,7 @@ def read(form: str, text: str) -> list[str]:
     ],
 )
 def test_output_of_a_stopped_describe_is_whole(
-    number: int, form: str, cli: Cli, small_model: str, photos: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, form: str, cli: Cli, model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The signal comes in the middle of the second entry, and again while the end is written."""
     add, finish = Printer.add, Printer.finish
@@ -119,7 +119,7 @@ def test_output_of_a_stopped_describe_is_whole(
     monkeypatch.setattr(Printer, "finish", finished)
     page, arrays, heatmaps = (photos.parent / name for name in ("page.html", "arrays", "heatmaps"))
     outputs = ("--html", page, "--attention", arrays, "--heatmap", heatmaps)
-    ran = cli("describe", photos, "--model", small_model, "--format", form, *outputs)
+    ran = cli("describe", photos, "--model", model, "--format", form, *outputs)
     assert ran.code == 128 + number
     assert read(form, ran.out) == NAMES[:2]
     assert "captioning: stopped after 2 of 3 photos" in ran.err
@@ -132,7 +132,7 @@ def test_output_of_a_stopped_describe_is_whole(
 
 
 @pytest.mark.nightly
-def test_a_process_that_is_told_to_stop_writes_its_page(small_model: str, tmp_path: Path):
+def test_a_process_that_is_told_to_stop_writes_its_page(model: Path, tmp_path: Path):
     folder = tmp_path / "photos"
     folder.mkdir()
     photo().save(folder / "0000.png")
@@ -141,7 +141,7 @@ def test_a_process_that_is_told_to_stop_writes_its_page(small_model: str, tmp_pa
     page = tmp_path / "page.html"
     reading, writing = os.pipe()
     options = ("--format", "json", "--html", page)
-    process = start_command("describe", folder, "--model", small_model, *options, stdout=writing)
+    process = start_command("describe", folder, "--model", model, *options, stdout=writing)
     os.close(writing)
     with open(reading) as printed:
         begun = printed.read(1)
