@@ -102,8 +102,7 @@ class CaptionedImages(Dataset[Example]):
         index, seed = key if isinstance(key, tuple) else (key, int(torch.randint(2**62, ())))
         random = np.random.default_rng((seed, index))
         image, captions = self.examples[index]
-        if self.per_image is not None and self.per_image < len(captions):
-            captions = [captions[i] for i in random.permutation(len(captions))[: self.per_image]]
+        captions = draw(captions, self.per_image, random)
         if self.store is None:
             pixels, width, height = self.transform.read(image.path)
             if self.flip is not None:
@@ -117,6 +116,13 @@ class CaptionedImages(Dataset[Example]):
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Examples -> batch; stored regions are read now, at once."""
         return collate(examples, self.store, self.mirrored)
+
+
+def draw(captions: list[list[int]], count: int | None, random: np.random.Generator) -> list[list[int]]:
+    """So many of an image's captions in random order; all of them, as they are, if there are no more, or for None."""
+    if count is None or count >= len(captions):
+        return captions
+    return [captions[k] for k in random.permutation(len(captions))[:count]]
 
 
 def collate(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths
@@ -143,7 +143,8 @@ class CaptionData(LightningDataModule):
             flip=self.flip,
             mirrored=self.mirrored,
         )
-        order = self._order(images)
+        processes, rank = self._processes()
+        order = DistributedSampler(images, processes, rank, seed=derive_seed(self.seed))
         drop_last = len(order) >= self.batch_size  # unless it is the only batch
         batches = BatchSampler(order, self.batch_size, drop_last)
         if single:
@@ -153,13 +154,12 @@ class CaptionData(LightningDataModule):
             images, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
         )
 
-    def _order(self, examples: Dataset[Any]) -> DistributedSampler[Any]:
-        """A shuffled order, of which each process takes its share."""
-        trainer, processes, rank = self.trainer, 1, 0
-        if trainer is not None:
-            processes, rank = trainer.world_size, trainer.global_rank
-            self.seed = trainer.strategy.broadcast(self.seed)
-        return DistributedSampler(examples, processes, rank, seed=derive_seed(self.seed))
+    def _processes(self) -> tuple[int, int]:
+        """The number of processes, and this one's number. All take the seed of the first."""
+        if self.trainer is None:
+            return 1, 0
+        self.seed = self.trainer.strategy.broadcast(self.seed)
+        return self.trainer.world_size, self.trainer.global_rank
 
     def state_dict(self) -> dict[str, Any]:
         """The seed, which Lightning writes into checkpoints, so that a resumed run has the order of the stopped one."""
@@ -169,9 +169,7 @@ class CaptionData(LightningDataModule):
         self.seed = state["seed"]
 
     def _shard_loader(self, shards: TrainingShards) -> ShardLoader:
-        trainer = self.trainer
-        if trainer is not None:
-            self.seed = trainer.strategy.broadcast(self.seed)
+        processes, rank = self._processes()
         batches = ShardBatches(
             self.shard_index,
             shards,
@@ -180,13 +178,13 @@ class CaptionData(LightningDataModule):
             self.captions_per_image,
             self.max_words,
             self.batch_size,
-            processes=1 if trainer is None else trainer.world_size,
-            rank=0 if trainer is None else trainer.global_rank,
+            processes,
+            rank,
             workers=max(self.workers, 1),
             seed=self.seed,
         )
-        options = {"pin_memory": self._on_gpu(), "worker_init_fn": ignore_stop_signals}
-        return ShardLoader(batches, num_workers=self.workers, **options)
+        # Each epoch has another data set, and so other workers.
+        return ShardLoader(batches, **self._loading() | {"persistent_workers": False})
 
     def val_dataloader(self) -> DataLoader[Any]:
         return self._evaluation("val")
@@ -211,16 +209,13 @@ class CaptionData(LightningDataModule):
         )
 
     def _loading(self) -> dict[str, Any]:
+        trainer = self.trainer
         return {
             "num_workers": self.workers,
             "persistent_workers": self.workers > 0,
-            "pin_memory": self._on_gpu(),
+            "pin_memory": trainer is not None and type(trainer.accelerator).__name__ == "CUDAAccelerator",
             "worker_init_fn": ignore_stop_signals,
         }
-
-    def _on_gpu(self) -> bool:
-        trainer = self.trainer
-        return trainer is not None and trainer.accelerator.__class__.__name__ == "CUDAAccelerator"
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:
         """Moves the tensors; stored regions become single precision. Names, references and boxes stay as they are."""

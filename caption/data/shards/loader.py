@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from caption.data.batches import Batch, Example, collate
+from caption.data.batches import Batch, Example, collate, draw
 from caption.data.order import EpochPlace
 from caption.data.resize import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
@@ -90,9 +90,8 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         image, data = unpack(sample)
         pixels, width, height = self.transform.read(data)
         captions = [self.vocabulary.encode(text, self.max_words) for text in image.captions]
-        if self.captions_per_image is not None and self.captions_per_image < len(captions):
-            random = np.random.default_rng((self.seed, self.epoch, 0, place))
-            captions = [captions[k] for k in random.permutation(len(captions))[: self.captions_per_image]]
+        random = np.random.default_rng((self.seed, self.epoch, 0, place))
+        captions = draw(captions, self.captions_per_image, random)
         return Example(image, pixels, captions, self.transform.box(width, height))
 
 
