@@ -36,9 +36,7 @@ def test_colours_survive_palette_and_cmyk(tmp_path: Path) -> None:
     palette = open_image(saved(image.quantize(8), tmp_path / "palette.png"))
     np.testing.assert_array_equal(np.asarray(palette), corners())
     cmyk = open_image(saved(image.convert("CMYK"), tmp_path / "cmyk.jpg", quality=95))
-    difference = np.abs(np.asarray(cmyk, int) - corners())
-    assert np.median(difference) <= 3
-    assert cmyk.getpixel((5, 5))[0] > 200  # red, not the cyan of an inverted one
+    assert np.median(np.abs(np.asarray(cmyk, int) - corners())) <= 3
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])

@@ -152,18 +152,6 @@ def flickr8k_archives(folder: Path) -> list[Path]:
     ]
 
 
-def flickr8k_tars(folder: Path) -> list[Path]:
-    return [
-        make_tar(folder / "photos.tar.gz", FLICKR8K_PHOTOS | LITTER),
-        make_tar(folder / "texts.tar", TEXTS),
-    ]
-
-
-def flickr8k_files(folder: Path) -> list[Path]:
-    texts = make_folder(folder / "files", TEXTS)
-    return [make_zip(folder / "Flickr8k_Dataset.zip", FLICKR8K_PHOTOS), *(texts / name for name in TEXTS)]
-
-
 def flickr8k_kaggle(folder: Path) -> list[Path]:
     sets = {"dataset_flickr8k.json": karpathy(SPLITS), "dataset_coco.json": b"{}"}
     return [
@@ -201,7 +189,7 @@ def coco_archives(folder: Path) -> list[Path]:
 
 
 FORMS = [
-    *(("flickr8k", form) for form in (flickr8k_archives, flickr8k_tars, flickr8k_files, flickr8k_kaggle)),
+    *(("flickr8k", form) for form in (flickr8k_archives, flickr8k_kaggle)),
     *(("flickr30k", form) for form in (flickr30k_authors, flickr30k_kaggle)),
     ("coco", coco_archives),
     *(
