@@ -144,7 +144,9 @@ class CaptionData(LightningDataModule):
             mirrored=self.mirrored,
         )
         processes, rank = self._processes()
-        order = DistributedSampler(images, processes, rank, seed=derive_seed(self.seed))
+        order: DistributedSampler[Any] = DistributedSampler(
+            images, processes, rank, seed=derive_seed(self.seed)
+        )
         drop_last = len(order) >= self.batch_size  # unless it is the only batch
         batches = BatchSampler(order, self.batch_size, drop_last)
         if single:
