@@ -256,7 +256,8 @@ class CaptionCLI(LightningCLI):
         """
         folder = Path(self.trainer.default_root_dir)
         with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
-            for callback in (*self.trainer.checkpoint_callbacks, *self.trainer.early_stopping_callbacks):
+            watching: list[Any] = [*self.trainer.checkpoint_callbacks, *self.trainer.early_stopping_callbacks]
+            for callback in watching:
                 if getattr(callback, "monitor", None) is not None:  # of the user's own callbacks, too
                     mode_of(callback.monitor, callback.mode, type(callback).__name__)
                 if not isinstance(callback, ModelCheckpoint):
@@ -315,7 +316,7 @@ class CaptionCLI(LightningCLI):
 
     def _say(self, message: str) -> None:
         if self.trainer.is_global_zero:
-            say(self.subcommand, message)
+            say(str(self.subcommand), message)
 
 
 def main(args: list[str]) -> int:
