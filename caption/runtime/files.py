@@ -487,12 +487,6 @@ class OwnFolder:
         with self.write(name) as file:
             file.write(json.dumps(content, indent=indent).encode() + b"\n" * (indent is not None))
 
-    def add(self, names: Iterable[str]) -> None:
-        """List files that another library has just written for us."""
-        for name in names:
-            if name not in self:
-                self._list(name, file_digest(self.path / name), durable=False)
-
     def delete(self, names: Iterable[str] | None = None) -> list[str]:
         """Delete files, by default all that are ours, and the folders that this empties.
 

@@ -134,17 +134,6 @@ def test_an_interrupted_file_is_neither_there_nor_in_the_way(tmp_path: Path):
         OwnFolder(tmp_path, "--out").check(["a"])
 
 
-def test_files_of_another_library_are_listed_as_they_are(tmp_path: Path):
-    folder = OwnFolder(tmp_path, "--out")
-    (tmp_path / "log").write_text("1")
-    assert not folder.listed("log")
-    folder.add(["log"])
-    assert folder.listed("log")
-    assert "log" in OwnFolder(tmp_path, "--out")
-    (tmp_path / "log").write_text("2")
-    assert "log" not in folder
-
-
 def test_killed_before_a_file_has_its_place_the_old_one_is_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
