@@ -178,8 +178,7 @@ class Attention(Part, nn.Module):
     ) -> ReadOutput:
         """Compute the context with given maps: those from `weigh`, or others of the same structure.
 
-        By default the context is the sum of `memory.values` (B, L, D) under the summary of the maps. Mechanisms that
-        sample do so here.
+        By default it is that of `context`. Mechanisms that sample do so here.
 
         Args:
             maps: see `WeighOutput.maps`.
@@ -188,7 +187,11 @@ class Attention(Part, nn.Module):
             weighed: the result of `weigh` at this step; its maps differ from `maps` where a hook has changed them. None
                 = read the maps without sampling.
         """
-        return ReadOutput(weighted_sum(self.summary(maps), memory.values))
+        return ReadOutput(self.context(maps, query, memory))
+
+    def context(self, maps: TensorTree, query: Query, memory: TensorTree) -> Tensor:
+        """(B, K, `context_size`) z, what is read where nothing is chosen; by default Σ α_i a_i, α the first map."""
+        return weighted_sum(self.summary(maps), memory.values)
 
     def carry(self, maps: TensorTree, weighed: WeighOutput) -> TensorTree:
         """The state for the next step, tensors (B, K, ...), given the maps that were read."""

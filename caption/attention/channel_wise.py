@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
 from caption.kernels.linear import Linear
@@ -65,11 +65,9 @@ class _ChannelAttention(Attention):
         build_stateless(self, self.score, region_sizes[0], query_sizes)
         self.channels = ChannelScore(self.size, query_sizes.hidden)
 
-    def read(
-        self, maps: ChannelMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: ChannelMaps, query: Query, memory: GridMemory) -> Tensor:
         context = weighted_sum(maps.regions, memory.values)
-        return ReadOutput(context * scaled(maps.channels).to(context.dtype))
+        return context * scaled(maps.channels).to(context.dtype)
 
 
 class ChannelSpatialAttention(_ChannelAttention):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked
 from caption.kernels.linear import Linear
 from caption.regions import Views
@@ -50,7 +50,5 @@ class FeatureWiseAttention(Attention):
         scores = hide_masked(self.energy(pairs).mT, memory.mask)  # (B, K, D, L)
         return WeighOutput(FeatureMaps(scores.softmax(-1)))
 
-    def read(
-        self, maps: FeatureMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        return ReadOutput(torch.einsum("bkdl,bld->bkd", maps.features.to(memory.values.dtype), memory.values))
+    def context(self, maps: FeatureMaps, query: Query, memory: GridMemory) -> Tensor:
+        return torch.einsum("bkdl,bld->bkd", maps.features.to(memory.values.dtype), memory.values)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_each
@@ -89,10 +89,8 @@ class HierarchicalAttention(Attention):
         weights = block_scores.softmax(-1)
         return WeighOutput(BlockMaps((weights[..., None] * within).sum(2), weights))
 
-    def read(
-        self, maps: BlockMaps, query: Query, memory: BlockMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        return super().read(maps, query, memory.cells)
+    def context(self, maps: BlockMaps, query: Query, memory: BlockMemory) -> Tensor:
+        return super().context(maps, query, memory.cells)
 
     def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
         return {"cells": views[0], "blocks": self._blocks(views[0])}

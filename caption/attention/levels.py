@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
@@ -42,12 +42,10 @@ class TwoLevelMemory(NamedTuple):
 class LevelAttention(Attention):
     """Base class of mechanisms with a map for each grid: z = [Σ α_i a_i; Σ β_j b_j; ...]."""
 
-    def read(
-        self, maps: TensorTree, query: Query, memory: Any, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: TensorTree, query: Query, memory: Any) -> Tensor:
         """The memory begins with that of each grid."""
         contexts = [weighted_sum(weights, level.values) for weights, level in zip(maps, memory, strict=False)]
-        return ReadOutput(torch.cat(contexts, -1))
+        return torch.cat(contexts, -1)
 
 
 class TwoLevelAttention(LevelAttention):

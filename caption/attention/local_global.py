@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.alignments.soft import Softmax
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import weighted_sum
 from caption.attention.scored import Alignment, Score, ScoredAttention, ScoredState
 from caption.attention.stochastic import stochastic_parts
@@ -88,10 +88,8 @@ class LocalGlobalAttention(Attention):
         everywhere = self.everywhere.weigh(query, memory.everywhere, state.everywhere)
         return WeighOutput(LookMaps(torch.stack((local.maps, everywhere.maps), 2)), (local, everywhere))
 
-    def read(
-        self, maps: LookMaps, query: Query, memory: LookMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        return ReadOutput(weighted_sum(maps.looks, memory.local.values[:, None]).flatten(2))
+    def context(self, maps: LookMaps, query: Query, memory: LookMemory) -> Tensor:
+        return weighted_sum(maps.looks, memory.local.values[:, None]).flatten(2)
 
     def carry(self, maps: LookMaps, weighed: WeighOutput) -> LookStates:
         local, everywhere = maps.looks.unbind(2)

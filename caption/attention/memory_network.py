@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.multi_hop import HopMaps
 from caption.attention.options import at_least_one
@@ -84,10 +84,8 @@ class MemoryNetworkAttention(Attention):
             u = self.hop(u) + weighted_sum(maps[-1], read)
         return WeighOutput(HopMaps(torch.stack(maps, 2)))
 
-    def read(
-        self, maps: HopMaps, query: Query, memory: EmbeddedMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: HopMaps, query: Query, memory: EmbeddedMemory) -> Tensor:
         u = self.query(query.hidden)
         for hop, weights in enumerate(maps.hops.unbind(2)):
             u = self.hop(u) + weighted_sum(weights, self._addressed_and_read(memory, hop)[1])
-        return ReadOutput(u)
+        return u

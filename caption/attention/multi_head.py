@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import above_zero, at_least_one
 from caption.errors import UserError
@@ -146,14 +146,12 @@ class MultiHeadAttention(Attention):
         weights = hide_masked(scores, memory.mask).softmax(-1)
         return WeighOutput(HeadMaps(weights.transpose(1, 2)))
 
-    def read(
-        self, maps: HeadMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: HeadMaps, query: Query, memory: GridMemory) -> Tensor:
         weights = maps.heads.transpose(1, 2)  # (B, M, K, L)
         if self.gates is not None:
             weights = weights * self.gates()[:, None, None]
         contexts = weighted_sum(weights, memory.values)  # (B, M, K, A / M)
-        return ReadOutput(self.output(contexts.transpose(1, 2).flatten(2)))
+        return self.output(contexts.transpose(1, 2).flatten(2))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """The expected number of open gates."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless
@@ -63,8 +63,6 @@ class MultiHopAttention(Attention):
             maps.append(hide_masked(self.score(query, memory), memory.mask).softmax(-1))
         return WeighOutput(HopMaps(torch.stack(maps, 2)))
 
-    def read(
-        self, maps: HopMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: HopMaps, query: Query, memory: GridMemory) -> Tensor:
         total = maps.hops.sum(2)  # W is linear, so one product reads the sum of the hops
-        return ReadOutput(self.read_into_query(weighted_sum(total, memory.values)))
+        return self.read_into_query(weighted_sum(total, memory.values))

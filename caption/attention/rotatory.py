@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.co_attention.base import attended_words
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.levels import LevelAttention
@@ -88,11 +88,9 @@ class RotatoryAttention(LevelAttention):
             attended.append(attended_words(scores, of_words.value(words)))  # r_lt, r_rt
         return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), state)
 
-    def read(
-        self, maps: RotatoryMaps, query: Query, memory: Any, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        grids = super().read(maps[:2], query, memory).context
-        return ReadOutput(torch.cat((grids, maps.words.to(grids.dtype)), -1))
+    def context(self, maps: RotatoryMaps, query: Query, memory: Any) -> Tensor:
+        grids = super().context(maps[:2], query, memory)
+        return torch.cat((grids, maps.words.to(grids.dtype)), -1)
 
 
 class KeysAndValues(nn.Module):

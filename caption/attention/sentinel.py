@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
 from caption.errors import UserError
@@ -87,8 +87,6 @@ class SentinelAttention(Attention):
         weights = torch.cat((scores, of_sentinel.to(scores.dtype)), -1).softmax(-1)
         return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 
-    def read(
-        self, maps: SentinelMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: SentinelMaps, query: Query, memory: GridMemory) -> Tensor:
         context = weighted_sum(maps.regions, memory.values)
-        return ReadOutput(context + maps.sentinel * self.value(self._sentinel(query)))
+        return context + maps.sentinel * self.value(self._sentinel(query))

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.kernels.linear import Linear
 from caption.parts import check_choice
@@ -64,11 +64,9 @@ class StructuredAttention(Attention):
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         return WeighOutput(QueryMaps(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1, -1)))
 
-    def read(
-        self, maps: QueryMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: QueryMaps, query: Query, memory: GridMemory) -> Tensor:
         vectors = weighted_sum(maps.queries, memory.values[:, None])  # (B, K, S, D)
-        return ReadOutput(self.output(vectors.flatten(2)))
+        return self.output(vectors.flatten(2))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
         """‖A Aᵀ − I‖²_F, the mean over all steps, or ‖Q Qᵀ − I‖²_F."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
@@ -74,11 +74,9 @@ class CoAttention(Attention):
         """Words so far (B, K, T, A) -> scores of the regions (B, K, L), attended words (B, K, A)."""
         raise NotImplementedError
 
-    def read(
-        self, maps: CoMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
+    def context(self, maps: CoMaps, query: Query, memory: GridMemory) -> Tensor:
         regions = weighted_sum(maps.regions, memory.values)
-        return ReadOutput(torch.cat((regions, maps.words.to(regions.dtype)), -1))
+        return torch.cat((regions, maps.words.to(regions.dtype)), -1)
 
 
 def attended_words(scores: Tensor, words: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.base import GridMemory, Query, ReadOutput, WeighOutput
+from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, CoMaps, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.options import above_zero, at_least_one
@@ -80,9 +80,7 @@ class MutualCrossAttention(CoAttention):
         word_scores = (correlations.mT @ v).squeeze(-1) / keys.real / self.temperature
         return region_scores, words.mean(2) + attended_words(word_scores, words)
 
-    def read(
-        self, maps: CoMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        context = super().read(maps, query, memory, weighed).context
+    def context(self, maps: CoMaps, query: Query, memory: GridMemory) -> Tensor:
+        context = super().context(maps, query, memory)
         mean: Tensor = memory.keys.mean
-        return ReadOutput(context + functional.pad(mean, (0, self.words.size)))
+        return context + functional.pad(mean, (0, self.words.size))
