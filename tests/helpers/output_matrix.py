@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import arctic_reference, sgrvinod_reference, tiny_captioner
+from helpers import tiny_captioner
 from helpers.command_line import TINY
 from helpers.downloads import photo
+from helpers.models_of_others import write_models
 
 SECONDS = 60
 """A command on tiny inputs that takes longer hangs."""
@@ -233,7 +233,7 @@ def make_template(top: Path) -> None:
         (here / "download" / f"Flickr_8k.{split}Images.txt").write_text(
             "".join(f"{name}\n" for name in names)
         )
-    _write_models_of_others(here)
+    write_models(here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for args in (
@@ -246,32 +246,6 @@ def make_template(top: Path) -> None:
         ):
             ran = run(args.split())
             assert ran.code == 0, ran.err
-
-
-def _write_models_of_others(here: Path) -> None:
-    import json
-
-    from caption.encoders import TorchvisionEncoder
-
-    words, features = ["a", "dog", "runs", "away", "."], 24
-    options = {
-        "ctx_dim": features, "dim": 4, "dim_word": 3, "n_words": len(words) + 2, "selector": True, "prev2out": True,
-        "ctx2out": True, "n_layers_att": 2, "n_layers_init": 2, "use_dropout": True, "attn_type": "stochastic",
-        "temperature": 1.0, "lstm_encoder": False,
-    }  # fmt: skip
-    np.savez(here / "model.npz", **arctic_reference.parameters(options))
-    (here / "options.json").write_text(json.dumps(options))
-    (here / "words.txt").write_text("\n".join(words))
-    word_map = {word: number for number, word in enumerate(["<pad>", *words, "<unk>", "<start>", "<end>"])}
-    sizes = {"region": features, "hidden": 4, "attention": 5, "embedding": 3, "vocabulary": len(word_map)}
-    arrays = sgrvinod_reference.parameters(**sizes)
-    torch.save({name: torch.tensor(array).float() for name, array in arrays.items()}, here / "decoder.pth")
-    (here / "map.json").write_text(json.dumps(word_map))
-    arguments = {"name": "shufflenet_v2_x0_5", "layer": "maxpool", "grid": [3, 4]}
-    encoder = {"class_path": "caption.encoders.TorchvisionEncoder", "init_args": arguments}
-    transform = {"size": 32, "fit": "squash"}
-    (here / "encoder.yaml").write_text(yaml.safe_dump({"encoder": encoder, "transform": transform}))
-    torch.save(dict(TorchvisionEncoder(**arguments).trunk.state_dict()), here / "encoder.pth")
 
 
 class Entry(NamedTuple):
