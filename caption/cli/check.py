@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
     config, spec = _config_and_reader(plan)
     limits = _limits(plan.options, config)
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, limits, plan.options.workers, _known_words(config))
+    check = check_data(reader, limits, known=_known_words(config))
     report = make_report(plan.options.data, spec, limits, check)
     as_json = plan.options.format == "json"
     print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not plan.is_config))
@@ -160,8 +160,6 @@ def make_parser() -> argparse.ArgumentParser:
     help_ = f"how often a training word must occur to be known {from_data.format(5)}"
     add("--min-count", type=count, metavar="N", help=help_)
     add("--tokenizer", metavar="T", help=f"splits captions into words {from_data.format('ptb')}")
-    help_ = "threads that decode (default: one per processor, at most 16)"
-    add("--workers", type=count, metavar="N", help=help_)
     help_ = "write a whole configuration for this data, if it has no faults"
     add("--write", metavar="FILE.yaml", help=help_)
     help_ = f"configuration that --write changes, a file or a name (default {BASE}, which starts from the model photos)"

@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
         encoder.freeze()
     else:
         encoder, transform = frozen_encoder(parts), make_transform(parts)
-    speed = {"batch_size": options.batch_size, "workers": options.workers, "device": _device(options.device)}
+    speed = {"batch_size": options.batch_size, "device": _device(options.device)}
     done = write_features(
         encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
     )
@@ -65,7 +65,6 @@ def make_parser() -> argparse.ArgumentParser:
     add_trust(parser)
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
-    add("--workers", metavar="N", type=count, help="threads that decode (default: the processors, up to 16)")
     add("--verify", action="store_true", help="extract damaged and changed images of the store again")
     help_ = "store the training images with left and right exchanged, for data.flip.features"
     add("--mirrored", action="store_true", help=help_)

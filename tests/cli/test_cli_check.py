@@ -94,7 +94,6 @@ WRONG = [
     (["--images", "nowhere"], "--images nowhere: there is no such folder"),
     (["--max-words", "0"], "0 is not a whole number from 1 up"),
     (["--min-count", "few"], "few is not a whole number from 1 up"),
-    (["--workers", "-1"], "-1 is not a whole number from 1 up"),
     (["--tokenizer", "scissors"], "scissors"),
     (["--format", "xml"], "--format"),
     (["more"], "more"),

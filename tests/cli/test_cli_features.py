@@ -115,7 +115,7 @@ def test_all_splits_are_stored(
         vectors = encoder(transform(open_image(data / "photo3.jpg"))[None])[0].vectors[0]
     (stored,) = store.read_many(["photo3.jpg"])
     torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
-    options = ["--batch-size", "2", "--workers", "1", "--device", "cpu"]
+    options = ["--batch-size", "2", "--device", "cpu"]
     assert main(["--config", config, "--out", out, *options]) == 0
     assert "6 stored before" in capsys.readouterr().err
 
@@ -239,7 +239,7 @@ WRONG_ARGUMENTS = [
     (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
     (["--config", "/no/such/file.yaml"], "'/no/such/file.yaml' does not exist"),
     (["--model.encoder.weights", "null"], "has random weights"),
-    (["--workers", "many"], "many is not a whole number from 1 up"),
+    (["--batch-size", "many"], "many is not a whole number from 1 up"),
     (["--speed", "9"], "--speed"),
     (["--data.transform.size"], "--data.transform.size"),
 ]

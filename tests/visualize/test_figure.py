@@ -144,15 +144,6 @@ def test_the_sentence_is_the_title_and_no_formula():
     assert box.y0 >= first.y1
 
 
-def test_the_gate_is_under_each_word_if_there_is_one():
-    words = ["a", "dog"]
-    assert not any("β" in text for text in texts_of(plot_caption(caption_of(words), photo_of())))
-    gated = plot_caption(caption_of(words, gates=[0.25, 1]), photo_of())
-    feet = texts_of(gated)[:-1]
-    assert [foot.split("   ")[1] for foot in feet] == ["β 0.25", "β 1.00"]
-    assert "β: use of the image" in legend_of(gated)
-
-
 def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
     weights = np.full((2, 2, 5), 0.1)
     weights[1, 0, 0] = 0.55

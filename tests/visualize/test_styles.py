@@ -39,10 +39,6 @@ def test_heat_is_pale_up_to_even_attention_and_coloured_above():
     assert colourfulness(seen[-1]) > 120
 
 
-def test_heat_is_the_default():
-    assert (draw(WEIGHTS, SCALE) == draw(WEIGHTS, SCALE, style="heat")).all()
-
-
 def test_glow_brightens_what_is_above_even_attention():
     look = STYLES["glow"]
     seen = draw(WEIGHTS, SCALE, style="glow")
@@ -50,12 +46,6 @@ def test_glow_brightens_what_is_above_even_attention():
     photo = np.array(PHOTO) * (1 - look.opacity * (1 - value) - look.tint * value)
     np.testing.assert_allclose(seen, photo + 255 * np.array(look.colour) * look.tint * value, atol=3)
     assert (np.diff(seen[2:].sum(axis=1)) > 0).all()
-
-
-def test_only_cells_are_not_smooth():
-    assert [OverlayStyle(style).is_smooth for style in STYLE_NAMES] == [True, True, True, False]
-    assert OverlayStyle("cells", smooth=True).is_smooth
-    assert not OverlayStyle("heat", smooth=False).is_smooth
 
 
 def test_paper_is_white_over_the_photo_in_proportion_to_the_weight():
@@ -113,8 +103,3 @@ def test_equal_weights_have_one_colour_and_no_noise(style):
     assert np.ptp(seen, axis=0).max() <= 1
     if style == "heat":
         np.testing.assert_allclose(seen, [PALE] * 8, atol=1)
-
-
-def test_even_attention_is_the_mean_of_distributions():
-    maps = np.random.default_rng(0).dirichlet(np.ones(49), 12)
-    assert scale_of(maps).mean == pytest.approx(1 / 49)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,22 +71,6 @@ def test_without_a_model_the_installed_one_for_photos_is_used_and_said(
     )
     assert ran.err.count(said) == 1
     assert "expect mistakes" not in cli("describe", image, "--model", "photos").err
-
-
-def test_a_folder_of_a_models_name_does_not_hide_it(
-    cli: Cli, image: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setattr(model_zoo, "_installed", lambda: {"photos": models[0]})
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    shutil.copy(image, tmp_path / "photos" / "a.png")
-    one = cli("describe", "photos", "--model", "photos", "--heatmap", "out", "--format", "coco")
-    assert (one.code, one.err) == (0, "")
-    assert model_zoo.model_file("photos") == str(models[0])
-    assert cli("export", "photos", "--format", "ckpt", "--out", "out.ckpt").code == 0
-    shutil.copy(models[1], tmp_path / "shapes")
-    monkeypatch.setattr(model_zoo, "_installed", lambda: {"shapes": models[0]})
-    assert model_zoo.model_file("shapes") == "shapes"  # a file does
 
 
 def test_without_a_model_for_photos_one_must_be_named(cli: Cli, image: Path, monkeypatch: pytest.MonkeyPatch):
