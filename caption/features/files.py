@@ -84,7 +84,7 @@ class FeatureFile:
             if checksum != _checksum(text, arrays):
                 raise ValueError("its ids or tables are not as they were written")
             self.ids: list[int | str] = index["ids"]
-            self.header = Header(index["key"], [(rows, cols) for rows, cols in index["grids"]])
+            self.header = Header(index["key"], [(int(rows), int(cols)) for rows, cols in index["grids"]])
             images = arrays.pop("images")
             if {len(array) for array in (images, *arrays.values())} != {len(set(self.ids))}:
                 raise ValueError("its ids are not those of its images")

@@ -5,22 +5,18 @@ Each fault by itself, in each format, is in readers/test_reader_laws.py.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data import check as check_module
 from caption.data.check import Limits, check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError, ImageError
+from caption.errors import DataError
 from caption.text.vocabulary import Vocabulary
 
 
@@ -223,32 +219,6 @@ def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> 
     splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
     assert examined(splits) == []
     assert check_images(splits, Findings()) == (1, 1, None)
-
-
-def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [tmp_path / f"{number}.png" for number in range(200)]
-    begun: list[Path] = []
-
-    def slow(path: Path) -> object:
-        begun.append(path)
-        if len(begun) > 1:
-            time.sleep(0.3)
-        raise ImageError("nothing")
-
-    @contextmanager
-    def interrupting(activity: str, total: int) -> Iterator[Callable[[int], None]]:
-        def press(images: int) -> None:
-            raise KeyboardInterrupt
-
-        yield press
-
-    monkeypatch.setattr(check_module, "fingerprint", slow)
-    monkeypatch.setattr(check_module, "progress_bar", interrupting)
-    findings = Findings()
-    files, examined, stop = check_images({"train": captioned(*paths)}, findings, workers=2)
-    assert (files, examined, type(stop)) == (200, 1, KeyboardInterrupt)
-    assert len(findings) == 1
-    assert len(begun) <= 3  # the first, and those in two threads
 
 
 @pytest.mark.filterwarnings("error")

@@ -244,15 +244,22 @@ def test_an_id_means_one_image(images: list[CaptionedImage], tmp_path: Path) -> 
 
 
 def test_it_refuses_a_store_larger_than_the_disk(
-    images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: list[CaptionedImage], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Damaged images stay as they are then."""
+    spoil_region(folder, 3)
+    before = contents(folder)
     usage = shutil.disk_usage(tmp_path)._replace(free=5000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
         DataError, match=r"23 images of 8×8×6 numbers take 19.1 kB, but the disk .* 5.0 kB left"
     ):
-        extract(images, tmp_path / "store")
-    assert contents(tmp_path / "store") == {}
+        extract(images, tmp_path / "empty")
+    assert contents(tmp_path / "empty") == {}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+    with pytest.raises(DataError, match="0 bytes left"):
+        extract(images, folder, verify=True)
+    assert contents(folder) == before
 
 
 def test_numbers_too_large_for_half_precision_are_an_error(

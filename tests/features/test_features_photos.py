@@ -134,14 +134,3 @@ def test_a_changed_photo_that_cannot_be_read_is_left_out(images: list[CaptionedI
     done = extract(images, folder, verify=True)
     assert (done.changed, done.stored, [image.id for image, _ in done.failed]) == (1, 0, [images[1].id])
     assert images[1].id not in FeatureStore(folder).ids
-
-
-def test_without_room_for_them_changed_photos_keep_their_old_regions(
-    images: list[CaptionedImage], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_photo(images[2])
-    before = contents(folder)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
-    with pytest.raises(DataError, match="has 0 bytes left"):
-        extract(images, folder, verify=True)
-    assert contents(folder) == before
