@@ -300,6 +300,7 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
     [
         (lambda: library.MultiHeadAttention(3, 8), "size 8 .* not divisible by heads 3"),
         (lambda: library.MultiHeadAttention(0, 8), "heads 0 .* at least 1"),
+        (lambda: library.HeadGates(speed=0), "speed 0"),
         (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
         (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
         (lambda: library.MLPScore(()), "sizes .* one or more widths"),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import pytest
 import torch
 from helpers.tiny_decoder import decoder
 from torch import Tensor, nn
 
-from caption.attention import Attention, AttentionOutput
-from caption.decoders import Decoder, Trace
-from caption.decoders.base import in_working_precision
-from caption.regions import Regions, WeightProperties
+from caption.attention import Attention
+from caption.decoders import Decoder
+from caption.regions import WeightProperties
 
 
 class Named(Attention):
@@ -75,31 +73,6 @@ def test_every_map_is_given_the_grid_it_lies_on():
     assert model.map_grids([(14, 14), (7, 7)]) == {"heads": (14, 14), "level 2": (7, 7)}
     assert model.map_views == {"heads": 0, "level 2": 1}
     assert decoder().map_grids([(2, 3)]) == {"weights": (2, 3)}
-
-
-class Maps(NamedTuple):
-    heads: Tensor
-    sentinel: Tensor
-
-
-def test_a_trace_keeps_the_maps_where_they_are_more_than_the_summary():
-    weights, heads, sentinel = torch.zeros(1, 2, 6), torch.ones(1, 2, 4, 6), torch.ones(1, 2, 1)
-    location, log_prob, gate = torch.tensor([[1, 2]]), torch.zeros(1, 2), torch.ones(1, 2)
-    several = AttentionOutput(torch.zeros(1, 2, 3), weights, Maps(heads, sentinel), None, location, log_prob)
-    trace = Trace.of(several, gate)
-    assert trace.maps == {"heads": heads, "sentinel": sentinel}
-    assert (trace.weights, trace.gate, trace.location, trace.log_prob) == (weights, gate, location, log_prob)
-    one = Trace.of(AttentionOutput(torch.zeros(1, 2, 3), weights, weights))
-    assert one == Trace(weights, {})
-
-
-def test_the_working_precision_is_that_of_the_weights_and_the_rest_of_a_view_stays():
-    mask = torch.ones(1, 6, dtype=torch.bool)
-    views = (Regions(torch.randn(1, 6, 3).half(), (2, 3), mask), Regions(torch.randn(1, 1, 3).half(), (1, 1)))
-    converted = in_working_precision(views, torch.zeros(1))
-    for view, stored in zip(converted, views, strict=True):
-        assert torch.equal(view.vectors, stored.vectors.float())
-        assert view[1:] == stored[1:]
 
 
 class Penalised(Named):

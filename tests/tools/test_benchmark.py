@@ -11,7 +11,7 @@ import torch
 from helpers import sgrvinod_reference
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import core, harness, sgrvinod, startup
+from tools.benchmark import core, harness, sgrvinod
 from tools.benchmark.roofline import Rates, least_seconds
 from tools.documents import read_sections
 
@@ -136,20 +136,3 @@ def test_code_of_others_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["--only", "sgrvinod", "--sgrvinod", str(tmp_path)])
     assert f"{tmp_path} has no caption.py: git clone https://github.com/sgrvinod/" in capsys.readouterr().err
-
-
-# -- start-up --------------------------------------------------------------------------------------------------
-
-
-def test_each_model_has_its_times():
-    quiet = {"--help": 0.1, "torch": 2.0, "shapes": 1.5, "shapes, heatmap": 2.5, "shapes, work": 0.25}
-    quiet |= {"photos": 3.5, "photos, heatmap": 4.5, "photos, work": 0.5}
-    busy = {name: 2 * value for name, value in quiet.items()}
-    text = startup.report([busy, quiet, quiet])
-    shapes, photos = text.split("\n")[-2:]
-    assert shapes == (
-        "| shapes | 1.50 s (1.50 s to 3.00 s) | 2.50 s (2.50 s to 5.00 s) | 250 ms (250 ms to 500 ms) |"
-    )
-    assert photos.endswith("| 500 ms (500 ms to 1.00 s) |")
-    assert "2.00 s (2.00 s to 4.00 s)" in text
-    assert "100 ms (100 ms to 200 ms)" in text

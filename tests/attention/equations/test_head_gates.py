@@ -46,13 +46,6 @@ def test_a_gate_is_open_as_often_as_expected(log_odds: float, temperature: float
     assert expected == pytest.approx(sigmoid(log_odds - temperature * np.log(stretch / (1 + stretch))))
 
 
-@pytest.mark.parametrize(
-    ("log_odds", "gate"), [(-9.0, 0.0), (0.0, 0.5), (9.0, 1.0), (1.0, sigmoid(1.0) * 1.2 - 0.1)]
-)
-def test_in_evaluation_a_gate_is_a_number(log_odds: float, gate: float) -> None:
-    close(gates(2, log_odds, training=False)(), [gate, gate])
-
-
 def test_a_sampled_gate_is_a_function_of_its_noise_and_learns_through_it() -> None:
     """s = σ((log u - log(1 - u) + log odds) / β), stretched and clipped."""
     module = gates(6, 0.5)
@@ -206,8 +199,3 @@ def test_a_list_of_mechanisms_has_one_for_each_layer() -> None:
 def test_a_model_without_gates_has_no_heads_to_remove() -> None:
     with pytest.raises(UserError, match="no attention of this model has gates"):
         remove_closed_heads(lstm(MultiHeadAttention(2, 4)))
-
-
-def test_gates_that_do_not_move_are_refused() -> None:
-    with pytest.raises(UserError, match="speed 0"):
-        HeadGates(speed=0)
