@@ -47,17 +47,10 @@ def test_pairs_are_of_different_words_of_one_caption_and_one_kind():
         (1, "one", "three"), (1, "one", "two"), (1, "three", "one"), (1, "three", "two"), (1, "two", "one"),
         (1, "two", "three"), (3, "one", "two"), (3, "one", "two"), (3, "two", "one"), (3, "two", "one"),
     ]  # fmt: skip
-    # The second photo rotates all maps by one, so it reads region 2 at the first step and region 4 at the
-    # third.
-    lead = log_p(1, ON_THREE) - log_p(1, np.roll(ON_ONE, 1))
+    # The second photo rotates all maps by one.
     entry = said.index((1, "one", "two"))
     assert swapped.leads["of the other"][entry] == pytest.approx(
         log_p(2, np.roll(ON_TWO, 1)) - log_p(1, np.roll(ON_TWO, 1)), abs=1e-5
-    )
-    assert lead == pytest.approx(0, abs=1e-5)
-    entry = said.index((1, "one", "three"))
-    assert swapped.leads["its own"][entry] == pytest.approx(
-        log_p(3, np.roll(ON_ONE, 1)) - log_p(1, np.roll(ON_ONE, 1)), abs=1e-5
     )
 
 

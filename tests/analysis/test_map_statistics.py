@@ -46,13 +46,9 @@ def test_captions_without_words_have_no_maps():
     none = planted.caption_of("", np.zeros((0, 2, 3)))
     assert entropies(none).shape == (0,)
     assert changes(none).shape == (0,)
-    assert measure_maps([none]) == {
-        "attention_entropy": 0,
-        "attention_entropy_max": math.log(6),
-        "attention_change": 0,
-        "attention_unseen": 0,
-        "attention_evenness": 0,
-    }
+    numbers = measure_maps([none])
+    assert numbers.pop("attention_entropy_max") == math.log(6)
+    assert set(numbers.values()) == {0}
 
 
 def test_means_are_over_words_and_never_between_captions():

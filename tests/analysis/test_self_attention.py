@@ -200,7 +200,6 @@ def test_what_cannot_be_carried_back_is_refused():
     words = [photo()]
     for refiner in (
         LinearRefiner(),
-        CBAMRefiner(2, 3),
         Refiners([SelfAttentionRefiner(8, 2), CBAMRefiner(2, 3)]),
     ):
         with pytest.raises(UserError, match=f"{type(refiner).__name__} does not say .*SelfAttentionRefiner"):

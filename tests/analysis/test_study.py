@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import tiny_captioner
+from helpers import planted, tiny_captioner
 
+from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.adversary import Adversaries
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
+from caption.analysis.named_groups import count_named
 from caption.analysis.study import Images, Subject, study, tables
 from caption.analysis.study import subject as subject_module
 from caption.analysis.study.subject import TRAINING_SCENES
@@ -131,6 +133,33 @@ def test_other_maps_have_the_measure_of_their_column(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tables, "interchange", lambda *args: exchanged(0.9))
     other = rows(tables.exchange([subject()]), "mine", "shapes (40)", "of the other")[0]
     assert [cell.partition(" [")[0] for cell in other] == ["90 %", "10 %", "0.90"]
+
+
+def test_agreement_of_two_models(monkeypatch: pytest.MonkeyPatch):
+    words, images = ("red", "the"), np.array([0, 1])
+    measures = {"same cell": np.array([1.0, 0.0]), "overlap": np.array([0.5, 0.25])}
+    unknown = {name: np.array([0.25, np.nan]) for name in measures}
+    agreed = {("one", "two"): Agreement(words, images, measures, measures, unknown)}
+    monkeypatch.setattr(tables, "agree_all", lambda *args: agreed)
+    table = tables.agreement([subject("one"), subject("two")])
+    every, naming = "0.500 [0.000, 1.000]", "0.500 [0.500, 0.500]"
+    assert rows(table, "one / two", "all", "same cell") == [[every, every, "0.250 [0.250, 0.250]"]]
+    assert rows(table, "one / two", "naming", "overlap") == [[naming, naming, "0.250 [0.250, 0.250]"]]
+    assert "Give several models" in tables.agreement([subject()]).missing
+
+
+def test_a_photo_counts_for_the_group_that_three_people_agree_on():
+    said = planted.caption_of("a man with a dog", np.ones((5, 2, 3)))
+    references = {
+        "man": ["a man", "the man runs", "a guy and his dog"],
+        "dog": ["a dog", "two dogs", "a puppy"],
+        "man and dog": ["a man and a dog", "a dog", "dogs"],
+        "two agree": ["a man", "a man", "nobody"],
+    }
+    counts = count_named(references, dict.fromkeys(references, said))
+    assert {group: photos for group, (photos, _) in counts.items() if photos} == {"man": 1, "dog": 1}
+    assert counts["man"][1]["man"] == counts["man"][1]["dog"] == 1
+    assert counts["dog"][1]["woman"] == 0
 
 
 def test_the_maps_played_are_those_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -193,7 +193,7 @@ def test_a_list_gives_a_list_in_its_order():
     photos = [photo(80, 40, seed) for seed in range(5)]
     one_by_one = [model.describe(image) for image in photos]
     assert len({caption.log_prob for caption in one_by_one}) == 5
-    for batch_size in (2, 5, 32):
+    for batch_size in (2, 32):
         together = model.describe(photos, batch_size=batch_size)
         for image, caption, alone in zip(photos, together, one_by_one, strict=True):
             same(caption, alone)
@@ -243,8 +243,7 @@ def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.M
 # -- modes and gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize(("training", "frozen"), [(True, False), (False, True)])
 def test_describing_evaluates_without_gradients_and_restores_the_mode(training: bool, frozen: bool):
     model = captioner()
     model.encoder.freeze(frozen)

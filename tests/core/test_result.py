@@ -136,6 +136,19 @@ def heads(points=None, boxes=(), **changes):
     return dog(maps=AttentionMaps(maps, dict(boxes), places, points), **changes)
 
 
+def test_maps_and_points_are_saved_beside_the_four_arrays(tmp_path):
+    caption = heads(points=[[1, 2], [3, 4], [5, 6]])
+    caption.save_attention(tmp_path / "dog.npz")
+    with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
+        maps = {f"map_{name}" for name in caption.maps}
+        assert set(saved) == {"box", "gates", "weights", "words", "points", *maps}
+        np.testing.assert_array_equal(saved["map_heads"], caption.maps["heads"])
+        assert saved["map_level 1"].shape == (3, 1, 2)
+        assert saved["points"].tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert saved["gates"].shape == (3,)
+        assert np.isnan(saved["gates"]).all()  # of a model without a gate
+
+
 def test_a_pickle_keeps_everything():
     caption = heads(points=[[1, 2], [3, 4], [5, 6]], properties=WeightProperties(sentinel=True))
     again = pickle.loads(pickle.dumps(caption))
@@ -205,6 +218,19 @@ def test_the_sentinel_has_the_remaining_weight():
     shares = dog(weights=weights, properties=(True, False, True)).sentinel_shares
     np.testing.assert_allclose(shares, [1, 0.75, 0], atol=1e-6)
     assert dog().sentinel_shares is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "distribution"),
+    [
+        (WeightProperties(), True),
+        (WeightProperties(sums_to_one=False), False),
+        (WeightProperties(signed=True), False),
+        (WeightProperties(sentinel=True), False),
+    ],
+)
+def test_only_plain_weights_are_a_distribution(properties, distribution):
+    assert properties.is_distribution == distribution
 
 
 def test_an_empty_caption_is_a_caption(tmp_path):
