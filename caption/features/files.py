@@ -84,13 +84,23 @@ class FeatureFile:
             if checksum != _checksum(text, arrays):
                 raise ValueError("its ids or tables are not as they were written")
             self.ids: list[int | str] = index["ids"]
-            self.header = Header(index["key"], [(int(rows), int(cols)) for rows, cols in index["grids"]])
+            self.header = Header(
+                dict(index["key"]), [(int(rows), int(cols)) for rows, cols in index["grids"]]
+            )
             images = arrays.pop("images")
             if {len(array) for array in (images, *arrays.values())} != {len(set(self.ids))}:
                 raise ValueError("its ids are not those of its images")
             self.photos, self.checksums = images[:, :3], images[:, 3]
             self.regions: Arrays = arrays
-        except (OSError, SafetensorError, LookupError, ValueError, TypeError, RecursionError) as error:
+        except (
+            OSError,
+            SafetensorError,
+            LookupError,
+            ArithmeticError,
+            ValueError,
+            TypeError,
+            RecursionError,
+        ) as error:
             reason = " ".join(str(error).split())
             raise DataError(f"'{path}' is damaged, or not of a feature store ({reason}). {VERIFY}") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from unittest import mock
 
 import numpy as np
@@ -413,6 +413,22 @@ def test_a_file_that_is_not_of_a_store(
     with pytest.raises(DataError, match="that can be read"):
         extract(images, folder, verify=True)
     assert all(path.read_bytes() == b"something else" for path in folder.glob("features-*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"ids": [[1]] * 8}, {"ids": [1] * 8}, {"key": 3}, {"grids": [[float("inf"), 1]]}, {"grids": 7}]
+)
+def test_an_index_with_its_checksum_that_says_something_else(folder: Path, change: dict[str, Any]) -> None:
+    """As a stranger may write one."""
+    path = file_path(folder, 0)
+    arrays = load_file(path)
+    del arrays["checksum"]
+    with safetensors.safe_open(path, "np") as file:
+        text = json.dumps(json.loads(file.metadata()["feature_store"]) | change)
+    checksum = np.array([files._checksum(text, arrays)], "<u4")
+    save_file({**arrays, "checksum": checksum}, path, {"feature_store": text})
+    with pytest.raises(DataError, match=r"features-00000\.safetensors' is damaged"):
+        FeatureStore(folder)
 
 
 @pytest.mark.parametrize("kind", ["file", "lost link"])
