@@ -142,6 +142,9 @@ class LastCheckpoint(Checkpoint):
         checkpoint["metrics"] = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
         if self._in_validation:
             restart_validation(checkpoint)
+            if "current_model_state" in checkpoint:  # WeightAveraging has exchanged them for the validation
+                averaged, current = checkpoint["current_model_state"], checkpoint["state_dict"]
+                checkpoint["state_dict"], checkpoint["current_model_state"] = averaged, current
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]

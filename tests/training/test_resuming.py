@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers.training import make_data, make_trainer, make_training
 from pytorch_lightning import seed_everything
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
@@ -23,6 +23,7 @@ from caption.data.shapes import Shapes
 from caption.errors import Stopped, UserError
 from caption.objectives import CrossEntropy, Reinforce
 from caption.search import Greedy
+from caption.training.callbacks import AveragedWeights
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 
@@ -72,6 +73,7 @@ class Run:
             ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
             LastCheckpoint(str(self.folder), options.pop("every", "1 step")),
         ]
+        callbacks += [options.pop("averages")()] if "averages" in options else []
         self.trainer = make_trainer(self.folder, *callbacks, plugins=plugins, **options)
         last = self.folder / "last.ckpt"
         self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
@@ -95,6 +97,7 @@ class Run:
         """What training has to restore, flat."""
         contents = torch.load(self.folder / name, weights_only=True)
         kept = {name: contents[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "seed")}
+        kept["current"] = contents.get("current_model_state")
         kept["early"] = [state for key, state in contents["callbacks"].items() if key.startswith("Early")]
         kept["scaler"] = contents.get("MixedPrecision")
         kept["progress"] = (contents["epoch"], contents["global_step"])
@@ -148,6 +151,8 @@ CASES: dict[str, dict[str, Any]] = {
     "early": {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9},
     "limited": {"limit_train_batches": 4},
     "scaled": {"scale": 2.0**17},
+    "averaged": {"averages": lambda: AveragedWeights(0.8)},
+    "moving average": {"averages": lambda: EMAWeightAveraging(decay=0.8)},
 }
 
 
@@ -166,10 +171,12 @@ STOPS = {
     "early": [(13, None), (18, signal.SIGTERM)],
     "limited": [(5, None), (7, signal.SIGTERM)],
     "scaled": [(4, None), (9, signal.SIGTERM)],
+    "averaged": [(4, signal.SIGTERM), (6, signal.SIGTERM), (8, None), (12, None)],
+    "moving average": [(12, signal.SIGTERM)],
 }
 
 
-FEW = {("soft", 3), ("soft", 12), ("hard", 4)}
+FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("averaged", 6)}
 """The others run at night."""
 
 
