@@ -12,7 +12,7 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim import Adam, Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from caption import checkpoint
 from caption.attention.stochastic import AtTest
@@ -37,8 +37,9 @@ from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
 from caption.training.fine_tuning import FineTuning
 from caption.training.lightning_state import check_state
-from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
+from caption.training.optimizers import make_optimizer, make_schedule, step_plateau_schedules
 from caption.training.precision import warn_if_slower
+from caption.training.rates import adopt_rates, check_rates, configured_rates
 from caption.training.resuming import check_optimizer_state
 from caption.training.warm_start import load_model, load_pretrained
 from caption.training.watched import AUTO, mode_of
@@ -105,6 +106,10 @@ class CaptionTraining(LightningModule):
         """The evaluation of the last evaluated split."""
         self.compiles = compile
         self.still_maps = StillMaps()
+        self.rates: dict[str, Any] = {}
+        """What the configuration says of optimizer and schedule."""
+        self.earlier_rates: dict[str, Any] | None = None
+        """What it said when the checkpoint was written that is resumed, if that was something else."""
         self.restored = False
         """Whether the weights come from a checkpoint of this training."""
         self.seed = torch.initial_seed()
@@ -154,11 +159,27 @@ class CaptionTraining(LightningModule):
         self._check_store()
         self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
 
-    def _make_optimizer(self) -> Optimizer:
-        return make_optimizer(self.optimizer, self, self.captioner.encoder, self.fine_tuning.learning_rate)
+    def _make_optimizer(self) -> tuple[Optimizer, LRScheduler | None]:
+        optimizer = make_optimizer(
+            self.optimizer, self, self.captioner.encoder, self.fine_tuning.learning_rate
+        )
+        return optimizer, make_schedule(optimizer, self.scheduler, self.monitor, self.mode)
 
     def configure_optimizers(self) -> Any:
-        return with_schedule(self._make_optimizer(), self.scheduler, self.monitor, self.mode)
+        optimizer, schedule = self._make_optimizer()
+        self.rates = configured_rates(optimizer, schedule)
+        if schedule is None:
+            return optimizer
+        # Only those that wait for a plateau read the monitor.
+        return [optimizer], [{"scheduler": schedule, "monitor": self.monitor}]
+
+    def on_train_start(self) -> None:
+        if self.earlier_rates is not None:
+            schedule = next((config.scheduler for config in self.trainer.lr_scheduler_configs), None)
+            epochs = self.earlier_rates["seen"].get("last_epoch", self.current_epoch)
+            adopt_rates(
+                self.trainer.optimizers[0], schedule, *self._make_optimizer(), self.earlier_rates, epochs
+            )
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         if not isinstance(scheduler, ReduceLROnPlateau):  # these step before the epoch's checkpoint
@@ -241,6 +262,7 @@ class CaptionTraining(LightningModule):
     def on_save_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
         checkpoint_contents["seed"] = self.seed
+        checkpoint_contents["rates"] = self.rates
         if self.data_section is not None:
             checkpoint_contents["data"] = self.data_section
 
@@ -252,10 +274,14 @@ class CaptionTraining(LightningModule):
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            optimizer = self._make_optimizer()
+            optimizer, schedule = self._make_optimizer()
+            rates, earlier = configured_rates(optimizer, schedule), checkpoint_contents.get("rates")
             check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, optimizer)
-            schedules = [] if self.scheduler is None else [self.scheduler(optimizer)]
-            check_state(checkpoint_contents, self.trainer, schedules)
+            if earlier is not None and earlier != rates:
+                seen = next(iter(checkpoint_contents["lr_schedulers"]), None)
+                self.earlier_rates = check_rates(earlier, seen)
+                checkpoint_contents["lr_schedulers"], schedule = [], None
+            check_state(checkpoint_contents, self.trainer, [] if schedule is None else [schedule])
             self.seed = checkpoint_contents.get("seed", self.seed)
         else:  # weights alone; the objective is not evaluated, and a model without training state has none
             of_objective = self.objective.state_dict(prefix="objective.")

@@ -8,7 +8,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from caption.training.watched import Mode, mode_of
 
@@ -33,23 +33,20 @@ def make_optimizer(
     return optimizer(groups)
 
 
-def with_schedule(
+def make_schedule(
     optimizer: Optimizer, scheduler: LRSchedulerCallable | None, monitor: str, mode: Mode
-) -> Any:
-    """What `configure_optimizers` returns; a schedule that waits for a plateau of `monitor` is told its direction.
+) -> LRScheduler | None:
+    """The schedule of an optimizer, if there is one; if it waits for a plateau, it is told the metric's direction.
 
     Raises:
         UserError: the schedule has been told the other one; "min", its default, counts as nothing said.
     """
-    if scheduler is None:
-        return optimizer
-    schedule = scheduler(optimizer)
+    schedule = None if scheduler is None else scheduler(optimizer)
     if isinstance(schedule, ReduceLROnPlateau):
         if schedule.mode == "max" and mode == "min":
             mode_of(monitor, schedule.mode, "--model.scheduler.init_args")
         schedule._init_is_better(mode, schedule.threshold, schedule.threshold_mode)
-        return [optimizer], [{"scheduler": schedule, "monitor": monitor}]
-    return [optimizer], [schedule]
+    return schedule
 
 
 def step_plateau_schedules(trainer: Trainer) -> None:

@@ -16,7 +16,7 @@ from pytorch_lightning import seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
-from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 from caption.attention import Multinoulli, Softmax
 from caption.data.shapes import Shapes
@@ -52,12 +52,13 @@ class Run:
         seed_everything(0, verbose=False)
         for_data = {name: options.pop(name) for name in DATA if name in options}
         data = make_data(self.reader, captions_per_image=2, **for_data)
+        options.pop("adam", None)
         for_model = {name: options.pop(name) for name in MODEL if name in options}
         training = make_training(
             data,
             options.pop("alignment", Softmax)(),
             objective=options.pop("objective", CrossEntropy)(),
-            optimizer=lambda groups: Adam(groups, lr=0.01),
+            optimizer=lambda groups: Adam(groups, **self.options.get("adam", {"lr": 0.01})),
             encoder_learning_rate=0.01,
             validation_search=Greedy(8),
             **for_model,
@@ -304,3 +305,57 @@ def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
 def test_a_wrong_interval(every: str):
     with pytest.raises(UserError, match="10 minutes"):
         LastCheckpoint("folder", every)
+
+
+COSINE = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=2)}
+LONGER = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=4)}
+STEPS = {"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.1)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rates"),
+    [
+        ({}, {"adam": {"lr": 0.001, "weight_decay": 0.1}}, [0.001, 0.01]),
+        (COSINE, COSINE | {"adam": {"lr": 0.002}}, [0.001, 0.005]),  # halfway, after one of two epochs
+        (COSINE, LONGER, [0.01 * (1 + 0.5**0.5) / 2] * 2),
+        (COSINE, {}, [0.01, 0.01]),
+        ({}, COSINE, [0.005, 0.005]),
+        (COSINE, STEPS, [0.001, 0.001]),
+        (COSINE, COSINE, [0.005, 0.005]),
+    ],
+)
+def test_changed_rates_take_effect_from_where_the_run_goes_on(
+    reader: Shapes, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], rates: list[float]
+):
+    """The encoder's rate, the second one, is 0.01; the run stops in the second epoch."""
+    run = Run(reader, tmp_path, max_epochs=2, **before)
+    run.stop(8, signal.SIGTERM)
+    run.options = {"max_epochs": 2} | after
+    seen: list[list[dict[str, Any]]] = []
+
+    def look() -> None:
+        seen.append([dict(group) for group in run.trainer.optimizers[0].param_groups])
+
+    run.fit(resume=True, at=1, event=look)
+    assert [group["lr"] for group in seen[0]] == pytest.approx(rates)
+    assert {group["weight_decay"] for group in seen[0]} == {after.get("adam", {}).get("weight_decay", 0)}
+    if "scheduler" in after:  # as if it had been there from the first epoch
+        new = Run(reader, tmp_path / "new", max_epochs=2, **after)
+        new.fit()
+        ends = [[group["lr"] for group in each.trainer.optimizers[0].param_groups] for each in (run, new)]
+        assert ends[0] == pytest.approx(ends[1])
+
+
+def test_a_plateau_keeps_its_reductions_of_a_changed_rate(reader: Shapes, tmp_path: Path):
+    plateau = {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, threshold=1e9)}
+    never_stopped = Run(reader, tmp_path / "whole", **plateau)
+    never_stopped.fit()
+    run = Run(reader, tmp_path, **plateau)
+    run.stop(14, signal.SIGTERM)
+    run.options = plateau | {"adam": {"lr": 0.004}}
+    run.fit(resume=True)
+    (decoder, encoder), after = (
+        [group["lr"] for group in each.trainer.optimizers[0].param_groups] for each in (never_stopped, run)
+    )
+    assert decoder < 0.01
+    assert after == pytest.approx([0.4 * decoder, encoder])
