@@ -55,6 +55,7 @@ from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
+from caption.cli.configuration.resumed import changed_options, inside_epoch, kept_options, restored_options
 from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
@@ -135,6 +136,9 @@ class CaptionCLI(LightningCLI):
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")
         parser.link_arguments("data", "model.transform", self._transform, apply_on="instantiate")
 
+    kept: dict[str, str] | None = None
+    """The options that a resumed training keeps."""
+
     def _option(self, name: str) -> Any:
         """The value of an option of the verb, from the command line or the configuration."""
         return self.config[self.config["subcommand"]].get(name)
@@ -175,7 +179,26 @@ class CaptionCLI(LightningCLI):
                 model = checkpoint.architecture(contents, self._option("trust"))
             except CheckpointError as error:
                 raise CheckpointError(f"{self._option('ckpt_path')}: {error}") from error
-            self.config = self.parser.parse_object({self.config["subcommand"]: {"model": model}}, self.config)
+            changes = {"model": model}
+            if self.config["subcommand"] == "fit":
+                changes |= self._keep_options(contents)
+            self.config = self.parser.parse_object({self.config["subcommand"]: changes}, self.config)
+
+    def _keep_options(self, contents: Mapping[str, Any]) -> dict[str, Any]:
+        """Say which options of the configuration have no effect on a resumed training, and put in what it keeps."""
+        now, recorded = kept_options(self.config["fit"].as_dict()), contents.get("options")
+        changed = changed_options(recorded, now, inside_epoch(contents))
+        tell = rank_zero_only(say)
+        for name, (before, after) in changed.items():
+            tell(
+                "fit",
+                f"{name} stays {before}, though the configuration says {after}: a resumed training keeps it",
+            )
+        if changed:
+            remedy = f"--model.warm_start {self._option('ckpt_path')} in place of --ckpt_path"
+            tell("fit", f"to change {'it' if len(changed) == 1 else 'them'}, start a new training: {remedy}")
+        self.kept = now | (dict(recorded) if changed else {})
+        return restored_options(changed, contents)
 
     def before_instantiate_classes(self) -> None:
         """Write what is watched, and its better direction, into the configuration."""
@@ -199,6 +222,7 @@ class CaptionCLI(LightningCLI):
             if watched["monitor"] is not None:
                 self.model.monitor, self.model.mode = watched["monitor"], watched["mode"]
             self.model.data_section = self._option("data").as_dict()
+            self.model.options = self.kept or kept_options(self.config[self.subcommand].as_dict())
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {reason(error)}") from error
 

@@ -117,6 +117,8 @@ class CaptionTraining(LightningModule):
         """The metric that schedules watch that wait for a plateau, and its better direction."""
         self.data_section: dict[str, Any] | None = None
         """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
+        self.options: dict[str, str] | None = None
+        """The options that a resumed training keeps, which checkpoints carry; None without a command line."""
         self.trust: Sequence[str] = ()
         """Packages whose classes the checkpoint of `warm_start` may name; see `caption.runtime.trust`."""
         # `--ckpt_path` restores these over the configuration: only the architecture, no options that a
@@ -263,6 +265,8 @@ class CaptionTraining(LightningModule):
         checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
         checkpoint_contents["seed"] = self.seed
         checkpoint_contents["rates"] = self.rates
+        if self.options is not None:
+            checkpoint_contents["options"] = self.options
         if self.data_section is not None:
             checkpoint_contents["data"] = self.data_section
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from filelock import FileLock
 from helpers.command_line import QUIET, SIGNALS, Ran, Trained, start_command
 from helpers.own_files import save_own
@@ -258,3 +259,42 @@ def test_a_full_disk_ends_training_with_the_last_good_checkpoint(cli: Cli, tiny:
     assert "No space left on device" in ran.err
     assert torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["global_step"] == 2
     assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto").code == 0
+
+
+# -- a changed configuration -----------------------------------------------------------------------------------
+
+CHANGED = {
+    "--seed_everything": ("seed_everything", "0", "7"),
+    "--data.min_count": ("data.min_count", "1", "2"),
+    "--data.transform.size": ("data.transform.size", "48", "64"),
+    "--data.batch_size": ("data.batch_size", "8", "4"),
+    "--model.decoder.init_args.hidden_size": ("model.decoder.init_args.hidden_size", "12", "24"),
+}
+
+
+def test_what_a_resumed_run_keeps_is_said_and_recorded(cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        send(patch, signal.SIGTERM, *TRAIN)
+        assert cli("fit", "-c", tiny, *QUIET).code == 143
+    folder = tiny.parent / "run"
+    before = weights(folder)
+    changed = [text for option, (_, _, after) in CHANGED.items() for text in (option, after)]
+    options = ("--model.optimizer.init_args.lr", "1e-30", "--trainer.max_epochs", "2", "--ckpt_path", "last")
+    for attempt in range(2):  # what the second one is resumed from has the same record
+        with monkeypatch.context() as patch:
+            send(patch, signal.SIGTERM, "training_step", 1, 3 + attempt)
+            ran = cli("fit", "-c", tiny, *QUIET, *options, *changed)
+        for name, old, new in CHANGED.values():
+            assert f"{name} stays {old}, though the configuration says {new}" in ran.err
+        assert f"start a new training: --model.warm_start {folder / 'last.ckpt'}" in ran.err
+    record = yaml.safe_load((folder / "logs" / "version_1" / "config.yaml").read_text())
+    for name, old, _ in CHANGED.values():
+        value: Any = record
+        for key in name.split("."):
+            value = value[key]
+        assert str(value) == old
+    assert float(record["model"]["optimizer"]["init_args"]["lr"]) == 1e-30
+    decoder = [name for name in before if "decoder" in name and before[name].is_floating_point()]
+    assert all(torch.allclose(weights(folder)[name], before[name], atol=1e-20) for name in decoder)
+    ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "last")
+    assert "stays" not in ran.err
