@@ -197,7 +197,7 @@ class CaptionCLI(LightningCLI):
         if changed:
             remedy = f"--model.warm_start {self._option('ckpt_path')} in place of --ckpt_path"
             tell("fit", f"to change {'it' if len(changed) == 1 else 'them'}, start a new training: {remedy}")
-        self.kept = now | (dict(recorded) if changed else {})
+        self.kept = now | (dict(recorded or {}) if changed else {})
         return restored_options(changed, contents)
 
     def before_instantiate_classes(self) -> None:

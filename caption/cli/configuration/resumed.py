@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from caption.data.resize import ImageTransform
+from caption.errors import CheckpointError
 
 SECTIONS = ("encoder", "refiner", "decoder", "objective")
 """Of the section model: what has weights, or baselines, that are restored."""
@@ -45,13 +46,20 @@ def changed_options(recorded: Any, now: Mapping[str, str], inside_epoch: bool) -
         within = [other.removesuffix("class_path") for other in changed if other.endswith("class_path")]
         free = name.removeprefix("data.") in BATCHES and not inside_epoch
         if before != after and not free and not any(map(name.startswith, within)):
-            changed[name] = before, after
+            changed[name] = before[:200], after
     return changed
 
 
 def restored_options(changed: Mapping[str, tuple[str, str]], contents: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes the record of a resumed training true: the seed, and the section data, of its checkpoint."""
-    values = {name: json.loads(before) for name, (before, _) in changed.items()}
+    """What makes the record of a resumed training true: the seed, and the section data, of its checkpoint.
+
+    Raises:
+        CheckpointError: what the checkpoint records is no JSON.
+    """
+    try:
+        values = {name: json.loads(before) for name, (before, _) in changed.items()}
+    except ValueError as error:
+        raise CheckpointError("the options that the checkpoint records are malformed") from error
     data = {name: values[f"data.{name}"] for name in (*WORDS, *BATCHES) if f"data.{name}" in values}
     if any(name.startswith("data.transform") for name in changed):
         data["transform"] = ImageTransform.from_dict(contents["captioner"]["transform"]).to_dict()
