@@ -57,13 +57,16 @@ def restored_options(changed: Mapping[str, tuple[str, str]], contents: Mapping[s
         CheckpointError: what the checkpoint records is no JSON.
     """
     try:
-        values = {name: json.loads(before) for name, (before, _) in changed.items()}
+        data = {
+            name: json.loads(changed[f"data.{name}"][0])
+            for name in (*WORDS, *BATCHES)
+            if f"data.{name}" in changed
+        }
+        seed = {name: json.loads(changed[name][0]) for name in ("seed_everything",) if name in changed}
     except ValueError as error:
         raise CheckpointError("the options that the checkpoint records are malformed") from error
-    data = {name: values[f"data.{name}"] for name in (*WORDS, *BATCHES) if f"data.{name}" in values}
     if any(name.startswith("data.transform") for name in changed):
         data["transform"] = ImageTransform.from_dict(contents["captioner"]["transform"]).to_dict()
-    seed = {"seed_everything": values["seed_everything"]} if "seed_everything" in values else {}
     return seed | ({"data": data} if data else {})
 
 
