@@ -66,22 +66,22 @@ def _in_precision(name: str, tensor: Tensor, precision: Precision | None) -> Ten
     return converted
 
 
-def to_safetensors(state: Mapping[str, Tensor], section: dict[str, Any]) -> bytes:
-    """The tensors of a captioner and the `captioner` section of its checkpoint as a safetensors file."""
+def to_safetensors(state: Mapping[str, Tensor], section: dict[str, Any], name: str = "captioner") -> bytes:
+    """Tensors and their description, the section `name`, as a safetensors file with checksums of all."""
     text = json.dumps(section)
     # Copies, because the format has no tensors that share memory.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    header = {"format": "pt", "captioner": text, "checksums": json.dumps(_checksums(text, tensors))}
+    header = {"format": "pt", name: text, "checksums": json.dumps(_checksums(name, text, tensors))}
     return safetensors.torch.save(tensors, header)
 
 
-def _checksums(section: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """CRC-32 of the section, and of the name, type, shape and bytes of each tensor."""
+def _checksums(name: str, section: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """CRC-32 of the section `name`, and of the name, type, shape and bytes of each tensor."""
     sums = {}
-    for name, tensor in tensors.items():
-        kind = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        sums[name] = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, kind)
-    return {"captioner": zlib.crc32(section.encode()), "tensors": sums}
+    for key, tensor in tensors.items():
+        kind = zlib.crc32(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        sums[key] = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, kind)
+    return {name: zlib.crc32(section.encode()), "tensors": sums}
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -99,7 +99,9 @@ def read(path: str | Path) -> dict[str, Any]:
     start = _first_bytes(path)
     try:
         if start[8:9] == b"{":
-            contents = _read_safetensors(path)
+            section, tensors = read_safetensors(path)
+            state = {PREFIX + name: tensor for name, tensor in tensors.items()}
+            contents = {"state_dict": state, "captioner": section}
         elif start[:2] == b"PK":
             contents = _read_archive(path)
         else:
@@ -124,16 +126,21 @@ def _first_bytes(path: Path) -> bytes:
         return file.read(16)
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
+def read_safetensors(path: Path, name: str = "captioner") -> tuple[Any, dict[str, Tensor]]:
+    """The section and the tensors of a file from `to_safetensors`.
+
+    Raises:
+        CheckpointError: it is another safetensors file.
+        Exception: any, of safetensors and JSON, for a file that is damaged or of another kind.
+    """
     header, tensors = load_safetensors(path)
-    if not {"captioner", "checksums"} <= set(header):
+    if not {name, "checksums"} <= set(header):
         raise CheckpointError(
-            f"{path} is a safetensors file, but not a model of this package: its header has no description"
+            f"{path} is a safetensors file, but not a {name} of this package: its header has no description"
         )
-    if json.loads(header["checksums"]) != _checksums(header["captioner"], tensors):
+    if json.loads(header["checksums"]) != _checksums(name, header[name], tensors):
         raise ValueError("a checksum is wrong")
-    state = {PREFIX + name: tensor for name, tensor in tensors.items()}
-    return {"state_dict": state, "captioner": json.loads(header["captioner"])}
+    return json.loads(header[name]), tensors
 
 
 def _read_archive(path: Path) -> Any:

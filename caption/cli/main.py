@@ -78,6 +78,7 @@ def main(args: list[str] | None = None) -> int:
         with warnings.catch_warnings(), _printable_warnings():
             # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
             warnings.filterwarnings("ignore", module=r"PIL\b")
+            _ignore_settings_of_the_folder()
             with stopping_at_once():
                 code = _run(args)
         sys.stdout.flush()  # here, where a closed pipe and a full disk are handled
@@ -90,6 +91,17 @@ def main(args: list[str] | None = None) -> int:
         culprit = f"'{error.filename}'" if error.filename else "the output"
         message = f"{culprit} cannot be read or written: {error.strerror or error}"
         return _failed(message, SOME_FAILED, "--debug" in args)
+
+
+def _ignore_settings_of_the_folder() -> None:
+    """Matplotlib would read a `matplotlibrc` of the working directory when it is imported, and do what it says."""
+    if os.path.exists("matplotlibrc") and "matplotlib" not in sys.modules:
+        folder = os.getcwd()
+        os.chdir(os.path.dirname(__file__))
+        try:
+            import_module("matplotlib")
+        finally:
+            os.chdir(folder)
 
 
 @contextmanager

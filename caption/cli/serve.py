@@ -5,13 +5,14 @@ and read how the rest of the sentence changes.
   caption serve --model shapes                on generated scenes
   caption serve --model shapes --model shapes-hard     two models side by side
 
-Photos stay in memory, the last 16 of them; nothing is written to disk. Programs ask the same endpoints as the page:
-/api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
+Photos stay in memory, the last 16 of them or 40 megapixels; nothing is written to disk. Programs ask the same
+endpoints as the page: /api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
 """
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def main(args: list[str]) -> int:
     try:
         import uvicorn
 
+        from caption.explorer.protocol import ImpatientProtocol
         from caption.explorer.server import application
     except ImportError as error:
         raise UserError(
@@ -46,11 +48,10 @@ def main(args: list[str]) -> int:
     sock = _bound(options.host, options.port)
     try:
         models = _models(options.model or [PHOTO_MODEL], options.device, options.trust)
-        local = options.host in ("127.0.0.1", "localhost", "::1")
-        app = application(Service(models), LOOPBACK if local else ["*"])
+        app = application(Service(models), _hosts(sock))
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_keep_alive=30, timeout_graceful_shutdown=3,
-            limit_concurrency=200, h11_max_incomplete_event_size=64_000,
+            limit_concurrency=200, h11_max_incomplete_event_size=64_000, http=ImpatientProtocol,
         )  # fmt: skip
         sock.listen()  # whoever reads the address may connect at once
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -96,6 +97,12 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
         attentions(captioner.decoder)  # raises for a model without attention
         models[name if short in models else short] = captioner
     return models
+
+
+def _hosts(sock: socket.socket) -> list[str]:
+    """The names under which a server may be addressed; ["*"] = any, where it is not for this computer alone."""
+    address = sock.getsockname()[0]
+    return [*LOOPBACK, address] if ipaddress.ip_address(address).is_loopback else ["*"]
 
 
 def _bound(host: str, port: int) -> socket.socket:

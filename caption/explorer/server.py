@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import jsonschema as jsonschema  # checks what is asked for
 from starlette.applications import Starlette
@@ -22,15 +21,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from caption.errors import UserError
+from caption.errors import CheckpointError, UserError
 from caption.explorer.service import GoneError, Service
 from caption.explorer.worker import BusyError, Cancelled, Worker
+from caption.runtime.safe_loading import check_plain
 from caption.version import package_version
 from caption.visualize.page import live_html
 from caption.visualize.page_script import page_description
 
 LARGEST_PHOTO = 20_000_000
 LARGEST_REQUEST = 1_000_000
+ARRIVING = 200_000_000
+"""Bytes of all requests in memory together; those that send more are told to come back."""
 WAITING = 8
 PATIENCE = 30.0
 """Seconds that a request's body may take to arrive."""
@@ -69,6 +71,7 @@ def application(
         waiting: requests that may wait while one is answered; others are told to come back.
     """
     worker = Worker(waiting)
+    bodies: dict[int, bytearray] = {}
     settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
     page = live_html(TITLE, settings)
     about = f"Captions with attention that is moved by hand. Models: {', '.join(service.models)}."
@@ -79,9 +82,15 @@ def application(
         request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
     ) -> Response:
         _check_origin(request)
-        with worker.place():
-            body = await asyncio.wait_for(_body(request, largest), PATIENCE)
-            answer = await worker.run(lambda watch: job(body, watch), lambda: _left(request))
+        body = bodies[id(request)] = bytearray()
+        try:
+            await asyncio.wait_for(_receive(request, largest, body, bodies), PATIENCE)
+            with worker.place():
+                answer = await worker.run(lambda watch: job(bytes(body), watch), lambda: _left(request))
+        except asyncio.CancelledError:
+            raise Cancelled from None  # the server stops
+        finally:
+            del bodies[id(request)]
         return JSONResponse(answer)
 
     async def photos(request: Request) -> Response:
@@ -95,7 +104,7 @@ def application(
 
     async def scene(request: Request) -> Response:
         number = request.query_params.get("number", "0")
-        return Response(service.scene(int(number) if number.isdecimal() else 0), media_type="image/png")
+        return Response(service.scene(int(number[-6:]) if number.isdecimal() else 0), media_type="image/png")
 
     async def home(request: Request) -> Response:
         return HTMLResponse(page, headers={"Cache-Control": "no-store", "X-Frame-Options": "DENY"})
@@ -125,29 +134,33 @@ def application(
 def _check_origin(request: Request) -> None:
     """Refuse what another website's page sends."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise HTTPException(403, "Only this server's own page may ask.")
 
 
-async def _body(request: Request, largest: int) -> bytes:
+async def _receive(request: Request, largest: int, body: bytearray, bodies: Mapping[int, bytearray]) -> None:
+    """Receive the body of a request, as long as there is memory for it beside the others."""
     too_large = HTTPException(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > largest:
         raise too_large
-    parts, size = [], 0
     async for part in request.stream():
-        size += len(part)
-        if size > largest:
+        body += part
+        if len(body) > largest:
             raise too_large
-        parts.append(part)
-    return b"".join(parts)
+        if sum(map(len, bodies.values())) > ARRIVING:
+            raise BusyError
 
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        value = json.loads(body)
+        check_plain(value)
+    except CheckpointError as error:
+        raise UserError(f"the request cannot be used: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError("the request is not JSON") from error
+    return value
 
 
 async def _left(request: Request) -> None:

@@ -19,6 +19,7 @@ from caption.explorer.explorer import Explorer
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
+"""Of a photo, and of all that stay in memory, unless it is one."""
 LONGEST_NAME = 200
 
 
@@ -31,7 +32,8 @@ class Service:
 
     Args:
         models: by name, in the order in which a page shows them.
-        kept_photos: the number of photos that stay in memory; the one that was used longest ago goes first.
+        kept_photos: the number of photos that stay in memory, fewer where they have more than `MOST_PIXELS` together;
+            the one that was used longest ago goes first.
     """
 
     def __init__(self, models: Mapping[str, Captioner], kept_photos: int = KEPT_PHOTOS) -> None:
@@ -79,10 +81,16 @@ class Service:
         }
         photo = secrets.token_urlsafe(12)
         self._photos[photo] = explorers
-        while len(self._photos) > self._kept_photos:
+        while len(self._photos) > self._kept_photos or (
+            len(self._photos) > 1 and self._pixels() > MOST_PIXELS
+        ):
             self._photos.popitem(last=False)
         records = [explorer.record() for explorer in explorers.values()]
         return {"photo": photo, "image": next(iter(explorers.values())).image(), "photos": records}
+
+    def _pixels(self) -> int:
+        images = [next(iter(explorers.values())).photo.image for explorers in self._photos.values()]
+        return sum(image.width * image.height for image in images)
 
     def change(self, request: Any, watch: Callable[[], None] | None = None) -> dict[str, Any]:
         """The record of a photo under changes.

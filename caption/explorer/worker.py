@@ -34,7 +34,7 @@ class Worker:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """A place in the queue, from before the request's body is read.
+        """A place in the queue.
 
         Raises:
             BusyError: the queue is full.

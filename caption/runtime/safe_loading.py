@@ -167,14 +167,14 @@ def check_plain(value: Any, largest: int = LARGEST) -> None:
         children: list[Any] = []
         if isinstance(entry, dict):
             if not all(isinstance(key, str) for key in entry):
-                raise CheckpointError("its description has keys that are not text")
+                raise CheckpointError("it has keys that are not text")
             children = [*entry, *entry.values()]
         elif isinstance(entry, (list, tuple)):
             children = [*entry]
         else:
             _check_value(entry, largest)
         if depth > DEPTH or visited + len(stack) + len(children) > ENTRIES:
-            raise CheckpointError("its description is larger or more deeply nested than any model's")
+            raise CheckpointError("it is larger or more deeply nested than any model's description")
         stack += [(child, depth + 1) for child in children]
 
 
@@ -183,12 +183,12 @@ def _check_value(value: Any, largest: int) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise CheckpointError(f"its description has text that is not Unicode, {value[:50]!a}") from None
+            raise CheckpointError(f"it has text that is not Unicode, {value[:50]!a}") from None
     elif isinstance(value, int):
         if abs(value) >= largest:
-            raise CheckpointError(f"its description has a whole number of {largest} or more")
+            raise CheckpointError(f"it has a whole number of {largest} or more")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise CheckpointError(f"its description has the number {value}")
+            raise CheckpointError(f"it has the number {value}")
     elif value is not None:
-        raise CheckpointError(f"its description holds a {type(value).__name__}, not a plain value")
+        raise CheckpointError(f"it has a {type(value).__name__}, not a plain value")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from functools import cache
 
@@ -16,6 +17,7 @@ import caption
 from caption.analysis.lens import Calibration, Lens, lens_of, make_lens, read_weights
 from caption.analysis.lens.calibration import Reliability, fit, read_photo
 from caption.analysis.lens.file import read_lens, save_lens
+from caption.checkpoint.files import read_safetensors, to_safetensors
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
@@ -327,8 +329,38 @@ def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
         next(captioner.encoder.trunk.parameters()).mul_(1.1)
     with pytest.raises(UserError, match="fine-tuned"):
         read_lens(path, captioner)
-    path.write_bytes(path.read_bytes()[:-7])
+    whole = path.read_bytes()
+    for place in (len(whole) // 2, len(whole) // 3, whole.index(b"fingerprint") + 20):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError, match="damaged or no lens"):
+            read_lens(path, captioner)
+    path.write_bytes(whole[:-7])
     with pytest.raises(CheckpointError, match="damaged or no lens"):
+        read_lens(path, captioner)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fingerprint": [math.nan] * 4}, "damaged or no lens"),
+        ({"fingerprint": ["nan"] * 4}, "other weights"),
+        ({"fingerprint": []}, "other weights"),
+        ({"calibration": {"neighbours": -1}}, "damaged or no lens"),
+        ({"norm_eps": 1e-5}, "damaged or no lens"),
+    ],
+    ids=str,
+)
+def test_a_lens_with_checksums_that_says_something_else(change: dict, said: str, tmp_path) -> None:
+    """As a stranger may write one."""
+    captioner, path = tiny_captioner(), tmp_path / "x.lens"
+    save_lens(Lens(Classifier(nn.Linear(6, 1000)), None, Calibration((1.0,) * 5)), captioner, path)
+    header, tensors = read_safetensors(path, "lens")
+    read_lens(path, captioner)
+    change = (
+        {"calibration": header["calibration"] | change["calibration"]} if "calibration" in change else change
+    )
+    path.write_bytes(to_safetensors({**tensors, "known": torch.ones(3, 6)}, header | change, "lens"))
+    with pytest.raises(UserError, match=said):
         read_lens(path, captioner)
 
 

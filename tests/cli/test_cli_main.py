@@ -100,6 +100,16 @@ def test_describing_a_photo_imports_what_it_needs(picture: list[str], more: list
     assert done.stdout.splitlines()[-1].split() == ["LOADED", "PIL", *more, "numpy", "torch"]
 
 
+@pytest.mark.slow
+def test_settings_of_matplotlib_in_the_working_directory_are_ignored(tmp_path: Path):
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
+    code = "from caption.cli.main import main; main(['--version'])\nimport matplotlib\nprint(matplotlib.rcParams['text.usetex'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 def test_version_is_that_of_the_distribution(capsys):
     from importlib.metadata import version
 

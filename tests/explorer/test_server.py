@@ -4,12 +4,14 @@ import io
 import json
 import socket
 import threading
+from contextlib import ExitStack, closing
 
 import pytest
 from helpers.explore_server import png_header, send, serving
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
 
+from caption.cli.serve import _bound, _hosts
 from caption.explorer.requests import check
 from caption.explorer.service import Service
 from caption.visualize.page_script import page_description
@@ -113,21 +115,51 @@ def test_requests_that_make_no_sense_are_refused_with_a_sentence(port):
         ({"photo": known, "model": "three"}, "there is no model 'three'", 400),
         ({"photo": known, "changes": [{"kind": "force"}]}, "one place: cells or a map", 400),
         ({"photo": known, "changes": [FORCE | {"steps": [99]}]}, "no step 99", 400),
+        ({"photo": known, "changes": [FORCE | {"cells": [[10**400, 0]]}]}, "a whole number of", 400),
+        ({"photo": known, "model": "\ud800"}, "not Unicode", 400),
         (b" " * 2_000_000, "MB were sent", 413),
     ]
     for body, reason, status in cases:
         found, answer = send(port, "/api/captions", body)
         assert (found, reason in answer["error"]) == (status, True), answer
     assert send(port, "/api/nothing")[0] == 404
+    assert send(port, f"/api/scene?number={'9' * 5000}")[0] == 200
     assert send(port, "/api/captions", {"photo": known, "changes": [FORCE]})[0] == 200
 
 
 def test_another_website_cannot_ask(port):
     body = {"photo": opened(port)["photo"]}
-    status, answer = send(port, "/api/captions", body, Origin="https://evil.example")
-    assert (status, answer["error"]) == (403, "Only this server's own page may ask.")
+    for origin in ("https://evil.example", "http://[bad", "null"):
+        status, answer = send(port, "/api/captions", body, Origin=origin)
+        assert (status, answer["error"]) == (403, "Only this server's own page may ask.")
     assert send(port, "/api/captions", body, Origin=f"http://127.0.0.1:{port}")[0] == 200
     assert send(port, "/", Host="evil.example")[0] == 400
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "LOCALHOST", "0.0.0.0"])
+def test_names_of_this_computer_keep_other_names_out(host):
+    with closing(_bound(host, 0)) as sock:
+        assert ("*" in _hosts(sock)) == (host == "0.0.0.0")
+        assert "*" in _hosts(sock) or sock.getsockname()[0] in _hosts(sock)
+
+
+def test_photos_of_many_pixels_are_forgotten_sooner(monkeypatch):
+    service = Service({"one": captioner()})
+    monkeypatch.setattr("caption.explorer.service.MOST_PIXELS", 2 * 80 * 40)
+    photos = [service.add(png(photo(80, 40)), "x.png")["photo"] for _ in range(4)]
+    assert [*service._photos] == photos[2:]
+
+
+def test_slow_uploads_and_half_sent_headers_hold_no_place():
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(Service({"one": captioner()}), patience=1, waiting=0))
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(4)]
+        for asker in slow[:3]:
+            asker.sendall(b"POST /api/photos HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nab")
+        slow[3].sendall(b"POST /api/photos HTTP/1.1\r\nHo")
+        assert opened(port)["photo"]
+        slow[3].sendall(b"st")
+        assert slow[3].recv(1) == b""  # closed
 
 
 def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
@@ -137,6 +169,25 @@ def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
         opened(port, seed)
     assert send(port, "/api/captions", {"photo": second})[0] == 404
     assert send(port, "/api/captions", {"photo": first})[0] == 200
+
+
+def test_uploads_have_a_bound_together(monkeypatch):
+    monkeypatch.setattr("caption.explorer.server.ARRIVING", 100)
+    with serving(Service({"one": captioner()})) as port:
+        assert send(port, "/api/photos", bytes(200))[0] == 503
+        assert send(port, "/api/photos", bytes(90))[0] == 400
+
+
+def test_a_server_that_stops_answers_those_who_wait():
+    model, statuses, entered, go_on = captioner(), [], threading.Event(), threading.Event()
+    model.decoder.step = lambda *_: (entered.set(), go_on.wait(10))
+    with serving(Service({"one": model})) as port:
+        asking = threading.Thread(target=lambda: statuses.append(send(port, "/api/photos", png(photo()))[0]))
+        asking.start()
+        assert entered.wait(10)
+    asking.join(10)
+    go_on.set()
+    assert statuses == [499]
 
 
 @pytest.mark.nightly

@@ -14,15 +14,20 @@ from typing import Any
 
 import uvicorn
 
+from caption.explorer.protocol import ImpatientProtocol
 from caption.explorer.server import application
 from caption.explorer.service import Service
 
 
 @contextmanager
-def serving(service: Service, **options: Any) -> Iterator[int]:
-    """The port of a server that runs within the context."""
+def serving(service: Service, patience: int = 30, **options: Any) -> Iterator[int]:
+    """The port of a server that runs within the context, and waits so many seconds for a request's headers."""
     app = application(service, ["127.0.0.1"], **options)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(
+        app, port=0, log_level="critical", timeout_graceful_shutdown=1, timeout_keep_alive=patience,
+        http=ImpatientProtocol,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

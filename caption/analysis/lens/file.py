@@ -1,7 +1,8 @@
 """A lens in a file beside its model: `photos.lens` for `photos.safetensors`.
 
 The file is in the format of safetensors: the classifier's layer in half precision, the mean regions of the photos of
-the fit, and in the header, as JSON, the calibration and the encoder that it belongs to. Nothing in it is executed.
+the fit, and in the header, as JSON, the calibration and the encoder that it belongs to, with checksums of all. Nothing
+in it is executed.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from caption.analysis.lens.lens import Calibration, Lens, first_encoder, make_lens
 from caption.captioner import Captioner
+from caption.checkpoint.files import read_safetensors, to_safetensors
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
 from caption.errors import CheckpointError, UserError
 from caption.runtime.files import Opener, creating
 from caption.runtime.inputs import MODEL, open_input
-from caption.runtime.safe_loading import load_safetensors
+from caption.runtime.safe_loading import check_plain
 
 SUFFIX = ".lens"
-FORMAT = 2
+FORMAT = 3
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
@@ -60,9 +61,8 @@ def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener
         "norm_eps": None if norm is None else norm.eps,
         "calibration": {name: getattr(calibration, name) for name in IN_HEADER},
     }
-    contents = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with opener(path) as file:
-        file.write(safetensors.torch.save(contents, {"lens": json.dumps(header)}))
+        file.write(to_safetensors(tensors, header, "lens"))
 
 
 def read_lens(path: str | Path, captioner: Captioner) -> Lens:
@@ -73,9 +73,10 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         UserError: it belongs to another encoder.
     """
     open_input(path, MODEL).close()
+    encoder = first_encoder(captioner)
     try:
-        texts, tensors = load_safetensors(Path(path))
-        header = json.loads(texts["lens"])
+        header, tensors = read_safetensors(Path(path), "lens")
+        check_plain(header)
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']}, not {FORMAT}")
         classifier = _classifier(tensors, header["norm_eps"])
@@ -85,10 +86,14 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         raise CheckpointError(
             f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
         ) from error
-    if identity != _identity(first_encoder(captioner)):
+    if identity != _identity(encoder):
         raise UserError(f"{path} is a lens for another encoder than the model's: make one with caption lens")
-    actual = _fingerprint(first_encoder(captioner))
-    if any(abs(a - b) > 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)):
+    if classifier.linear.in_features != encoder.region_sizes[0]:
+        raise CheckpointError(f"{path} is no lens of the model: its classifier reads other regions")
+    actual = _fingerprint(encoder)
+    if len(actual) != len(fingerprint) or not all(
+        abs(a - b) <= 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)
+    ):  # of NaN, neither is true
         raise UserError(
             f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
         )
@@ -98,7 +103,7 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
 def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
     classes, size = weight.shape
-    if bias.shape != (classes,) or not (weight.isfinite().all() and bias.isfinite().all()):
+    if bias.shape != (classes,):
         raise ValueError("weight and bias of the classifier do not fit together")
     linear = nn.Linear(size, classes)
     norm = None if eps is None else nn.LayerNorm(size, eps=float(eps))
@@ -108,19 +113,23 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
         if norm is not None:
             norm.weight.copy_(tensors["norm_weight"])
             norm.bias.copy_(tensors["norm_bias"])
-    return Classifier(linear, norm)
+    classifier = Classifier(linear, norm)
+    if not all(tensor.isfinite().all() for tensor in classifier.state_dict().values()):
+        raise ValueError("weights of the classifier are not finite")
+    return classifier
 
 
 def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
     doubtful = {str(word): float(least) for word, least in header["doubtful"].items()}
     companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
-    if known is not None and (known.ndim != 2 or known.shape[1] != size or not len(known)):
-        raise ValueError("the mean regions have another size than the classifier's")
+    neighbours = int(header["neighbours"])
+    if known is not None and (known.ndim != 2 or known.shape[1] != size or neighbours < 1 or not len(known)):
+        raise ValueError("the mean regions have another size than the classifier's, or are none")
     of_words, of_regions = (tuple(map(float, header[name])) for name in ("of_words", "of_regions"))
     if (len(of_words), len(of_regions)) != (5, 3):
         raise ValueError("the calibration has another number of weights")
     return Calibration(
-        of_words, of_regions, float(header["sharpest"]), doubtful, companions, known, int(header["neighbours"]),
+        of_words, of_regions, float(header["sharpest"]), doubtful, companions, known, neighbours,
         float(header["farthest"]), int(header["photos"]),
     )  # fmt: skip
 
