@@ -103,9 +103,10 @@ def test_describing_a_photo_imports_what_it_needs(picture: list[str], more: list
 @pytest.mark.slow
 def test_settings_of_matplotlib_in_the_working_directory_are_ignored(tmp_path: Path):
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
-    code = "from caption.cli.main import main; main(['--version'])\nimport matplotlib\nprint(matplotlib.rcParams['text.usetex'])"
+    code = "from caption.cli.main import main; main(['--version'])"
+    look = "import matplotlib; print(matplotlib.rcParams['text.usetex'])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", f"{code}; {look}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
 
