@@ -106,7 +106,7 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
     else:
         with _opened(source) as (file, name):
             with _pillow_errors(name):
-                image = _identified(file)
+                image = identified(file)
             with image:
                 with _pillow_errors(name):
                     size, scale = _draft(image, excess)
@@ -136,7 +136,7 @@ def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
     )
 
 
-def _identified(file: IO[bytes]) -> Image.Image:
+def identified(file: IO[bytes]) -> Image.Image:
     """An image that is not decoded yet; HEIC photos, which Pillow does not know, where pillow-heif is installed."""
     try:
         return Image.open(file)

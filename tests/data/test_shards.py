@@ -222,6 +222,18 @@ def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
         write_shards({"val": []}, tmp_path / "none")
 
 
+def test_only_images_are_published(source: Path, tmp_path: Path):
+    """Whoever wrote the captions, or linked a file into the folder of the images, decides what is copied."""
+    splits = JsonLines(str(source / "captions.jsonl")).read()
+    key = tmp_path / "0.png"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
+    for split in splits:
+        changed = {**splits, split: [replace(splits[split][0], path=key), *splits[split][1:]]}
+        with pytest.raises(DataError, match=f"'{key}' is not an image"):
+            write_shards(changed, tmp_path / split, PER_SHARD)
+        assert not any(b"PRIVATE" in content for content in contents(tmp_path / split).values())
+
+
 # -- writing and reading ---------------------------------------------------------------------------------------
 
 

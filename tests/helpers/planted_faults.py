@@ -22,7 +22,7 @@ from PIL import Image
 from caption.cli.check import main as check
 
 FORMATS = ("COCO", "Karpathy", "Flickr", "CSV", "JSON lines")
-CAPTIONS = ["A dog runs.", "One brown dog, running."]
+CAPTIONS = (["A dog runs.", "One brown dog, running."], ["A cat runs.", "One brown cat, running."])
 LONG = "a " * 60 + "dog"
 
 
@@ -52,7 +52,7 @@ class Data:
     def add(self, split: str, captions: list[str] | None = None, suffix: str = ".png") -> Entry:
         """A new valid image with its captions."""
         number = 1000 + len(self.entries)
-        entry = Entry(f"photo{number}{suffix}", split, captions or list(CAPTIONS), number)
+        entry = Entry(f"photo{number}{suffix}", split, captions or list(CAPTIONS[number % 2]), number)
         self.entries.append(entry)
         self.images.mkdir(exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (6, 7, 3), dtype=np.uint8)
@@ -207,6 +207,14 @@ def one_id(data: Data) -> Entry:
     return entry
 
 
+def outside(data: Data) -> Entry:
+    """A name that leads out of the folder of the images."""
+    entry = data.add("train", ["A dog."])
+    (data.images / entry.name).rename(data.folder / entry.name)
+    entry.name = f"../{entry.name}"
+    return entry
+
+
 def malformed(data: Data) -> None:
     data.malformed += 1
 
@@ -233,6 +241,7 @@ FAULTS = (
     Fault("image in two splits", "image in two splits", listed_again("train", "test")),
     Fault("image listed twice", "image listed twice in a split", listed_again("val", "val"), TABLES),
     Fault("id of two images", "two images with one id", one_id, ("Flickr", *TABLES)),
+    Fault("malformed entry", "name of a file elsewhere", outside),
     Fault("malformed entry", "malformed entry", malformed),
     Fault("duplicate across splits", "copy of a file in another split", copied("train", "test")),
     Fault(
@@ -250,7 +259,7 @@ def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     """Exit code and report of `caption check`."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
-        code = check([*arguments, "--format", "json", "--workers", "2"])
+        code = check([*arguments, "--format", "json"])
     return code, json.loads(out.getvalue())
 
 

@@ -223,7 +223,7 @@ def use_captions(path: Path, number: int) -> None:
         )
         assert code != 0 or '"scores"' in out
     with confined(None):
-        command("check", path, "--workers", 1)
+        command("check", path)
 
 
 def no_word_is_lost(path: Path) -> None:

@@ -12,8 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from PIL import Image
-
+from caption.data.decoding import identified
 from caption.data.prepare.downloads import Member
 from caption.errors import DataError
 from caption.runtime import files
@@ -97,7 +96,7 @@ def image_fault(data: bytes) -> str | None:
     if not data:
         return "it is empty"
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with identified(io.BytesIO(data)) as image:
             return None if min(image.size) > 0 else "it has no pixels"
     except Exception as error:  # Pillow's decoders raise almost anything
         return f"its header cannot be decoded ({type(error).__name__})"

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
 
 from caption.data.boxes import Boxes
@@ -194,6 +194,7 @@ def gather(
     image's first one, is reported and left out.
     """
     firsts: dict[int | str, Entry] = {}
+    paths: dict[int | str, Path] = {}
     captions: dict[int | str, list[str]] = {}
     overlaps = set()
     for entry in entries:
@@ -201,23 +202,44 @@ def gather(
             text = f"{entry.where} names no file of an image. Write its name as 'file_name'."
             findings.add(Kind.MALFORMED, text)
             continue
-        first = firsts.setdefault(key(entry), entry)
-        path = folder / first.file
-        if entry.file != first.file and folder / entry.file != path:
+        name = key(entry)
+        if name not in firsts:
+            firsts[name] = entry
+            with findings:
+                paths[name] = image_path(folder, entry.file, entry.where)
+        first = firsts[name]
+        if name not in paths:  # reported
+            continue
+        if entry.file != first.file and folder / entry.file != paths[name]:
             other = folder / entry.file
-            text = f"image {entry.image} is both '{path}' and, by {entry.where}, '{other}'"
-            findings.add(Kind.SAME_ID, text, path, other)
+            text = f"image {entry.image} is both '{paths[name]}' and, by {entry.where}, '{other}'"
+            findings.add(Kind.SAME_ID, text, paths[name], other)
         elif entry.split != first.split:
-            if (key(entry), entry.split) not in overlaps:
+            if (name, entry.split) not in overlaps:
                 text = f"{entry.where} ({entry.file}) is in '{entry.split}', but {first.where} in '{first.split}'"
-                findings.add(Kind.OVERLAP, text, path)
-            overlaps.add((key(entry), entry.split))
+                findings.add(Kind.OVERLAP, text, paths[name])
+            overlaps.add((name, entry.split))
         else:
-            captions.setdefault(key(entry), []).extend(stripped(entry, findings, path))
+            captions.setdefault(name, []).extend(stripped(entry, findings, paths[name]))
     return [
-        (firsts[name], CaptionedImage(firsts[name].image, folder / firsts[name].file, tuple(texts)))
+        (firsts[name], CaptionedImage(firsts[name].image, paths[name], tuple(texts)))
         for name, texts in captions.items()
     ]
+
+
+def image_path(folder: Path, name: str, where: str) -> Path:
+    """The file of an image that a caption file names, in the folder of the images. Links there may lead elsewhere.
+
+    Raises:
+        DataError: the name leads out of the folder: a stranger's captions could have any file read and copied.
+    """
+    path, given = folder / name, PurePath(name)
+    if ".." in given.parts or (given.anchor and not path.is_relative_to(os.path.abspath(folder))):
+        raise DataError(
+            f"{where} names the file '{name}', which is not in the folder of the images, '{folder}'. Write names "
+            "within it, or name the folder that holds all images (--images)."
+        )
+    return path
 
 
 def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:

@@ -16,7 +16,6 @@ from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedF
 from caption.data.readers.coco import split_in_name
 from caption.data.splits import (
     SPLIT_NAMES,
-    CaptionedImage,
     Splits,
     check_fractions,
     check_split_names,
@@ -84,17 +83,16 @@ class Flickr(CheckedReader):
             check_fractions(self.fractions or {})
         check_split_names(self.splits or ())
         folder = user_path(self.images)
-        entries = self.entries(CaptionText(read_text(self.captions), self.source), findings)
+        entries = list(self.entries(CaptionText(read_text(self.captions), self.source), findings))
+        listed: dict[str, list[str]] = {}
+        for split, file in (self.splits or {}).items():
+            with findings:
+                listed[split] = read_names(file)
+                entries += [Entry(f"'{file}'", name, name, ()) for name in listed[split]]
         images = {image.id: image for _, image in gather(entries, folder, findings, attrgetter("file"))}
         if self.splits is None:
             return split_by_fraction(((str(name), image) for name, image in images.items()), self.fractions)
-        splits: Splits = {}
-        for split, file in self.splits.items():
-            with findings:
-                splits[split] = [
-                    images.get(name) or CaptionedImage(name, folder / name, ()) for name in read_names(file)
-                ]
-        return splits
+        return {split: [images[name] for name in names if name in images] for split, names in listed.items()}
 
 
 def _lists_beside(tokens: Path) -> dict[str, str]:

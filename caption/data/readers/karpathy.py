@@ -17,6 +17,7 @@ from caption.data.readers.base import (
     DetectedFile,
     Entry,
     Layout,
+    image_path,
     stripped,
 )
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
@@ -80,7 +81,7 @@ class Karpathy(CheckedReader):
                         f"{entry.where} has the split '{entry.split}': known are {', '.join(SPLIT_NAMES)}, restval."
                     )
                 if entry.split != "restval" or self.restval:
-                    path = folder / entry.file
+                    path = image_path(folder, entry.file, entry.where)
                     image = CaptionedImage(entry.image, path, tuple(stripped(entry, findings, path)))
                     splits.setdefault("train" if entry.split == "restval" else entry.split, []).append(image)
         return {split: splits[split] for split in SPLIT_NAMES if split in splits}

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from caption.data.prepare.layout import image_fault
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
@@ -28,9 +29,9 @@ def write_shards(
 ) -> ShardIndex:
     """Write the training split as shards, the other splits as files, and the index.
 
-    The files of images are copied, not decoded. The order of the samples is shuffled once, so that a shard is not of
-    one kind. A stopped run goes on where it was: a shard's name has a digest of what belongs in it, and a shard gets
-    it when it is whole.
+    The files of images are copied; only their headers are decoded, so that nothing else is published. The order of the
+    samples is shuffled once, so that a shard is not of one kind. A stopped run goes on where it was: a shard's name has
+    a digest of what belongs in it, and a shard gets it when it is whole.
 
     Args:
         splits: from a reader.
@@ -40,7 +41,7 @@ def write_shards(
         seed: of the order.
 
     Raises:
-        DataError: there is no training split, or an image cannot be read.
+        DataError: there is no training split, or an image cannot be read, or is not one.
         UserError: the extra webdataset is not installed; the folder cannot be written, or holds files of others under
             the names needed.
     """
@@ -95,11 +96,19 @@ def _write_tar(file: BinaryIO, number: int, images: Sequence[CaptionedImage]) ->
 
     with TarWriter(file, encoder=False, mtime=0) as writer:
         for place, image in enumerate(images):
-            data = read_input(image.path, PHOTO)
+            data = _photo(image.path)
             described = {"id": image.id, "captions": image.captions, "crc32": zlib.crc32(data)}
             suffix = image.path.suffix[1:].lower() or "image"
             key = f"{number:06d}{place:06d}"
             writer.write({"__key__": key, suffix: data, "json": json.dumps(described).encode()})
+
+
+def _photo(path: Path) -> bytes:
+    """The bytes of an image file. Raises a DataError for another file, which may not be meant for publishing."""
+    data = read_input(path, PHOTO)
+    if fault := image_fault(data):
+        raise DataError(f"'{path}' is not an image: {fault}. `caption check` names all such files.")
+    return data
 
 
 def _evaluation(splits: Splits) -> dict[str, CaptionedImage]:
@@ -118,7 +127,7 @@ def _write_evaluation(copied: dict[str, CaptionedImage], own: OwnFolder) -> None
         target = own.path / name
         if not target.exists() or target.stat().st_size != image.path.stat().st_size:
             with own.write(name, durable=False) as file:
-                file.write(read_input(image.path, PHOTO))
+                file.write(_photo(image.path))
         _, _, file_name = name.partition("/")
         split = file_name.partition("_")[0]
         entry = {"image_id": image.id, "image": file_name, "captions": image.captions, "split": split}

@@ -11,7 +11,7 @@ import pytest
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers import Flickr
 from caption.data.readers import base as module
-from caption.data.readers.base import check_splits, real_files
+from caption.data.readers.base import check_splits, image_path, real_files
 from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
 
@@ -145,3 +145,16 @@ def test_a_refusal_names_the_first_few_and_the_remedy_and_passes_notes_over() ->
         malformed.refuse("'x.csv'")
     with pytest.raises(DataError, match=r"Correct it\. \(2 malformed entries: `caption check`"):
         Findings(malformed * 2).refuse("'x.csv'")
+
+
+# -- names of images -------------------------------------------------------------------------------------------
+
+
+def test_names_stay_in_the_folder_of_the_images_or_the_user_names_another(folder: Path) -> None:
+    (folder / "link").symlink_to(folder.parent)  # made by the user
+    inside = ["a.jpg", "./a.jpg", "link/a.jpg", "a..jpg", str(folder / "a.jpg")]
+    assert [image_path(folder, name, "line 2") for name in inside] == [folder / name for name in inside]
+    for name in ("../a.jpg", "link/../a.jpg", "a/../../a.jpg", "/etc/hostname", f"{folder}2/a.jpg"):
+        with pytest.raises(DataError, match=rf"^line 2 names the file '{name}', which .*--images"):
+            image_path(folder, name, "line 2")
+    assert image_path(Path("/"), "/etc/hostname", "line 2") == Path("/etc/hostname")
