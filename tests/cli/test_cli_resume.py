@@ -261,6 +261,24 @@ def test_a_full_disk_ends_training_with_the_last_good_checkpoint(cli: Cli, tiny:
     assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto").code == 0
 
 
+@pytest.mark.nightly
+def test_the_state_of_a_run_does_not_say_what_is_deleted(
+    cli: Cli, trained: Trained, copied: Path, tmp_path: Path
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("all of it")
+    contents = torch.load(copied / "last.ckpt", weights_only=True)
+    (key,) = [key for key in contents["callbacks"] if key.startswith("ModelCheckpoint")]
+    victim, lowest = f"{copied}/../folder", torch.tensor(-1.0)
+    paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), victim)
+    scores = {"best_k_models": {victim: lowest}, "best_model_score": lowest, "kth_value": lowest}
+    contents["callbacks"][key] |= {**paths, **scores, "dirpath": str(copied)}
+    save_own(contents, copied / "last.ckpt")
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto", "--trainer.max_epochs", 3)
+    assert cli("fit", "-c", trained.config, *QUIET, *where).code == 0
+    assert (tmp_path / "folder" / "thesis.tex").read_text() == "all of it"
+
+
 # -- a changed configuration -----------------------------------------------------------------------------------
 
 CHANGED = {
