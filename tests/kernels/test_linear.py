@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not fused_available(), reason="torch lacks oneDN
 
 @pytest.fixture
 def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
-    """The shapes of the inputs that oneDNN gets, on a processor of any maker."""
+    """The shapes of the inputs that oneDNN gets, with any instructions."""
     shapes: list[torch.Size] = []
     own = kernel._product
 
@@ -24,7 +24,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         shapes.append(inputs.shape)
         return own(inputs, weight, bias)
 
-    monkeypatch.setattr(kernel, "_mkl_is_slow", lambda: True)
+    monkeypatch.setattr(kernel, "_least_outputs", lambda: 0)
     monkeypatch.setattr(kernel, "_product", product)
     return shapes
 
@@ -87,14 +87,20 @@ def test_an_exported_graph_has_public_operations(products: list[torch.Size]):
     assert not products
 
 
-def test_intels_processors_keep_mkl(monkeypatch: pytest.MonkeyPatch):
-    def slow(text: str) -> bool:
-        monkeypatch.setattr(kernel.Path, "read_text", lambda *args, **named: text)
-        monkeypatch.setattr(kernel.platform, "processor", lambda: "")
-        return kernel._mkl_is_slow.__wrapped__()
+def test_the_instructions_decide(monkeypatch: pytest.MonkeyPatch):
+    def least(instructions: str, mkl: bool = True) -> float:
+        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+        return kernel._least_outputs.__wrapped__()
 
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert slow("vendor_id\t: AuthenticAMD\n")
-    assert not slow("vendor_id\t: GenuineIntel\n")
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert not slow("vendor_id\t: AuthenticAMD\n")
+    assert (least("AVX512"), least("AVX2")) == (0, 2400)
+    assert least("DEFAULT") == least("AVX512", mkl=False) == float("inf")
+
+
+def test_few_outputs_are_left_to_torch_with_avx2(products: list[torch.Size], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel, "_least_outputs", lambda: 2400)
+    inputs, few, many = tensors((64, 256), (2048, 256), (2400, 256))
+    assert torch.equal(linear(inputs, few), functional.linear(inputs, few))
+    assert not products
+    linear(inputs, many)
+    assert products == [(64, 256)]
