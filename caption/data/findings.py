@@ -32,6 +32,8 @@ class Kind(Enum):
 
     LONG = ("over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them.",
             NOTE)
+    LINES = ("caption of several lines", "captions of several lines",
+             "Is a quote left open? Otherwise a line end is a space.", NOTE)
     DUPLICATE = ("duplicate within a split", "duplicates within a split",
                  "Such a picture has more weight than others.", NOTE)
     NO_EVALUATION = ("missing evaluation split", "missing evaluation splits",

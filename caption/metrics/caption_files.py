@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from caption.data.files import read_text, utf8_text
 from caption.data.findings import Findings
-from caption.data.readers.base import MAX_CHARACTERS, CaptionText, Entry, too_long
+from caption.data.readers.base import CaptionText, Entry, caption_fault
 from caption.data.readers.detect import detect_format
 from caption.data.readers.tables import USUAL_KEYS, keyed_entry
 from caption.errors import DataError, first_few
@@ -55,8 +55,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     reader = detect_format(content)
     entries = _entries_by_image(content) if reader is None else reader.entries(content, findings)
     for entry in entries:
-        if over_long := [caption for caption in entry.captions if len(caption) > MAX_CHARACTERS]:
-            raise DataError(f"{entry.where} has {too_long(over_long[0])}")
+        for fault in filter(None, map(caption_fault, entry.captions)):
+            raise DataError(f"{entry.where} has {fault}")
         if entry.file:
             file.files[entry.image] = entry.file
         if entry.captions and split in (None, entry.split):

@@ -242,6 +242,7 @@ FAULTS = (
     Fault("image listed twice", "image listed twice in a split", listed_again("val", "val"), TABLES),
     Fault("id of two images", "two images with one id", one_id, ("Flickr", *TABLES)),
     Fault("malformed entry", "name of a file elsewhere", outside),
+    Fault("malformed entry", "marks of another program", captioned("train", "<start> A dog. <end> <pad>")),
     Fault("malformed entry", "malformed entry", malformed),
     Fault("duplicate across splits", "copy of a file in another split", copied("train", "test")),
     Fault(

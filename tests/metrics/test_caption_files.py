@@ -92,6 +92,10 @@ def test_standard_input(monkeypatch):
         ('{"image": 1, "caption": "a"}\n{"image": 2\n', "line 2 .* not JSON"),
         ("picture,words\n1,a\n", "begins with 'picture,words'.* CSV with the columns image and caption"),
         ('{"a.jpg": "one", "b.jpg": "x", "a.jpg": "two"}', "the key 'a.jpg' stands twice in one object"),
+        (
+            '{"1": "<start> a dog <end>"}',
+            "image 1 .* has a caption with the mark '<start>' of another program",
+        ),
         ('{"1": "' + "dog " * 5_001 + '"}', "image 1 .* has a caption of 20,004 characters"),
     ],
 )

@@ -8,6 +8,7 @@ scoring then refuse faulty data; `caption check` lists all faults.
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,13 +17,20 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
 
 from caption.data.boxes import Boxes
-from caption.data.files import json_or_none, numbered_lines, parsed
+from caption.data.files import json_or_none, numbered_lines, parsed, shortened
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names
 from caption.errors import DataError
 
 MAX_CHARACTERS = 20_000
 """Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""
+LINE_END = re.compile(r"[\r\n]")
+LIST = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
+"""A text that looks like a list of texts in Python or JSON."""
+MARKS = re.compile(
+    r"<(?i:/?s|start|end|pad|bos|eos|sos|\|endoftext\|)>|\[(?:CLS|SEP|PAD)\]|\[/EN#|(?:start|end)seq\b"
+)
+"""What other programs write around captions, or into them (Flickr30k Entities)."""
 EXAMINED = 20
 """The lines or images of a file that decide its format and the folder of its images."""
 IMAGE_FOLDERS = ("images", "Images", "Flicker8k_Dataset", "flickr30k-images")
@@ -244,27 +252,37 @@ def image_path(folder: Path, name: str, where: str) -> Path:
 
 def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
     """The captions of an entry without spaces at their ends. Blank ones are left out and reported as empty, those
-    of more than `MAX_CHARACTERS` are left out and reported as malformed.
+    with a `caption_fault` are reported as malformed, and left out if they are too long. Line ends are noted.
     """
     kept = []
     for number, caption in enumerate(map(str.strip, entry.captions), start=1):
-        if 0 < len(caption) <= MAX_CHARACTERS:
-            kept.append(caption)
-            continue
         place = entry.where if len(entry.captions) == 1 else f"caption {number} of {entry.where}"
         if not caption:
             findings.add(Kind.EMPTY, f"{place} ({entry.file})", path)
-        else:
-            findings.add(Kind.MALFORMED, f"{place} ({entry.file}): {too_long(caption)}", path)
+            continue
+        if fault := caption_fault(caption):
+            findings.add(Kind.MALFORMED, f"{place} ({entry.file}): {fault}", path)
+        elif LINE_END.search(caption):
+            findings.add(Kind.LINES, f"{place} ({entry.file}): {shortened(caption)}", path)
+        if len(caption) <= MAX_CHARACTERS:
+            kept.append(caption)
     return kept
 
 
-def too_long(caption: str) -> str:
-    """The fault of a caption of more than `MAX_CHARACTERS`."""
-    return (
-        f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line end "
-        "missing?"
-    )
+def caption_fault(caption: str) -> str | None:
+    """What is wrong with a caption that is not one person's sentence, and what to do; None for a sound one."""
+    if len(caption) > MAX_CHARACTERS:
+        return (
+            f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line "
+            "end missing?"
+        )
+    if LIST.fullmatch(caption):
+        return (
+            f"a list as one caption, {shortened(caption)}. Write it as JSON does, or each caption for itself."
+        )
+    if mark := MARKS.search(caption):
+        return f"a caption with the mark '{mark[0]}' of another program. Take its marks out: training adds its own."
+    return None
 
 
 def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:

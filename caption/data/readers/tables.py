@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
@@ -20,7 +22,17 @@ from caption.data.files import (
     user_path,
 )
 from caption.data.findings import Findings, Kind
-from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
+from caption.data.readers.base import (
+    ALL,
+    LINE_END,
+    LIST,
+    CaptionText,
+    CheckedReader,
+    DetectedFile,
+    Entry,
+    Layout,
+    gather,
+)
 from caption.data.splits import SPLIT_NAMES, Splits, check_fractions, split_by_fraction
 from caption.errors import DataError
 
@@ -35,7 +47,7 @@ class Keys(NamedTuple):
     image: tuple[str, ...] = ("image_id", "image", "file_name", "filename", "id")
     """Of the id or name of the image."""
     file: tuple[str, ...] = ("image", "file_name", "filename")
-    caption: tuple[str, ...] = ("caption", "text", "captions", "sentences")
+    caption: tuple[str, ...] = ("caption", "text", "captions", "sentences", "raw")
     """Of the caption, or of a list of them."""
     split: str = "split"
 
@@ -66,7 +78,7 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
         image = image.strip()
     if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
         raise DataError(f"{where} names no image (found {shortened(image)}). Name it as '{keys.file[0]}'.")
-    texts = [captions] if isinstance(captions, str) else captions
+    texts = _listed(captions) if isinstance(captions, str) else captions
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         fault = f"has no caption that is text (found {shortened(captions)})"
         raise DataError(f"{where} {fault}. Write one as '{keys.caption[0]}'.")
@@ -76,6 +88,17 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
     return Entry(
         where, image, "" if file is None else str(file).strip(), texts, (split or "").strip() or None
     )
+
+
+def _listed(caption: str) -> list[Any]:
+    """The captions in a text that is a list of them, exactly as JSON or Python writes it; the text itself otherwise."""
+    captions = None
+    if LIST.fullmatch(caption) and (captions := json_or_none(caption)) is None:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            captions = ast.literal_eval(caption)
+            # NumPy's arrays have no commas: Python would join their texts.
+            captions = captions if repr(captions) == caption else None
+    return captions if isinstance(captions, list) else [caption]
 
 
 def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = None) -> str | None:
@@ -251,7 +274,14 @@ class Csv(Table):
                         f"{where} has {len(cells)} cells, but the header {len(columns)}. Quote cells that hold the "
                         "delimiter."
                     )
-                yield keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
+                entry = keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
+                mark = PurePath(entry.file).suffix.lower() or delimiter
+                for joined in (cell for cell in cells if LINE_END.search(cell) and mark in cell.lower()):
+                    raise DataError(
+                        f"{where} has a cell of {len(LINE_END.findall(joined)) + 1} lines with {mark!r} in them, "
+                        f"{shortened(joined)}: a quote that is left open has joined rows. Close it, or double it."
+                    )
+                yield entry
 
 
 class JsonLines(Table):

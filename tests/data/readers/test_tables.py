@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.findings import Findings
+from caption.data.findings import Findings, Kind
 from caption.data.readers.tables import Csv, JsonLines
 from caption.data.splits import Splits
 from caption.errors import DataError
@@ -129,6 +129,34 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
     message = refused(csv(folder, 'image,caption\na.jpg,A dog\nb.jpg,"A cat\nc.jpg,A bird\n'))
     assert "line 3 of" in message
     assert "not a row of CSV" in message
+
+
+def test_rows_that_a_quote_has_joined_are_not_a_caption(folder: Path) -> None:
+    """A caption may have several lines, which `caption check` notes."""
+    reader = csv(folder, 'image,caption\na.jpg,"A dog\nb.jpg,A cat\nc.jpg,A bird"\nb.jpg,"A cat,\nsitting"\n')
+    findings = Findings()
+    assert captions(reader.survey(findings)) == {"train": {"b.jpg": ("A cat,\nsitting",)}}
+    assert [finding.kind for finding in findings] == [Kind.MALFORMED, Kind.LINES]
+    assert findings[0].text.startswith(
+        f"line 2 of '{folder / 'own.csv'}' has a cell of 3 lines with '.jpg' in them"
+    )
+    assert "a quote that is left open has joined rows. Close it" in refused(reader)
+    assert "line 5 of" in findings[1].text
+    assert "with ',' in them" in refused(csv(folder, 'image,caption\n0,"A dog\n1,A cat"\n'))
+
+
+def test_a_list_of_captions_in_one_cell_is_read_or_refused(folder: Path) -> None:
+    """As the tables of Flickr30k on hubs have it, by JSON or by Python."""
+    for texts in (["A dog.", 'He said "sit".'], ["A dog\u2019s", 'It\'s "two"'], ["Two dogs."]):
+        for cell in (json.dumps(texts), repr(texts)):
+            quoted = cell.replace('"', '""')
+            splits = csv(
+                folder, f'raw,sentids,split,filename,img_id\n"{quoted}","[0, 1]",test,a.jpg,0\n'
+            ).read()
+            assert captions(splits) == {"test": {"a.jpg": tuple(texts)}}
+    for cell in ("['A dog.' 'A cat.']", "[ 'A dog.', 'A cat.' ]"):
+        assert "a list as one caption" in refused(csv(folder, f'image;caption\na.jpg;"{cell}"\n'))
+    assert captions(csv(folder, "image,caption\na.jpg,[A] dog ['s]\n").read())  # not a list
 
 
 @pytest.mark.parametrize(
