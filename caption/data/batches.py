@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 
 from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
-from caption.data.resize import ImageTransform
+from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
 from caption.features.store import FeatureStore
 from caption.regions import Views
@@ -53,6 +54,10 @@ class Example(NamedTuple):
     """Whether stored regions must be those of the mirrored image; pixels are mirrored already."""
 
 
+MOST_KEPT = 100_000_000
+"""Bytes of the pixels of a split up to which they are kept in memory: 8,000 scenes of 64 pixels, and no photos."""
+
+
 class CaptionedImages(Dataset[Example]):
     """Images with some or all of their captions, decoded on access.
 
@@ -88,6 +93,8 @@ class CaptionedImages(Dataset[Example]):
         self.with_boxes = with_boxes
         self.flip = flip
         self.mirrored = mirrored
+        self._kept: dict[Path, Transformed] = {}
+        self._images = len(images)
         self.examples: list[tuple[CaptionedImage, list[list[int]]]] = []
         for image in images:
             encoded = [vocabulary.encode(text, max_words) for text in image.captions]
@@ -104,7 +111,7 @@ class CaptionedImages(Dataset[Example]):
         image, captions = self.examples[index]
         captions = draw(captions, self.per_image, random)
         if self.store is None:
-            pixels, width, height = self.transform.read(image.path)
+            pixels, width, height = self._read(image.path)
             if self.flip is not None:
                 pixels = self.flip(pixels, image.captions, random)
             return Example(image, pixels, captions, self.transform.box(width, height))
@@ -112,6 +119,15 @@ class CaptionedImages(Dataset[Example]):
         photo = self.store.photo(image.id) if self.with_boxes else None
         box = None if photo is None else self.transform.box(photo.width, photo.height)
         return Example(image, None, captions, box, mirrored)
+
+    def _read(self, path: Path) -> Transformed:
+        """See `ImageTransform.read`. Small images are decoded once, in the first epoch."""
+        if path in self._kept:
+            return self._kept[path]
+        image = self.transform.read(path)
+        if self._images * image[0].numel() <= MOST_KEPT:
+            self._kept[path] = image
+        return image
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Examples -> batch; stored regions are read now, at once."""

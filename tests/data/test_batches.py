@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,22 @@ def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, 
 
 
 # -- drawn captions --------------------------------------------------------------------------------------------
+
+
+def test_small_images_are_decoded_once_and_large_ones_each_time(images, monkeypatch: pytest.MonkeyPatch):
+    decoded: list[Path] = []
+    read = ImageTransform.read
+    monkeypatch.setattr(
+        ImageTransform, "read", lambda self, path: (decoded.append(path), read(self, path))[1]
+    )
+    for most, times in ((3 * 8 * 8 * len(images), 1), (3 * 8 * 8 * len(images) - 1, 2)):
+        monkeypatch.setattr("caption.data.batches.MOST_KEPT", most)
+        examples = CaptionedImages(images, WORDS, ImageTransform(8, "squash"))
+        first, again = examples[0, 1], examples[0, 1]
+        assert torch.equal(first.pixels, again.pixels)
+        assert first.box == again.box
+        assert decoded == [images[0].path] * times
+        decoded.clear()
 
 
 def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images):
