@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from caption.runtime.files import make_parents, write_new
 from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"
+FAR = 5.0
+"""How many times the NLL of an untrained model, log V per word, is far above it."""
 
 
 class StopOnDivergence(Callback):
@@ -25,7 +28,8 @@ class StopOnDivergence(Callback):
 
     The message names the step and the last checkpoint; diverged.json in the log folder has the losses and image ids of
     the step's batches. With a gradient scaler (16-mixed), a step with an infinite gradient is skipped, as the scaler
-    intends, and counted. Checkpoints with weights that are not finite are refused.
+    intends, and counted. Checkpoints with weights that are not finite are refused. At the end of an epoch, a `UserError`
+    is raised if the NLL per word, that of the validation if there is one, is far above log V, that of an untrained model.
 
     Logs "train/gradient_norm", before clipping, and with a scaler "train/skipped_steps".
     """
@@ -72,6 +76,19 @@ class StopOnDivergence(Callback):
             }
             numbers = f"the loss is {losses.mean().item():g} and the gradient's norm {norm.item():g}"
             raise UserError(f"{numbers} {_where(trainer)}, {_write(trainer, report)}{_remedy(trainer)}")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self.on_train_epoch_end(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        metrics, untrained = trainer.callback_metrics, math.log(len(pl_module.captioner.vocabulary))
+        nll = float(metrics.get("val/NLL", metrics.get("train/NLL", 0.0)))
+        if not nll <= FAR * untrained:
+            raise UserError(
+                f"the NLL per word is {nll:.3g} {_where(trainer)}, and that of an untrained model {untrained:.3g}"
+                f"{_remedy(trainer)}"
+            )
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]

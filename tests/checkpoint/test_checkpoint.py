@@ -190,7 +190,8 @@ MISFITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "integer": (lambda state: state.update({FIRST: state[FIRST].long()}), "is integer"),
     "sparse": (lambda state: state.update({FIRST: state[FIRST].to_sparse()}), "not a tensor|are sparse"),
     "meta": (lambda state: state.update({FIRST: state[FIRST].to("meta")}), "not a tensor|are sparse"),
-    "NaN": (lambda state: state.update({FIRST: state[FIRST] * torch.nan}), "NaN: the training"),
+    "NaN": (lambda state: state.update({FIRST: state[FIRST] * torch.nan}), "infinity: the training"),
+    "infinity": (lambda state: state.update({FIRST: state[FIRST] / 0}), "infinity: the training"),
 }
 
 

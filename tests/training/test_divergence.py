@@ -63,6 +63,15 @@ def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path:
     assert finite(last.with_name("best.ckpt"))
 
 
+def test_a_loss_far_above_that_of_an_untrained_model_ends_training(cli: Cli, tiny: Path, tmp_path: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--model.optimizer", "Adam", "--model.optimizer.lr", "1e6")
+    assert ran.code == 2
+    message = ran.err.splitlines()[-1]
+    assert "(epoch 0), and that of an untrained model 3.5. Training has stopped; there is no checkpoint yet" in message
+    assert "Lower the learning rate" in message
+    assert not [*(tmp_path / "run").glob("*.ckpt")]
+
+
 def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, monkeypatch):
     def steep(loss: Any, module: CaptionTraining) -> Any:
         weight = next(module.captioner.decoder.parameters())
