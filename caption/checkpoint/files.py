@@ -178,5 +178,6 @@ def _check_tensors(state: Any) -> None:
             raise CheckpointError(f"{name[:100]!r} is not a tensor")
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(
-                f"{name[:100]} holds NaN or infinity: the training that wrote it had diverged, take an earlier checkpoint"
+                f"{name[:100]} holds NaN or infinity: the training that wrote it had diverged, take an earlier "
+                "checkpoint"
             )

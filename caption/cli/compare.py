@@ -130,12 +130,16 @@ def _scores(plan: Plan) -> tuple[list[Result], bool]:
             say("compare", "the references of the tests are not in the runs: name them with --references")
         return [], False
     file = read_captions(kept)
-    known = References(file.captions, get_tokenizer("ptb"))
+    known = {
+        name: References(file.captions, get_tokenizer(name))
+        for name in {run.tokenizer for run in tested.values()}
+    }
     results = []
     for name, run in tested.items():
         assert run.captions is not None
         try:
-            scores = evaluate(match_images(run.captions, file), known, protocol=run.protocol)
+            captions = match_images(run.captions, file)
+            scores = evaluate(captions, known[run.tokenizer], run.tokenizer, protocol=run.protocol)
         except UserError as error:
             say("compare", f"{name}: {error}")
         else:

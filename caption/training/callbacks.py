@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -81,21 +82,35 @@ class AttentionFigures(Callback):
 
 
 class EpochReport(Callback):
-    """Prints the scores and some captions of the first validation images to stderr after each validation."""
+    """Prints the scores and some captions of the first validation images to stderr after each validation.
+
+    A model that training starts from is validated before the first step, too: "start".
+    """
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
+        if pl_module.warm_start is not None and not pl_module.restored and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.num_sanity_val_steps = math.inf
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            # The averages, which are validated, were made before the first weights were loaded.
+            if isinstance(callback, WeightAveraging) and callback._average_model is not None:
+                callback._average_model.module.load_state_dict(pl_module.state_dict())
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         evaluation = getattr(pl_module, "evaluation", None)
         if (
             trainer.state.fn != "fit"
-            or trainer.sanity_checking
+            or (trainer.sanity_checking and trainer.num_sanity_val_steps != math.inf)
             or not trainer.is_global_zero
             or not evaluation
         ):
             return
         numbers = evaluation.numbers
         watched = MONITOR.removeprefix("val/")
+        when = "start" if trainer.sanity_checking else f"epoch {trainer.current_epoch}"
         print(
-            f"epoch {trainer.current_epoch}: NLL {numbers['NLL']:.3f} per word, {watched} {numbers[watched]:.4f}",
+            f"{when}: NLL {numbers['NLL']:.3f} per word, {watched} {numbers[watched]:.4f}",
             file=sys.stderr,
         )
         for image, text in evaluation.samples.items():

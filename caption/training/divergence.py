@@ -28,8 +28,10 @@ class StopOnDivergence(Callback):
 
     The message names the step and the last checkpoint; diverged.json in the log folder has the losses and image ids of
     the step's batches. With a gradient scaler (16-mixed), a step with an infinite gradient is skipped, as the scaler
-    intends, and counted. Checkpoints with weights that are not finite are refused. At the end of an epoch, a `UserError`
-    is raised if the NLL per word, that of the validation if there is one, is far above log V, that of an untrained model.
+    intends, and counted. Checkpoints with weights that are not finite are refused.
+
+    At the end of an epoch, a `UserError` is raised if the NLL per word, that of the validation if there is one, is far
+    above log V, that of an untrained model.
 
     Logs "train/gradient_norm", before clipping, and with a scaler "train/skipped_steps".
     """

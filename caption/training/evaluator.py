@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +24,7 @@ from caption.objectives import word_log_likelihoods
 from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.ddp import process_count
-from caption.runtime.files import OwnFolder, make_parents
+from caption.runtime.files import OwnFolder, file_digest, make_parents
 from caption.search import Search, search_spec
 
 ImageId = int | str
@@ -155,6 +157,7 @@ class Evaluator:
         search: Search,
         boxes: Mapping[ImageId, Boxes] | None,
         folder: OwnFolder | None = None,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> Evaluation:
         """Score the answers of all processes, which are forgotten.
 
@@ -163,6 +166,7 @@ class Evaluator:
             search: with which they were made.
             boxes: see `summarise`.
             folder: for captions and scores as files; None = none are written.
+            checkpoint: the model's file, which is named beside the scores with its digest; None = it has none.
         """
         answers, self.answers = gather(self.answers), {}
         tokenizer = self.captioner.vocabulary.tokenizer.scored_by
@@ -173,7 +177,12 @@ class Evaluator:
             texts = {image: answer.caption.text for image, answer in answers.items()}
             write_results(texts, folder, f"{split}_captions.json")
             folder.write_json(f"{split}_references.json", _coco_references(answers), indent=1)
-            scores = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
+            scores: dict[str, Any] = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
+            if checkpoint is not None:
+                scores["model"] = {
+                    "file": str(checkpoint),
+                    "digest": file_digest(Path(checkpoint).expanduser()),
+                }
             folder.write_json(f"{split}_scores.json", scores, indent=1)
         return evaluation
 

@@ -248,7 +248,7 @@ class CaptionTraining(LightningModule):
 
     def _score(self, split: str, search: Search, folder: OwnFolder | None = None) -> dict[str, float]:
         boxes = self.trainer.datamodule.reader.boxes(split)  # type: ignore[attr-defined]
-        self.evaluation = self.evaluator.score(split, search, boxes, folder)
+        self.evaluation = self.evaluator.score(split, search, boxes, folder, self.trainer.ckpt_path)
         self.log_dict({f"{split}/{name}": value for name, value in self.evaluation.numbers.items()})
         return self.evaluation.numbers
 

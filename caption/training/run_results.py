@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caption.data.files import read_json, read_text
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import CaptionFile, read_captions
+from caption.runtime.files import file_digest
 from caption.runtime.inputs import CONFIGURATION
 from caption.training.defaults import BEST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS
@@ -34,11 +36,13 @@ class RunResults:
     curves: dict[str, Curve]
     """Of each number that training has logged, such as "val/CIDEr"; the mean of an epoch where it has several."""
     captions: CaptionFile | None
-    """Those of the last test; None if the run was not tested."""
+    """Those of the last test of `best`; None if it was not tested."""
     references: str | None
     """The file of the references of that test."""
     protocol: dict[str, str]
     """How those captions were made: split, search, setting of hard attention."""
+    tokenizer: str
+    """By which that test was scored."""
     best: Path
     """The checkpoint of the best epoch; it may be missing."""
 
@@ -75,16 +79,26 @@ def read_run(name: str) -> RunResults:
         if (version / "metrics.csv").is_file() and not _is_evaluation(version):
             for metric, curve in _curves(version / "metrics.csv").items():
                 curves.setdefault(metric, {}).update(curve)  # a resumed run goes on in another folder of logs
-    tested = next((version for version in reversed(versions) if (version / CAPTIONS).is_file()), None)
-    if tested is None:
-        return RunResults(name, curves, None, None, {}, best)
+    tests = [
+        version for version in versions if (version / CAPTIONS).is_file() and (version / SCORES).is_file()
+    ]
+    digest = file_digest(best) if tests and best.is_file() else None
+    for tested in reversed(tests):
+        scores = read_json(tested / SCORES)
+        model = scores.get("model") if isinstance(scores, dict) else None
+        if digest is not None and isinstance(model, dict) and model.get("digest") == digest:
+            break  # other models may have been tested in this folder, too
+    else:
+        return RunResults(name, curves, None, None, {}, "ptb", best)
+    protocol = _protocol(tested / SCORES, scores)
     references = tested / REFERENCES
     return RunResults(
         name,
         curves,
         read_captions(str(tested / CAPTIONS)),
         str(references) if references.is_file() else None,
-        _protocol(tested / SCORES),
+        {key: value for key, value in protocol.items() if key in PROTOCOL},
+        protocol.get("tok", "ptb-1").rpartition("-")[0],
         best,
     )
 
@@ -130,12 +144,10 @@ def _is_evaluation(version: Path) -> bool:
     )
 
 
-def _protocol(path: Path) -> dict[str, str]:
-    """The entries of a signature of scores that tell how the captions were made."""
-    if not path.is_file():
-        return {}
-    signature = read_json(path).get("signature")
+def _protocol(path: Path, scores: dict[str, Any]) -> dict[str, str]:
+    """The entries of a signature of scores."""
+    signature = scores.get("signature")
     if not isinstance(signature, str):
         raise DataError(f"'{printable(path)}' has no signature")
     pairs = [entry.partition(":") for entry in signature.split("|")]
-    return {key: value for key, _, value in pairs if key in PROTOCOL}
+    return {key: value for key, _, value in pairs}

@@ -16,6 +16,7 @@ from PIL import Image
 from caption import checkpoint
 from caption.cli.main import main
 from caption.errors import DataError
+from caption.runtime.files import file_digest
 from caption.training.learning_curves import plot_learning_curves
 from caption.training.run_results import read_run
 
@@ -61,8 +62,11 @@ def make_run(folder: Path, captions: dict[str, str] | None, cider: list[float]) 
         (tested / "test_captions.json").write_text(json.dumps(results))
         (tested / "test_references.json").write_text(json.dumps(REFERENCES))
         signature = "tok:ptb-1|split:test|search:BeamSearch(beam_size=3)|v:1"
-        (tested / "test_scores.json").write_text(json.dumps({"scores": {}, "signature": signature}))
-    checkpoint.save(captioner(), folder / "best.ckpt")
+        checkpoint.save(captioner(), folder / "best.ckpt")
+        scores = {"signature": signature, "model": {"digest": file_digest(folder / "best.ckpt")}}
+        (tested / "test_scores.json").write_text(json.dumps(scores))
+    else:
+        checkpoint.save(captioner(), folder / "best.ckpt")
     return folder
 
 
@@ -115,6 +119,23 @@ def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli,
     alone = cli("compare", "runs/new")
     assert alone.code == 1
     assert "test split" not in alone.out
+
+
+def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, runs: list[str]):
+    own, other = Path("runs/good/logs/version_10"), Path("runs/good/logs/version_11")
+    shutil.copytree(own, other)
+    (other / "test_captions.json").write_text((own / "test_captions.json").read_text().replace("dog", "cat"))
+    signature = "tok:characters-1|split:test"
+    (other / "test_scores.json").write_text(json.dumps({"signature": signature, "model": {"digest": "0"}}))
+    expected = read_run("runs/bad").tokenizer, "a red dog runs fast"
+    run = read_run("runs/good")
+    assert run.captions is not None
+    assert (run.tokenizer, run.captions.captions["a"][0]) == expected
+    digest = file_digest(run.best)
+    (other / "test_scores.json").write_text(json.dumps({"signature": signature, "model": {"digest": digest}}))
+    assert "tok:characters-1" in cli("compare", "runs/good").out
+    run.best.write_bytes(b"another model")
+    assert read_run("runs/good").captions is None
 
 
 def test_references_may_be_given(cli: Cli, runs: list[str]):

@@ -96,6 +96,16 @@ def test_the_users_results_stay_and_are_named_before_the_evaluation(
     assert (tmp_path / LIST).exists()
 
 
+def test_logs_that_a_link_would_lead_elsewhere_are_refused(cli: Cli, tiny: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "logs").symlink_to(tmp_path / "elsewhere")
+    ran = cli("fit", "-c", tiny, *QUIET)
+    assert ran.code == 2
+    assert "logs' is a link, and logs would be written where it leads" in ran.err
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
 def test_every_start_logs_into_a_new_folder(cli: Cli, copied: Path, trained: Trained):
     logs = copied / "logs"
     (logs / "version_7_mine").mkdir()

@@ -16,20 +16,28 @@ import pytest
 import torch
 import yaml
 from helpers.command_line import Trained
-from helpers.training import differing, make_data, make_trainer, make_training, weights
+from helpers.training import differing, fit, make_data, make_trainer, make_training, weights
 from matplotlib import pyplot
 from PIL import Image
 from pytorch_lightning import seed_everything
+from pytorch_lightning.callbacks import EMAWeightAveraging, WeightAveraging
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
 from caption.data.shapes import Shapes
 from caption.errors import ImageError, UserError
 from caption.objectives import Reinforce
 from caption.search import Greedy, Sampling
-from caption.training.callbacks import PICTURE_LOGGERS, AttentionFigures, EpochReport, log_picture
+from caption.training.callbacks import (
+    PICTURE_LOGGERS,
+    AttentionFigures,
+    AveragedWeights,
+    EpochReport,
+    log_picture,
+)
 from caption.training.evaluator import SAMPLES, Evaluation
 
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
@@ -126,6 +134,24 @@ def test_nor_in_the_check_before_training_nor_in_evaluation(
     fitted = Fitted(tmp_path, reader, AttentionFigures(2), max_epochs=1, num_sanity_val_steps=1)
     fitted.trainer.validate(fitted.training, fitted.data, verbose=False)
     assert len(described) == 1
+
+
+@pytest.mark.parametrize("average", [AveragedWeights, EMAWeightAveraging])
+def test_the_model_that_training_starts_from_is_reported(
+    tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str], average: type[WeightAveraging]
+):
+    first = fit(tmp_path, reader, EpochReport(), max_epochs=2)
+    checkpoint.save(first.captioner, tmp_path / "first.ckpt")
+    scores = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines() if ": NLL" in line]
+    assert len(scores) == 2
+    again = fit(
+        tmp_path, reader, EpochReport(), average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt")
+    )
+    lines = [line for line in capsys.readouterr().err.splitlines() if ": NLL" in line]
+    assert lines[0] == f"start: {scores[-1]}"
+    assert [line.partition(":")[0] for line in lines] == ["start", "epoch 0"]
+    silent = fit(tmp_path, reader, average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt"))
+    assert not differing(weights(again), weights(silent))
 
 
 def test_a_negative_number_of_images():

@@ -67,7 +67,10 @@ def test_a_loss_far_above_that_of_an_untrained_model_ends_training(cli: Cli, tin
     ran = cli("fit", "-c", tiny, *QUIET, "--model.optimizer", "Adam", "--model.optimizer.lr", "1e6")
     assert ran.code == 2
     message = ran.err.splitlines()[-1]
-    assert "(epoch 0), and that of an untrained model 3.5. Training has stopped; there is no checkpoint yet" in message
+    assert (
+        "(epoch 0), and that of an untrained model 3.5. Training has stopped; there is no checkpoint yet"
+        in message
+    )
     assert "Lower the learning rate" in message
     assert not [*(tmp_path / "run").glob("*.ckpt")]
 
