@@ -83,7 +83,7 @@ class StopOnDivergence(Callback):
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self.on_train_epoch_end(trainer, pl_module)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         metrics, untrained = trainer.callback_metrics, math.log(len(pl_module.captioner.vocabulary))
         nll = float(metrics.get("val/NLL", metrics.get("train/NLL", 0.0)))
         if not nll <= FAR * untrained:
