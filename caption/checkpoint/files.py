@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.errors import CheckpointError, UserError, printable
+from caption.errors import CheckpointError, UserError, first_few, printable
 from caption.runtime.files import Opener, replacing
 from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import check_plain, load_safetensors, load_tensors
@@ -23,6 +23,7 @@ from caption.version import package_version
 
 FORMAT = 2
 """Number of the layout of checkpoints; no release wrote another one."""
+OTHERS = "`caption import --help` says which models of other code can be read"
 PREFIX = "captioner."
 TENSOR_SUFFIX = ".safetensors"
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -149,14 +150,20 @@ def _read_archive(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
-            "checkpoints of this package hold only tensors and plain values"
+            f"checkpoints of this package hold only tensors and plain values; {OTHERS}"
         ) from error
 
 
 def _check_contents(path: Path, contents: Any) -> None:
     captioner = contents.get("captioner") if isinstance(contents, dict) else None
     if not isinstance(captioner, dict) or "format" not in captioner or "state_dict" not in contents:
-        raise CheckpointError(f"{path} is a PyTorch file, but not a checkpoint of this package")
+        names = (
+            [repr(name) for name in contents if isinstance(name, str)] if isinstance(contents, dict) else []
+        )
+        raise CheckpointError(
+            f"{path} is a PyTorch file, but not a checkpoint of this package: it holds "
+            f"{first_few(names) or 'other values'}; {OTHERS}"
+        )
     try:
         for name in ("captioner", "hyper_parameters", "data"):
             check_plain(contents.get(name))

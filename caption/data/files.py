@@ -90,7 +90,8 @@ def load_json(text: str) -> Any:
     Raises:
         JsonError: the text is not JSON; an object has a key twice, of which one value would be lost; values are nested
             too deeply; an integer has more digits than Python converts; a string has half of a character (a lone
-            surrogate), which cannot be written as UTF-8; or the memory is too small.
+            surrogate), other than those that stand for bytes of file names that are not UTF-8; or the memory is too
+            small.
     """
     try:
         data = json.loads(text, object_pairs_hook=_object)
@@ -122,7 +123,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _lone_surrogate(data: Any) -> str | None:
     try:
-        json.dumps(data, ensure_ascii=False).encode()
+        json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         return error.object[error.start]
     return None

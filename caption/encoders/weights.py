@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from caption.errors import CheckpointError, UserError, printable
+from caption.errors import CheckpointError, UserError, first_few, printable
 from caption.runtime.safe_loading import load_safetensors, load_tensors
 from caption.runtime.trust import packages
 
@@ -108,6 +108,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
             for name, tensor in state["state_dict"].items()
             if name.startswith(start)
         }
-    if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
-        raise CheckpointError(f"{path} holds no state dict of tensors")
-    return state
+    items = state.items() if isinstance(state, dict) else ()
+    if not items or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in items):
+        names = [repr(name) for name, _ in items if isinstance(name, str)]
+        raise CheckpointError(
+            f"{path} holds no state dict of tensors, but {first_few(names) or 'other values'}: save the weights alone, "
+            "with torch.save(model.state_dict(), FILE)"
+        )
+    return {name.removeprefix("module."): tensor for name, tensor in items}  # of DataParallel

@@ -6,15 +6,14 @@ The content of a file decides its format. The images need not exist.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from caption.data.files import read_text, utf8_text
 from caption.data.findings import Findings
-from caption.data.readers.base import CaptionText, Entry, caption_fault
+from caption.data.readers.base import CaptionText, caption_fault
 from caption.data.readers.detect import detect_format
-from caption.data.readers.tables import USUAL_KEYS, keyed_entry
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 from caption.runtime.inputs import TEXT, read_stream
@@ -53,8 +52,7 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     file = CaptionFile(name, {})
     content, findings = CaptionText(text, name), Findings()
     reader = detect_format(content)
-    entries = _entries_by_image(content) if reader is None else reader.entries(content, findings)
-    for entry in entries:
+    for entry in reader.entries(content, findings):
         for fault in filter(None, map(caption_fault, entry.captions)):
             raise DataError(f"{entry.where} has {fault}")
         if entry.file:
@@ -66,12 +64,6 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         of_split = f" of split '{split}'" if split else ""
         raise DataError(f"{name} holds no captions{of_split}. Is it the right file?")
     return file
-
-
-def _entries_by_image(content: CaptionText) -> Iterator[Entry]:
-    for image, captions in content.object.items():
-        where = f"image {image[:100]} of {content.name}"
-        yield keyed_entry(where, {"image": image, "caption": captions}, USUAL_KEYS)
 
 
 def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:

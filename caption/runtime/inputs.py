@@ -45,6 +45,9 @@ KINDS_OF_NODE = {
 }
 URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+")
 """How a URL begins; `pathlib` leaves one slash of two. A single letter is a drive of Windows."""
+PLACEHOLDER = re.compile(rb"(version https://git-lfs\.)|\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+"""How files begin that downloads leave in place of others."""
+PEEKED = 100
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 """Opening a pipe would wait for its writer."""
 
@@ -53,7 +56,8 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
     """A regular file, opened to read bytes.
 
     Raises:
-        UserError: of the kind; it is missing, a folder, a pipe, a socket, a device, too large, or cannot be opened.
+        UserError: of the kind; it is missing, a folder, a pipe, a socket, a device, too large, cannot be opened, or is
+            a pointer of Git LFS or a web page.
     """
     name = f"'{printable(os.fspath(path))}'"
     try:
@@ -61,6 +65,12 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
         file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT))  # noqa: SIM115
         try:
             _check(os.fstat(file.fileno()), name, kind)  # by now, another file may have taken its name
+            if kind is not STREAM and (found := PLACEHOLDER.match(file.peek(PEEKED))):
+                raise kind.error(
+                    f"{name} is a pointer of Git LFS, not the file itself. Run git lfs pull in its repository."
+                    if found[1]
+                    else f"{name} is a web page, and not {kind.name}. Download the file that the page leads to."
+                )
         except BaseException:
             file.close()
             raise

@@ -84,7 +84,7 @@ def other_zip(path: Path) -> None:
         archive.writestr("readme.txt", "hello")
 
 
-PICKLED = "pickled objects, which could run any code"
+PICKLED = "pickled objects, which could run any code.*`caption import --help`"
 OTHERS = "a PyTorch file, but not a checkpoint of this package"
 OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
     "missing": (lambda path, trap: path.unlink(), "there is no checkpoint"),
@@ -97,7 +97,10 @@ OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
     "pickled object": (lambda path, trap: torch.save({"state_dict": {}, "captioner": trap}, path), PICKLED),
     "module": (lambda path, trap: torch.save(captioner(), path), PICKLED),
     "other zip": (lambda path, trap: other_zip(path), "damaged or not a checkpoint"),
-    "state dict": (lambda path, trap: torch.save(nn.Linear(2, 2).state_dict(), path), OTHERS),
+    "state dict": (
+        lambda path, trap: torch.save(nn.Linear(2, 2).state_dict(), path),
+        f"{OTHERS}: it holds 'weight', 'bias'; `caption import",
+    ),
     "tensor": (lambda path, trap: torch.save(torch.zeros(3), path), OTHERS),
     "others' checkpoint": (lambda path, trap: torch.save({"state_dict": {}, "epoch": 3}, path), OTHERS),
 }

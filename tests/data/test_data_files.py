@@ -78,7 +78,7 @@ def test_fields_of_the_wrong_type() -> None:
             "key '199999' stands twice",
         ),
         ("[" + "9" * 5000 + "]", "a number has too many digits"),
-        (r'["\ud83d\ude00", "a \udc80"]', r"half a character, '\\udc80'"),
+        (r'["\ud83d\ude00", "a \udc7f"]', r"half a character, '\\udc7f'"),
         (r'{"\uD800": 1}', "half a character"),
         ("[1,\n2,]", "in line 2"),
     ],

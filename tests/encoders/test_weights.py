@@ -62,6 +62,18 @@ def test_both_formats_are_read_and_damage_is_named(tmp_path: Path):
             read_state(tmp_path / name)
 
 
+def test_weights_of_data_parallel_are_read_and_other_files_are_named(tmp_path: Path):
+    file = tmp_path / "a.pth"
+    state = {"module.a": torch.arange(3.0), "module.b": torch.zeros(2)}
+    torch.save(state, file)
+    assert list(read_state(file)) == ["a", "b"]
+    torch.save({"epoch": 3, "model": state}, file)
+    with pytest.raises(
+        CheckpointError, match=r"but 'epoch', 'model': save the weights alone, with torch\.save"
+    ):
+        read_state(file)
+
+
 def test_a_small_cnn_starts_from_the_encoder_of_an_installed_model():
     encoder = SmallCNN(weights="caption.models:shapes.ckpt")
     encoder.load_pretrained()

@@ -21,7 +21,18 @@ from caption.errors import DataError, UserError
 from caption.features.store import FeatureStore
 from caption.importers import sgrvinod
 from caption.runtime import inputs
-from caption.runtime.inputs import STREAM, TEXT, Kind, open_input, read_input, read_stream
+from caption.runtime.inputs import (
+    CONFIGURATION,
+    MEMBER,
+    MODEL,
+    PHOTO,
+    STREAM,
+    TEXT,
+    Kind,
+    open_input,
+    read_input,
+    read_stream,
+)
 
 pytestmark = pytest.mark.timeout(60)
 Cli = Callable[..., Ran]
@@ -52,6 +63,19 @@ def test_only_regular_files_are_opened(node: str, tmp_path: Path):
     for read in (lambda: open_input(path, STREAM), lambda: read_input(path, TEXT), lambda: read_text(path)):
         with pytest.raises(DataError, match=rf"x' is {node}"):
             read()
+
+
+@pytest.mark.parametrize("kind", [CONFIGURATION, TEXT, PHOTO, MEMBER, MODEL])
+def test_what_a_download_leaves_in_place_of_a_file_is_named(kind: Kind, tmp_path: Path):
+    path = tmp_path / "x"
+    for content, said in (
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n", "Run git lfs pull"),
+        (b"\n <!DOCTYPE html><html>Sign in</html>", f"a web page, and not {kind.name}. Download"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(kind.error, match=said):
+            open_input(path, kind)
+        assert read_input(path, STREAM) == content  # our own pages are compared
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path, monkeypatch):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
+from urllib.parse import unquote
 
 from caption.data.boxes import Boxes
 from caption.data.files import json_or_none, numbered_lines, parsed, shortened
@@ -276,6 +278,8 @@ def caption_fault(caption: str) -> str | None:
             f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line "
             "end missing?"
         )
+    if re.search("[\ud800-\udfff]", caption):
+        return f"a caption with half a character, {caption[:60]!a}. Write the whole character, or delete it."
     if LIST.fullmatch(caption):
         return (
             f"a list as one caption, {shortened(caption)}. Write it as JSON does, or each caption for itself."
@@ -352,10 +356,21 @@ def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
                 present = {entry.name for entry in listing if _is_file(entry)}
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             present, reason = set(), f" (folder '{folder or '.'}': {getattr(error, 'strerror', error)})"
-        for name in names:
-            if name not in present:
-                path_text = os.path.join(folder, name)
-                yield Finding(Kind.MISSING, f"'{path_text}'{reason}", (path_text,))
+        missing = [name for name in names if name not in present]
+        by_spelling = {key: name for name in sorted(present) for key in spellings(name)} if missing else {}
+        for name in missing:
+            other = next((by_spelling[key] for key in spellings(name) if key in by_spelling), None)
+            if "\\" in name and os.path.isfile(os.path.join(folder, name.replace("\\", "/"))):
+                other = name.replace("\\", "/")
+            hint = f" (there is '{other}': write its name so)" if other else reason
+            path_text = os.path.join(folder, name)
+            yield Finding(Kind.MISSING, f"'{path_text}'{hint}", (path_text,))
+
+
+def spellings(name: str) -> tuple[str, str]:
+    """A file's name in one form of Unicode, small letters and without the escapes of URLs; and this without suffix."""
+    plain = unicodedata.normalize("NFC", unquote(name)).casefold()
+    return plain, os.path.splitext(plain)[0]
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

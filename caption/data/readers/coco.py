@@ -48,11 +48,12 @@ class Coco(CheckedReader):
         be missing."""
         data, name = file.json, file.name
         files: dict[int | str, str] = {}
+        ids: dict[str, int | str] = {}
         has_images = isinstance(data, dict) and data.get("images")
         for number, image in enumerate(object_list(data, "images", name) if has_images else ()):
             where = f"entry {number} of 'images' in {name}"
             with findings:
-                image_id = field(image, "id", (int, str), where)
+                image_id = _id(image, "id", where, ids)
                 files.setdefault(image_id, "")  # a caption of a faulty entry is not a second fault
                 image_file = field(image, "file_name", str, where) if "file_name" in image else ""
                 files[image_id] = files[image_id] or image_file.strip()
@@ -62,7 +63,7 @@ class Coco(CheckedReader):
             if "caption" not in annotation and "bbox" in annotation:
                 raise DataError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
             with findings:
-                image_id = field(annotation, "image_id", (int, str), where)
+                image_id = _id(annotation, "image_id", where, ids)
                 if files and image_id not in files:
                     raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
                 text = field(annotation, "caption", str, where)
@@ -113,6 +114,14 @@ class Coco(CheckedReader):
         entries = (entry for entry in self.entries(text, findings) if entry.file or not entry.captions)
         gathered = gather(entries, user_path(folder), findings, attrgetter("image"))
         return [(entry.file, image) for entry, image in gathered]
+
+
+def _id(entry: Mapping[str, Any], key: str, where: str, ids: dict[str, int | str]) -> int | str:
+    """An id as its file first wrote it: 7, "7" and 7.0, which pandas makes of it, are one."""
+    given = entry.get(key)
+    whole = int(given) if isinstance(given, float) and given.is_integer() else given
+    image = field({key: whole}, key, (int, str), where)
+    return ids.setdefault(str(image), image)
 
 
 def files_by_split(

@@ -6,6 +6,7 @@ The name of a file decides nothing but the split, where COCO and Flickr have one
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -31,13 +32,21 @@ EXPECTED = (
 )
 
 
+JOIN = (
+    """python -c "import csv, json, pathlib; [print(json.dumps({**row, 'file_name': table.parent.name + '/' + """
+    """row['file_name'], 'split': {'validation': 'val'}.get(table.parent.name, table.parent.name)})) """
+    """for table in sorted(pathlib.Path().glob('*/metadata.csv')) """
+    """for row in csv.DictReader(table.open(encoding='utf-8-sig', newline=''))]" > captions.jsonl"""
+)
+"""Makes one table of the folders `train/`, `validation/`, `test/` of Hugging Face's image folders."""
+
+
 class OtherFormatError(DataError):
     """A sound file that does not hold captions in a known format."""
 
 
-def detect_format(file: CaptionText) -> type[CheckedReader] | None:
-    """The reader for the content of a caption file; None for a JSON object of captions by image, which only scoring
-    reads.
+def detect_format(file: CaptionText) -> type[CheckedReader]:
+    """The reader for the content of a caption file.
 
     Raises:
         OtherFormatError: it is in no known format.
@@ -62,7 +71,7 @@ def detect_format(file: CaptionText) -> type[CheckedReader] | None:
         raise OtherFormatError(
             f"{file.name} has images, but neither 'annotations' nor 'sentences'. {EXPECTED}"
         )
-    return None
+    return JsonLines  # captions by image
 
 
 def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) -> Spec:
@@ -120,9 +129,9 @@ def caption_file(path: Path) -> DetectedFile:
     """A file with its reader. Raises an OtherFormatError if none can read it."""
     file = CaptionText(read_text(path), f"'{path}'")
     reader = detect_format(file)
-    entries = reader.entries(file, Findings()) if reader else ()
+    entries = reader.entries(file, Findings())
     examples = [entry.file for entry in islice(entries, EXAMINED) if entry.file]
-    if reader is None or (reader is JsonLines and not examples):
+    if reader is JsonLines and not examples:
         raise OtherFormatError(f"{file.name} is JSON that names no files of images. {EXPECTED}")
     return DetectedFile(path, reader, examples)
 
@@ -131,7 +140,9 @@ def _caption_files(folder: Path) -> list[DetectedFile]:
     """All caption files directly in a folder, by name. A damaged one is an error: skipped, it would go unnoticed."""
     try:
         paths = sorted(
-            path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.is_dir()
+            path
+            for path in folder.iterdir()
+            if path.suffix.lower() in SUFFIXES and path.name[0] != "." and not path.is_dir()
         )
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}.") from None
@@ -139,6 +150,11 @@ def _caption_files(folder: Path) -> list[DetectedFile]:
     for path in paths:
         with suppress(OtherFormatError):
             files.append(caption_file(path))
+    if not files and (parts := sorted(folder.glob("*/metadata.csv"))):
+        raise DataError(
+            f"'{folder}' has a table in a folder for each split, {first_few(parts)}. Join them with one line, and give "
+            f"the file that it writes: cd {shlex.quote(str(folder))} && {JOIN}"
+        )
     if not files:
         raise DataError(f"'{folder}' has no caption file in a known format. {EXPECTED}")
     return files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ from caption.data.splits import SPLIT_NAMES, Splits, check_fractions, split_by_f
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
+IMAGE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)", re.IGNORECASE)
+"""An id of an image that names its file."""
 HEADER = 10_000
 """The characters of a CSV text that are searched for the header."""
 
@@ -44,10 +47,10 @@ HEADER = 10_000
 class Keys(NamedTuple):
     """The columns or keys that an entry may have, in order of preference."""
 
-    image: tuple[str, ...] = ("image_id", "image", "file_name", "filename", "id")
+    image: tuple[str, ...] = ("image_id", "image", "file_name", "filename", "image_name", "id")
     """Of the id or name of the image."""
-    file: tuple[str, ...] = ("image", "file_name", "filename")
-    caption: tuple[str, ...] = ("caption", "text", "captions", "sentences", "raw")
+    file: tuple[str, ...] = ("image", "file_name", "filename", "image_name")
+    caption: tuple[str, ...] = ("caption", "text", "captions", "sentences", "raw", "comment")
     """Of the caption, or of a list of them."""
     split: str = "split"
 
@@ -76,9 +79,15 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
     )
     if isinstance(image, str):
         image = image.strip()
+    if isinstance(image, float) and image.is_integer():  # pandas
+        image = int(image)
     if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
         raise DataError(f"{where} names no image (found {shortened(image)}). Name it as '{keys.file[0]}'.")
+    if file is None and isinstance(image, str) and IMAGE_NAME.fullmatch(image):
+        file = image
     texts = _listed(captions) if isinstance(captions, str) else captions
+    if isinstance(texts, list):
+        texts = [text.get("caption") if isinstance(text, dict) else text for text in texts]
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         fault = f"has no caption that is text (found {shortened(captions)})"
         raise DataError(f"{where} {fault}. Write one as '{keys.caption[0]}'.")
@@ -285,7 +294,8 @@ class Csv(Table):
 
 
 class JsonLines(Table):
-    """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`, or a JSON list of such objects.
+    """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`, a JSON list of such objects, or a JSON
+    object of captions by image.
 
     A caption may be a string or a list of strings. Other keys are ignored. For the arguments see `Table`.
     """
@@ -304,9 +314,18 @@ class JsonLines(Table):
         begins_list = file.text.lstrip()[:1] == "["
         whole = file.json if begins_list else file.object  # pretty-printed, one object has several lines
         is_whole = begins_list or bool(whole)
-        items = enumerate(whole if begins_list else [whole]) if is_whole else numbered_lines(file.text)
-        for number, item in items:
-            where = f"{'entry' if is_whole else 'line'} {number} of {file.name}"
+        items: Iterable[tuple[str, Any]]
+        if not is_whole:
+            items = ((f"line {number}", line) for number, line in numbered_lines(file.text))
+        elif begins_list or any(key in whole for key in (*ENTRY_KEYS, *keys.file, *keys.caption)):
+            items = (
+                (f"entry {number}", item) for number, item in enumerate(whole if begins_list else [whole])
+            )
+        else:
+            image, caption = keys.image[0], keys.caption[0]
+            items = ((f"image {name[:100]}", {image: name, caption: texts}) for name, texts in whole.items())
+        for place, item in items:
+            where = f"{place} of {file.name}"
             with findings:
                 try:
                     values = item if is_whole else load_json(item)

@@ -71,6 +71,20 @@ def test_missing_images_are_named_and_counted(folder: Path) -> None:
     assert f"folder '{folder / 'none'}': No such file or directory" in refused(absent)
 
 
+def test_a_missing_file_that_exists_under_another_spelling_is_named(folder: Path) -> None:
+    (folder / "photos").mkdir()
+    for name in ("photos/0.jpg", "D.JPG", "caf\u00e9.jpg", "my dog.jpg"):
+        (folder / name).touch()
+    names = {
+        "photos\\0.jpg": "photos/0.jpg", "d.jpg": "D.JPG", "cafe\u0301.jpg": "caf\u00e9.jpg",
+        "my%20dog.jpg": "my dog.jpg", "D": "D.JPG", "a.png": "a.jpg", "e.jpg": None,
+    }  # fmt: skip
+    hints = [f" (there is '{other}': write its name so)" if other else "" for other in names.values()]
+    found = collected({"train": [image(folder / name) for name in names]})
+    expected = [f"'{folder / name}'{hint}" for name, hint in zip(names, hints, strict=True)]
+    assert [text for _, text in found] == expected
+
+
 def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checking each of 123,000 files takes minutes on a network disk."""
     listed: list[str] = []

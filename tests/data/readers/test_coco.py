@@ -75,7 +75,7 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         {"id": 5, "image_id": 9, "caption": "a cat"},
         {"id": 6, "image_id": 42, "caption": " "},
         {"id": 7, "image_id": 42},
-        {"id": 8, "image_id": "42", "caption": "a cat"},
+        {"id": 8, "image_id": 42.5, "caption": "a cat"},
         {"id": 9, "image_id": 42, "caption": 3},
     ]
     findings = Findings()
@@ -94,3 +94,13 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
     ]
     assert "belongs to image 9, which is not in 'images'" in findings[3].text
     assert "(a.jpg)" in findings[4].text
+
+
+@pytest.mark.parametrize("kind", [str, float])
+def test_numbers_texts_and_what_pandas_makes_of_them_are_one_id(images: Path, kind: type) -> None:
+    data = content()
+    data["images"] = [{**image, "id": kind(image["id"])} for image in data["images"]]
+    data["images"] += data["images"][:1]  # twice is once
+    splits = Coco({"val": written(images.parent, data)}, {"val": str(images)}).read()
+    expected = [("42", ("A dog runs.", "The dog runs.")), ("7", ("Une fille à la plage",))]
+    assert [(str(image.id), image.captions) for image in splits["val"]] == expected

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from caption.data.findings import Findings
+from caption.data.readers.base import CaptionText
 from caption.data.readers.detect import ALL, reader_for
+from caption.data.readers.tables import JsonLines
 from caption.errors import DataError
 
 COCO = {
@@ -90,7 +95,7 @@ def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: P
         ),
         ('{"images": [', "is not JSON"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}]}, "neither 'annotations' nor 'sentences'"),
-        ({"a.jpg": "A dog."}, "names no files of images"),
+        ({"a": "A dog."}, "names no files of images"),
         ([{"image_id": 1, "caption": "A dog."}], "names no files of images"),
         (BOXES, "holds boxes, not captions"),
     ],
@@ -111,6 +116,23 @@ def test_a_folder_with_none_several_or_damaged_files(tmp_path: Path) -> None:
     assert "several caption files" in refused(two)
     damaged = written(tmp_path / "damaged", {"train.json": COCO, "val.json": json.dumps(COCO)[:-9]})
     assert "val.json' is not JSON" in refused(damaged)
+
+
+def test_files_that_systems_hide_beside_others_are_ignored(tmp_path: Path) -> None:
+    written(tmp_path, {"own.csv": CSV, "._own.csv": CSV, ".own.json": COCO})
+    assert arguments(tmp_path) == {"file": str(tmp_path / "own.csv")}
+
+
+def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path: Path) -> None:
+    table = 'file_name,text\na.jpg,"A dog, Tom\'s."\n'
+    splits = {"train": "train", "validation": "val"}
+    folder = written(tmp_path / "my photos", {f"{split}/metadata.csv": table for split in splits})
+    command = refused(folder).partition("the file that it writes: ")[2]
+    subprocess.run(command.replace("python", sys.executable), shell=True, check=True)
+    text = CaptionText((folder / "captions.jsonl").read_text(), "")
+    assert [(entry.file, entry.split, entry.captions) for entry in JsonLines.entries(text, Findings())] == [
+        (f"{folder}/a.jpg", split, ["A dog, Tom's."]) for folder, split in splits.items()
+    ]
 
 
 # -- COCO ------------------------------------------------------------------------------------------------------

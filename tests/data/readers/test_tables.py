@@ -1,12 +1,15 @@
 """Own data as CSV and JSON lines, and the splits of data that has none."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from caption.data.findings import Findings, Kind
+from caption.data.readers.detect import reader_for
 from caption.data.readers.tables import Csv, JsonLines
 from caption.data.splits import Splits
 from caption.errors import DataError
@@ -221,6 +224,37 @@ def test_a_faulty_line_is_named_and_the_rest_is_read(folder: Path, line: object,
     findings = Findings()
     assert len(reader.survey(findings)["train"][0].captions) == 3
     assert ["line 5 of" in finding.text for finding in findings] == [True]
+
+
+def test_captions_by_image_and_ids_that_are_names(folder: Path) -> None:
+    """As pycocoevalcap takes them, and as AI Challenger has them."""
+    texts = {"a.jpg": "A dog.", "b.jpg": "A cat."}
+    for content in (
+        {name: [{"caption": text}] for name, text in texts.items()},
+        [{"url": "u", "image_id": name, "caption": [text]} for name, text in texts.items()],
+    ):
+        (folder / "own.json").write_text(json.dumps(content))
+        spec = reader_for(str(folder / "own.json"), {}, {})
+        assert spec["class_path"].endswith("JsonLines")
+        assert captions(JsonLines(**spec["init_args"]).read()) == {
+            "train": {n: (t,) for n, t in texts.items()}
+        }
+    whole = json_lines(folder, {"image_id": 7.0, "image": "a.jpg", "caption": "x"}).read()
+    assert captions(whole) == {"train": {7: ("x",)}}
+
+
+def test_the_table_of_flickr30k(folder: Path) -> None:
+    table = "image_name| comment_number| comment\na.jpg| 0| A dog .\na.jpg| 1| A cat, sitting .\n"
+    assert captions(csv(folder, table).read()) == {"train": {"a.jpg": ("A dog .", "A cat, sitting .")}}
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
+def test_a_name_that_is_not_utf8_is_read_from_json_of_this_package(folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    (folder / name).touch()
+    line = json.dumps({"image": name, "caption": "A dog."})  # as `describe` writes it
+    assert captions(json_lines(folder, line).read()) == {"train": {name: ("A dog.",)}}
+    assert "half a character" in refused(json_lines(folder, json.dumps({"image": "a.jpg", "caption": name})))
 
 
 # -- splits ----------------------------------------------------------------------------------------------------
