@@ -18,7 +18,9 @@ class UserError(Exception):
 
 
 def shortened(message: str) -> str:
-    """A message whose middle is left out if it has more than `LONGEST_MESSAGE` characters; the end has the remedy."""
+    """A message without the second of two full stops, where it quotes a sentence, and whose middle is left out if it
+    has more than `LONGEST_MESSAGE` characters; the end has the remedy."""
+    message = re.sub(r"(?<=[^\s./\\])\.\.(?=\s|$)", ".", message)
     if len(message) <= LONGEST_MESSAGE:
         return message
     return f"{message[: LONGEST_MESSAGE - 300]} … {message[-297:]}"

@@ -15,6 +15,7 @@ from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
+from caption.errors import UserError
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.tensor_tree import combine, select_images
@@ -119,6 +120,13 @@ class CaptionedImages(Dataset[Example]):
         photo = self.store.photo(image.id) if self.with_boxes else None
         box = None if photo is None else self.transform.box(photo.width, photo.height)
         return Example(image, None, captions, box, mirrored)
+
+    def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> Batch | UserError:
+        """A batch, which PyTorch asks for by this name, or why there is none: `BatchLoader` raises it."""
+        try:
+            return self.collate([self[key] for key in keys])
+        except UserError as error:
+            return error
 
     def _read(self, path: Path) -> Transformed:
         """See `ImageTransform.read`. Small images are decoded once, in the first epoch."""

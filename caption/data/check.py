@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from caption.data.decoding import decoded
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers.base import CaptionReader, real_files
@@ -25,6 +27,8 @@ MANY = 0.1
 """Share of unknown words from which a split is reported."""
 QUOTED = 60
 """Characters of a caption that a message quotes."""
+DARK = 16
+"""An image whose pixels are all below this is reported, such as one of 12 bits in a file of 16."""
 AHEAD = 64
 """Images that are being decoded, or wait to be reported."""
 
@@ -210,17 +214,18 @@ def _quoted(caption: str) -> str:
     return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
 
 
-def fingerprint(path: Path) -> bytes:
-    """A hash of width, height and upright RGB pixels of an image file.
+def fingerprint(path: Path) -> tuple[bytes, int]:
+    """A hash of width, height and upright RGB pixels of an image file, and the largest value of its pixels.
 
     Raises:
         ImageError: see `caption.data.decoding.open_image`.
     """
     pixels = hashlib.blake2b(digest_size=16)
     with decoded(path) as (image, *_):
-        pixels.update(image.tobytes())
+        values = image.tobytes()
+    pixels.update(values)
     pixels.update(repr(image.size).encode())
-    return pixels.digest()
+    return pixels.digest(), int(np.frombuffer(values, np.uint8).max())
 
 
 def check_images(
@@ -251,7 +256,11 @@ def check_images(
                 if isinstance(outcome, ImageError):
                     findings.add(Kind.UNDECODABLE, f"{image.within(split)}: {outcome}", image.path)
                 else:
-                    by_pixels.setdefault(outcome, []).append((image, split))
+                    digest, brightest = outcome
+                    by_pixels.setdefault(digest, []).append((image, split))
+                    if brightest < DARK:
+                        text = f"{image.within(split)}: no pixel is brighter than {brightest} of 255"
+                        findings.add(Kind.BLACK, text, image.path)
                 examined += 1
                 advance(1)
     except STOPS as error:

@@ -36,6 +36,8 @@ class Kind(Enum):
              "Is a quote left open? Otherwise a line end is a space.", NOTE)
     DUPLICATE = ("duplicate within a split", "duplicates within a split",
                  "Such a picture has more weight than others.", NOTE)
+    BLACK = ("black image", "black images",
+             "If it has 10 or 12 bits in a file of 16, multiply its values by 64 or 16.", NOTE)
     NO_EVALUATION = ("missing evaluation split", "missing evaluation splits",
                      "Without val no epoch can be chosen; without test there is no final score.", NOTE)
     ALIKE = ("split without a CIDEr", "splits without a CIDEr", "It would be 0 for any captions: training chooses by "

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths
-from caption.data.order import EpochBatches, TrainingLoader
+from caption.data.order import BatchLoader, EpochBatches, TrainingLoader
 from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
@@ -152,9 +152,7 @@ class CaptionData(LightningDataModule):
         if single:
             lengths = [len(captions[0]) for _, captions in images.examples]
             batches = SimilarLengths(order, self.batch_size, drop_last, lengths)
-        return TrainingLoader(
-            images, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
-        )
+        return TrainingLoader(images, EpochBatches(batches, self.seed), **self._loading())
 
     def _processes(self) -> tuple[int, int]:
         """The number of processes, and this one's number. All take the seed of the first."""
@@ -200,7 +198,7 @@ class CaptionData(LightningDataModule):
     def _evaluation(self, split: str) -> DataLoader[Any]:
         images = self._images(split, with_boxes=True)
         # By keyword: Lightning makes the loader again for prediction, and cannot with a positional batch size.
-        return DataLoader(images, batch_size=self.batch_size, collate_fn=images.collate, **self._loading())
+        return BatchLoader(images, batch_size=self.batch_size, **self._loading())
 
     def _images(self, split: str, **options: Any) -> CaptionedImages:
         """The images of a split; for the options see `CaptionedImages`."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
-from caption.data.batches import Batch
+from caption.data.batches import Batch, CaptionedImages
+from caption.errors import UserError
 from caption.runtime.seeds import derive_seed
 
 Key = tuple[int, int]
@@ -76,12 +77,37 @@ class EpochPlace:
         self._restored = state
 
 
-class TrainingLoader(EpochPlace, DataLoader[Batch]):
+class BatchLoader(DataLoader[Any]):
+    """Gives the batches of `CaptionedImages`, and raises its errors.
+
+    A worker sends an error as a value. PyTorch would raise another one, with a traceback for its message.
+    """
+
+    def __init__(self, dataset: CaptionedImages, **options: Any) -> None:
+        super().__init__(dataset, **{"collate_fn": _unchanged, **options})
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, UserError):
+                try:
+                    raise batch
+                finally:
+                    del (
+                        batch
+                    )  # the error's traceback has it: a circle, in which PyTorch stops its workers after 10 s
+            yield batch
+
+
+def _unchanged(batch: Batch | UserError) -> Batch | UserError:
+    return batch
+
+
+class TrainingLoader(EpochPlace, BatchLoader):
     """A loader that goes on inside an epoch after a restart. Batches that workers hold ready do not count."""
 
     batch_sampler: EpochBatches
 
-    def __init__(self, dataset: Any, batches: EpochBatches, **options: Any) -> None:
+    def __init__(self, dataset: CaptionedImages, batches: EpochBatches, **options: Any) -> None:
         super().__init__(dataset, batch_sampler=batches, **options)
         # Lightning looks here whether the examples are already divided among the processes.
         vars(self)["sampler"] = batches.sampler

@@ -59,6 +59,7 @@ def write(captioner: Captioner, folder: Path) -> None:
     description = {
         "version": package_version(),
         "words": captioner.vocabulary.words,
+        "unwritten": captioner.vocabulary.tokenizer.unwritten,
         "start": START,
         "end": END,
         "forbidden": FORBIDDEN,

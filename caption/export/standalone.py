@@ -13,6 +13,7 @@ or, in Python,
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,11 +100,22 @@ class OnnxCaptioner:
 
         Args:
             photo: path, or a Pillow image.
+
+        Raises:
+            ValueError: its pixels are numbers of 32 bits, whose range is not known.
         """
         from PIL import Image, ImageOps
 
         image = photo if isinstance(photo, Image.Image) else Image.open(photo)
-        image = ImageOps.exif_transpose(image).convert("RGB")
+        image = ImageOps.exif_transpose(image)
+        if image.mode in ("I", "F"):
+            raise ValueError(f"the photo has numbers of 32 bits (mode {image.mode}): save it with 8 or 16")
+        if image.mode.startswith("I;16"):
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if image.has_transparency_data:
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = image.convert("RGB")
         width, height = self._size()
         if self.model["transform"]["fit"] == "pad":
             inner, place = self._padded(*image.size)
@@ -166,7 +178,8 @@ class OnnxCaptioner:
         words = [self.model["words"][number] for number in ids]
         weights = np.array([step[0] for step in shown], np.float32).reshape(len(ids), rows, cols)
         gates = np.array([step[1] for step in shown], np.float32) if shown and len(shown[0]) > 1 else None
-        return Caption(" ".join(words), words, weights, gates, log_prob, finished)
+        text = re.sub(self.model["unwritten"], "", " ".join(words))
+        return Caption(text, words, weights, gates, log_prob, finished)
 
     @staticmethod
     def _run(session: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

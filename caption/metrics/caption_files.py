@@ -31,6 +31,8 @@ class CaptionFile:
     """All captions of each image, in the order of the file."""
     files: dict[Id, str] = field(default_factory=dict)
     """The name of each image's file, as far as the caption file tells."""
+    bare: set[Id] = field(default_factory=set)
+    """The images that the file names without a caption."""
 
 
 def read_captions(path: str, split: str | None = None) -> CaptionFile:
@@ -59,6 +61,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
             file.files[entry.image] = entry.file
         if entry.captions and split in (None, entry.split):
             file.captions.setdefault(entry.image, []).extend(entry.captions)
+        elif not entry.captions:
+            file.bare.add(entry.image)
     findings.refuse(name)
     if not file.captions:
         of_split = f" of split '{split}'" if split else ""
@@ -72,13 +76,18 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     A number and its digits are the same name. A file may be named with or without folder and suffix.
 
     Raises:
-        DataError: an image has several captions.
+        DataError: an image has several captions, or none in the references.
     """
     several = [image for image, texts in candidates.captions.items() if len(texts) > 1]
     if several:
         raise DataError(
             f"{len(several)} images have several captions in {candidates.name}: {first_few(several)}. "
             f"Keep one caption for each image."
+        )
+    if bare := sorted(map(str, (references.bare & candidates.captions.keys()) - references.captions.keys())):
+        raise DataError(
+            f"{len(bare)} images have no caption in {references.name}: {first_few(bare)}. Add captions, or take the "
+            "candidates out."
         )
     names = _names(references)
     captions: dict[Id, str] = {}

@@ -97,7 +97,8 @@ def check_device(device: str | torch.device) -> torch.device:
     try:
         return torch.empty(1, device=device).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
+        missing = isinstance(error, NotImplementedError)  # a page about operators and backends
+        reason = "there is none here" if missing else str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}; choose cpu, or leave it out") from error
 
 

@@ -29,6 +29,8 @@ class Tokenizer(ABC):
     """"removed" or "kept"; part of the signature."""
     scored_by: str = "ptb"
     """Name of the tokenizer by which training scores captions in a vocabulary of this one's words."""
+    unwritten: str = "(?!)"
+    """Regular expression of the spaces between words that a text does not have: none."""
 
     @abstractmethod
     def __call__(self, text: str) -> list[str]:
@@ -36,7 +38,7 @@ class Tokenizer(ABC):
 
     def join(self, words: Sequence[str]) -> str:
         """The text of words, of which this tokenizer makes the same words."""
-        return " ".join(words)
+        return re.sub(self.unwritten, "", " ".join(words))
 
 
 class PTBTokenizer(Tokenizer):
@@ -84,7 +86,7 @@ class CharacterTokenizer(Tokenizer):
     punctuation = "removed"
     scored_by = "characters"
     _character = re.compile(f"([{HAN_AND_KANA}][\u3099\u309a\ufe00-\ufe0f]*)")  # with marks that change it
-    _space = re.compile(f"(?<=[{HAN_AND_KANA}\u3099\u309a\ufe00-\ufe0f]) (?=[{HAN_AND_KANA}])")
+    unwritten = f"(?<=[{HAN_AND_KANA}\u3099\u309a\ufe00-\ufe0f]) (?=[{HAN_AND_KANA}])"
 
     def __call__(self, text: str) -> list[str]:
         words: list[str] = []
@@ -94,9 +96,6 @@ class CharacterTokenizer(Tokenizer):
             else:  # PTB knows no punctuation of these scripts
                 words += (word for word in TOKENIZERS["ptb"](part) if any(map(str.isalnum, word)))
         return words
-
-    def join(self, words: Sequence[str]) -> str:
-        return self._space.sub("", " ".join(words))
 
 
 class WhitespaceTokenizer(Tokenizer):

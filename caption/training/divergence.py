@@ -127,7 +127,7 @@ def _remedy(trainer: Trainer) -> str:
     paths = [callback.path for callback in callbacks if isinstance(callback, LastCheckpoint)]
     saved = [str(path) for path in paths if path.exists()]
     last = f"the last good checkpoint is {saved[0]}" if saved else "there is no checkpoint yet"
-    return (
-        f". Training has stopped; {last}. Lower the learning rate (model.optimizer.init_args.lr), or clip gradients "
-        "(trainer.gradient_clip_val)"
-    )
+    remedy = "Lower the learning rate (model.optimizer.init_args.lr), or clip gradients (trainer.gradient_clip_val)"
+    if trainer.precision == "16-true":
+        remedy = "Half precision ends at 65,504: set trainer.precision to bf16-true, 16-mixed or 32-true"
+    return f". Training has stopped; {last}. {remedy}"

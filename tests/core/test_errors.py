@@ -24,6 +24,17 @@ def test_what_would_steer_a_terminal_is_written_as_in_python(text: str, shown: s
     assert printable(text) == shown
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("a.png: 'a.png' is empty.. Get it again.. ", "a.png: 'a.png' is empty. Get it again. "),
+        ("wait... for ../.. or ..", "wait... for ../.. or .."),
+    ],
+)
+def test_a_quoted_sentence_does_not_give_two_full_stops(message: str, shown: str):
+    assert str(UserError(message)) == shown
+
+
 @pytest.mark.parametrize("kind", [UserError, DataError, CheckpointError])
 def test_the_middle_of_a_long_message_is_left_out(kind: type[UserError]):
     assert str(kind("a" * LONGEST_MESSAGE)) == "a" * LONGEST_MESSAGE

@@ -41,7 +41,7 @@ def splits(tmp_path: Path) -> Splits:
     splits: Splits = {}
     for number, split in enumerate(("train", "val", "test")):
         path = tmp_path / f"{split}.png"
-        Image.new("RGB", (4, 3), (number, 0, 0)).save(path)
+        Image.new("RGB", (4, 3), (99 + number, 0, 0)).save(path)
         splits[split] = [CaptionedImage(0, path, ("a dog", "a dog runs"))]
     return splits
 
@@ -191,6 +191,14 @@ def test_undecodable_images_are_named_with_their_reason(tmp_path: Path) -> None:
     assert [kind for kind, _ in results] == ["missing image", *["undecodable image"] * 2]
     assert results[1][1].startswith("image 'text.png' (train): ")
     assert "later.png' does not exist" in results[2][1]
+
+
+def test_12_bits_in_a_file_of_16_are_noted(tmp_path: Path) -> None:
+    values = PIXELS[..., 0].astype(np.uint16)
+    paths = [photo(tmp_path / f"{scale}.png", values * scale) for scale in (16, 256)]
+    assert examined({"train": captioned(*paths)}) == [
+        ("black image", "image '16.png' (train): no pixel is brighter than 15 of 255")
+    ]
 
 
 def test_copies_across_splits_are_faults_and_within_one_notes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.feature_stores import TRANSFORM, extract, make_images
 from torch.utils.data import DataLoader
 
 from caption.data.batches import Batch, SimilarLengths
@@ -15,7 +16,7 @@ from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError
+from caption.errors import DataError, UserError
 from caption.regions import Regions
 
 
@@ -174,6 +175,31 @@ def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, w
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loader", ["train", "val", "test", "predict"])
+@pytest.mark.parametrize("source", ["photos", "features"])
+def test_damage_is_one_sentence_from_a_worker_too(tmp_path: Path, source: str, loader: str):
+    images = make_images(tmp_path / "photos", 2)
+    options: dict[str, Any] = {"transform": TRANSFORM, "batch_size": 2}
+    if source == "features":
+        extract(images, tmp_path / "store")
+        options["features"] = str(tmp_path / "store")
+    data = Given(train=images, val=images, test=images)
+    loaders = [getattr(module(data, workers=n, **options), f"{loader}_dataloader")() for n in (0, 1)]
+    files = [*(tmp_path / "store").glob("*.safetensors")] if source == "features" else [images[1].path]
+    files[0].write_bytes(files[0].read_bytes()[:-1000] + bytes(500))
+    by_worker, here = (error_of(loaders.pop()) for _ in range(2))
+    assert by_worker == here
+    assert "damaged" in here[1]
+
+
+def error_of(loader: DataLoader[Any]) -> tuple[type, str]:
+    try:
+        list(loader)
+    except UserError as error:  # not kept: its traceback holds the loader, whose workers stop when it goes
+        return type(error), str(error)
+    raise AssertionError
 
 
 OUT_OF_RANGE = [{"batch_size": 10**9}, {"captions_per_image": 0}, {"max_words": -15}, {"workers": 5000}]

@@ -195,6 +195,17 @@ def test_damaged_samples_are_named_counted_and_skipped(shards: Path, name: str):
             pass
 
 
+def test_a_worker_says_the_same_of_damage(shards: Path):
+    some_shard(shards).write_bytes(b"x")
+    said = []
+    for workers in (0, 1):
+        with pytest.warns(UserWarning, match="damaged"), pytest.raises(DataError) as caught:
+            list(ShardLoader(make_batches(shards, max_damaged=0.1), num_workers=workers))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert "\n" not in said[0]
+
+
 def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
     """Other processes wait for each step."""
     made = ShardLoader(make_batches(shards, max_damaged=1.0, batch_size=1))

@@ -14,11 +14,13 @@ import pytest
 import torch
 from helpers import tiny_captioner
 from helpers.search_models import END, START, HashModel, captions
+from PIL import Image
 
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.search import BeamSearch
 from caption.tensor_tree import State
+from caption.text.tokenizer import get_tokenizer
 
 pytest.importorskip("onnxruntime")
 
@@ -58,6 +60,7 @@ def over(model: HashModel, search: BeamSearch) -> OnnxCaptioner:
     captioner = OnnxCaptioner.__new__(OnnxCaptioner)
     captioner.model = {
         "words": [str(number) for number in range(WORDS)],
+        "unwritten": get_tokenizer("ptb").unwritten,
         "start": START,
         "end": END,
         "forbidden": FORBIDDEN,
@@ -128,6 +131,32 @@ def test_its_image_transform_is_that_of_the_package(
     image.save(tmp_path / "turned.png", exif=exif)
     for source in (image, tmp_path / "turned.png"):
         np.testing.assert_array_equal(captioner.pixels(source), transform(open_image(source)).numpy())
+
+
+def test_it_reads_deep_and_transparent_photos_as_the_package_does(tmp_path: Path) -> None:
+    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
+    transform = ImageTransform(8, "squash")
+    captioner.model = {"transform": transform.to_dict()}
+    values = np.random.default_rng(0).integers(0, 65536, (8, 8), dtype=np.uint16)
+    levels = (values[..., None] >> np.array([8, 7, 6, 5])).astype(np.uint8)
+    for number, pixels in enumerate((values, levels, values.astype(np.float32))):
+        path = tmp_path / f"{number}.tif"
+        Image.fromarray(pixels).save(path)
+        if number == 2:
+            with pytest.raises(ValueError, match="save it with 8 or 16"):
+                captioner.pixels(path)
+        else:
+            np.testing.assert_array_equal(captioner.pixels(path), transform(open_image(path)).numpy())
+
+
+@pytest.mark.parametrize("name", ["characters", "ptb"])
+def test_it_joins_words_as_the_tokenizer_does(name: str) -> None:
+    tokenizer = get_tokenizer(name)
+    captioner = over(HashModel(WORDS, seed=5, dtype=torch.float32), BeamSearch(3, 8))
+    captioner.model |= {"words": list("一隻狗が猫ゴ牛a馬"), "unwritten": tokenizer.unwritten}
+    results = captioner.describe(np.arange(8))
+    assert [each.text for each in results] == [tokenizer.join(each.words) for each in results]
+    assert (name == "characters") == any(" ".join(each.words) != each.text for each in results)
 
 
 def test_it_imports_nothing_but_numpy_onnxruntime_and_pillow() -> None:

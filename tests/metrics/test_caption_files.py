@@ -129,6 +129,13 @@ def test_names_that_mean_two_images_mean_none(write):
     }  # its own name comes first
 
 
+def test_references_without_a_caption_are_to_blame(write):
+    references = read_captions(write({"1.jpg": ["x"], "2.jpg": []}, "r"))
+    with pytest.raises(DataError, match=r"1 images have no caption in '.*r.*': 2.jpg"):
+        match_images(read_captions(write({"1.jpg": "z", "2.jpg": "w"}, "c")), references)
+    assert match_images(read_captions(write({"1.jpg": "z"}, "d")), references) == {"1.jpg": "z"}
+
+
 def test_one_caption_for_each_image(write):
     references = read_captions(write(COCO, "r"))
     twice = read_captions(write([{"image": 1, "caption": "x"}, {"image": 1, "caption": "y"}], "c"))

@@ -123,6 +123,14 @@ def test_the_norm_of_the_gradient_is_logged_before_it_is_clipped(
     assert logged.seen == pytest.approx(norms, rel=1e-4)
 
 
+def test_half_precision_is_to_blame_before_the_learning_rate(cli: Cli, tiny: Path, monkeypatch):
+    change(monkeypatch, 0, lambda loss, module: loss * math.inf)
+    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.precision", "16-true")
+    assert ran.code == 2
+    assert "Half precision ends at 65,504: set trainer.precision to bf16-true" in ran.err
+    assert "learning rate" not in ran.err
+
+
 def test_with_a_scaler_steps_of_infinite_gradients_are_counted():
     logged: dict[str, Any] = {}
     weight = torch.nn.Parameter(torch.ones(2))

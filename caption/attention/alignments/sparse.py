@@ -46,7 +46,7 @@ def sparsemax(scores: Tensor) -> Tensor:
     ranked = z.detach().sort(-1, descending=True).values
     count = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype, device=z.device)
     size = (1 + count * ranked > ranked.cumsum(-1)).sum(-1, keepdim=True)
-    support = z >= ranked.gather(-1, size - 1)
+    support = _support(z, ranked, size)
     threshold = (z.where(support, 0.0).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True)
     return (z - threshold).where(support, 0.0).clamp_min(0.0)
 
@@ -66,7 +66,7 @@ def entmax15(scores: Tensor) -> Tensor:
     size = (_threshold15(ranked.cumsum(-1), ranked.square().cumsum(-1), count) <= ranked).sum(
         -1, keepdim=True
     )
-    support = z >= ranked.gather(-1, size - 1)
+    support = _support(z, ranked, size)
     inside = z.where(support, 0.0)
     threshold = _threshold15(
         inside.sum(-1, keepdim=True), inside.square().sum(-1, keepdim=True), support.sum(-1, keepdim=True)
@@ -85,3 +85,8 @@ def _shifted(scores: Tensor, least: float) -> Tensor:
     """The scores with their largest at 0. Below `least` no region is in the support, and -inf would give NaN."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return (scores - scores.detach().amax(-1, keepdim=True)).clamp_min(least)
+
+
+def _support(z: Tensor, ranked: Tensor, size: Tensor) -> Tensor:
+    """Which of the scores `z` are among the `size` largest. Of NaN all are, so that their weights are NaN, too."""
+    return ~(z < ranked.gather(-1, (size - 1).clamp_min(0)))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from caption.errors import UserError, did_you_mean
@@ -31,6 +33,10 @@ class VerbParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.given = sys.argv[1:] if args is None else list(args)
+        for word in takewhile("--".__ne__, self.given):
+            is_name = word.startswith("-") and word not in {"-", *_option_strings(self)}
+            if is_name and os.path.lexists(word):
+                raise UserError(f"the file '{word}' begins with a dash, like an option: write './{word}'")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -7,9 +7,9 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from caption.errors import printable
+from caption.errors import HIDDEN, printable
 from caption.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""
+
+NOT_SHOWN = re.compile(f"{HIDDEN.pattern}|[\ud800-\udfff]")
+"""What JSON escapes: halves of characters, too, which stand for bytes in names of files that are not Unicode."""
 
 
 class Printer:
@@ -47,11 +50,11 @@ class Printer:
         elif self.form == "csv":
             self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
         elif self.form == "jsonl":
-            print(json.dumps(entry))
+            print(_json(entry))
         else:
             if self.form == "coco":
                 entry = {"image_id": coco_id(photo), "caption": caption.text}
-            print(self.separator, json.dumps([entry], indent=1)[2:-2], sep="", end="")
+            print(self.separator, _json([entry], indent=1)[2:-2], sep="", end="")
             self.separator = ",\n"
         sys.stdout.flush()
 
@@ -59,6 +62,13 @@ class Printer:
         """Print the end of a document. Call it once, also after an error."""
         if self.form in ("json", "coco"):
             print("[]" if self.separator == "[\n" else "\n]")
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """JSON in which letters of all scripts are themselves, if stdout has them, and `HIDDEN` characters are escaped."""
+    is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
+    lines = json.dumps(value, ensure_ascii=not is_unicode, indent=indent).split("\n")
+    return "\n".join(NOT_SHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in lines)
 
 
 def _seen(caption: Caption) -> str:

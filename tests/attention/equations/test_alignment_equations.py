@@ -39,7 +39,7 @@ from caption.attention import (
 )
 from caption.attention.alignments.sparse import entmax15, sparsemax
 
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 
 
 def bisected(scores: np.ndarray, power: float, scale: float) -> np.ndarray:
@@ -86,6 +86,12 @@ def test_equal_scores_give_equal_weights(name: str) -> None:
     tied = fast(torch.tensor([0.3, 0.3, 0.1, 0.1, -0.4], dtype=torch.float64))
     assert tied[0] == tied[1] > tied[2] == tied[3]
     assert fast(torch.tensor([4.0, -INF]))[0] == 1  # a single region
+
+
+@sparse
+def test_nan_gives_nan_as_in_softmax(name: str) -> None:
+    scores = torch.tensor([[1.0, NAN, 2.0], [-INF, -INF, -INF], [1.0, 2.0, 9.0]])
+    assert torch.equal(SPARSE[name][0](scores).isnan(), scores.softmax(-1).isnan())
 
 
 @sparse

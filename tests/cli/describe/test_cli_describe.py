@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -74,6 +75,17 @@ def test_json_is_a_list_of_captions_without_weights_and_jsonl_has_a_line_each(
     assert [entry["box"] for entry in entries[:2]] == [list(each.box) for each in expected]
     lines = cli("describe", *photos, "--model", model, "--format", "jsonl").out.splitlines()
     assert [json.loads(line) for line in lines] == entries
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "coco"])
+def test_json_has_letters_of_all_scripts_and_escapes_what_is_none(expected, capsys, form: str):
+    printer = Printer(form, "model", several=False)
+    printer.add("狗.png", dataclasses.replace(expected[0], text="一隻狗\x9b\u2028\udcff"))
+    printer.finish()
+    out = capsys.readouterr().out
+    assert "一隻狗\\u009b\\u2028\\udcff" in out
+    (entry,) = json.loads(out) if form != "jsonl" else [json.loads(out)]
+    assert entry.get("text", entry.get("caption")) == "一隻狗\x9b\u2028\udcff"
 
 
 def test_csv_is_a_table_that_survives_commas_in_names(cli: Cli, model, tmp_path, expected):
@@ -338,12 +350,13 @@ def test_names_that_are_too_long_condemn_nothing_else(cli: Cli, model, photos, e
     assert (ran.code, "exponent from 0 to 100" in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "cpu:x"])
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "cpu:x", "mps"])
 def test_a_device_that_is_not_there(cli: Cli, model, photos, device: str):
     ran = cli("describe", photos[0], "--model", model, "--device", device)
     assert (ran.code, ran.out) == (2, "")
     assert device in ran.err
     assert "Traceback" not in ran.err
+    assert len(ran.err) < 400
 
 
 # -- hard attention --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.tiny_captioner import photo
 
+from caption.cli.describe.command import make_parser
 from caption.cli.describe.photos import input_photos
 from caption.errors import UserError, printable
 
@@ -32,6 +33,16 @@ def test_photos_without_a_suffix_and_from_cameras_are_not_skipped(tmp_path: Path
     photos, _, notes = input_photos([str(tmp_path)])
     assert [Path(path).name for path in photos] == ["IMG_1", "IMG_2.HEIC", "IMG_3.heif"]
     assert "left out LICENSE (" in notes[0]
+
+
+def test_a_name_with_a_dash_in_front_is_told_from_an_option(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("-dash.jpg", "-holiday.jpg", "--html"):
+        (tmp_path / name).touch()
+    for name in ("-dash.jpg", "-holiday.jpg"):
+        with pytest.raises(UserError, match=rf"the file '{name}' begins with a dash, .*: write './{name}'"):
+            make_parser().parse_args(["a.jpg", name])
+    assert make_parser().parse_args(["--html", "a.html", "--", "-dash.jpg"]).images == ["-dash.jpg"]
 
 
 def test_a_bad_link_condemns_itself_only(tmp_path: Path):
