@@ -66,6 +66,7 @@ class FeatureFile:
         photos: (n, 3) uint64, width, height and digest.
         checksums: (n,) uint64, of the regions and masks of each image.
         regions: the views and masks.
+        kinds: type and shape of one image's, by the same names.
 
     Raises:
         DataError: it is not a file of a store, or is damaged. Regions are not compared with their checksums here.
@@ -90,8 +91,17 @@ class FeatureFile:
             images = arrays.pop("images")
             if {len(array) for array in (images, *arrays.values())} != {len(set(self.ids))}:
                 raise ValueError("its ids are not those of its images")
+            if not all(isinstance(image_id, int | str) for image_id in self.ids):
+                raise ValueError("its ids are neither numbers nor text")
             self.photos, self.checksums = images[:, :3], images[:, 3]
             self.regions: Arrays = arrays
+            self.kinds = {name: (array.dtype.str, array.shape[1:]) for name, array in arrays.items()}
+            if (
+                images.dtype != np.uint64
+                or images.shape[1:] != (4,)
+                or not _are_views(self.kinds, self.header.grids)
+            ):
+                raise ValueError("its tables are not those of its grids")
         except (
             OSError,
             SafetensorError,
@@ -166,6 +176,18 @@ def checksums(regions: Arrays) -> np.ndarray:
     for array in arrays:
         sums = [zlib.crc32(row, crc) for row, crc in zip(array, sums, strict=True)]
     return np.array(sums, "<u8")
+
+
+def _are_views(kinds: dict[str, tuple[str, tuple[int, ...]]], grids: Sequence[tuple[int, int]]) -> bool:
+    """Whether there is a view for each grid, perhaps with a mask, and nothing else."""
+    counts = [rows * cols for rows, cols in grids]
+    masks = {f"mask.{k}": ("|b1", (count,)) for k, count in enumerate(counts)}
+    views = {f"view.{k}": ("<f2", (count, *kinds[f"view.{k}"][1][1:])) for k, count in enumerate(counts)}
+    return (
+        all(len(shape) == 2 for _, shape in views.values())
+        and kinds.keys() <= views.keys() | masks.keys()
+        and all(kinds[name] == (views | masks)[name] for name in kinds)
+    )
 
 
 def _checksum(text: str, arrays: Arrays) -> int:

@@ -59,7 +59,7 @@ class FeatureStore:
             )
         self.header = self.files[0].header
         for file in self.files:
-            if file.header != self.header:
+            if (file.header, file.kinds) != (self.header, self.files[0].kinds):
                 raise DataError(
                     f"'{file.path}' and '{self.files[0].path}' were made with different encoders or transforms: "
                     "move one of them to another folder."
@@ -147,6 +147,10 @@ class FeatureStore:
             DataError: the store was made with something else; it names the differences.
         """
         changes = differences(self.header.key, feature_key(encoder, transform, mirrored))
+        kinds = self.files[0].kinds
+        sizes = [kinds[f"view.{k}"][1][-1] for k in range(len(self.header.grids))]
+        if not changes and sizes != list(encoder.region_sizes):
+            changes = [f"regions of the sizes {sizes} instead of {list(encoder.region_sizes)}"]
         if changes:
             raise DataError(
                 f"the feature store '{self.folder}' was made with {'; '.join(changes)}. Make another store with "

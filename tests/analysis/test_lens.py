@@ -343,7 +343,8 @@ def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
     ("change", "said"),
     [
         ({"fingerprint": [math.nan] * 4}, "damaged or no lens"),
-        ({"fingerprint": ["nan"] * 4}, "other weights"),
+        ({"fingerprint": ["nan"] * 4}, "damaged or no lens"),
+        ({"calibration": {"of_words": ["nan"] * 5}}, "damaged or no lens"),
         ({"fingerprint": []}, "other weights"),
         ({"calibration": {"neighbours": -1}}, "damaged or no lens"),
         ({"norm_eps": 1e-5}, "damaged or no lens"),

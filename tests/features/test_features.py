@@ -130,6 +130,7 @@ class TwoViews(SmallCNN):
 
     def __init__(self) -> None:
         super().__init__(widths=(4, 6))
+        self.region_sizes = (6, 12)
 
     def forward(self, images: Tensor) -> Views:  # type: ignore[override]
         (fine,) = super().forward(images)
@@ -415,18 +416,53 @@ def test_a_file_that_is_not_of_a_store(
     assert all(path.read_bytes() == b"something else" for path in folder.glob("features-*.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "change", [{"ids": [[1]] * 8}, {"ids": [1] * 8}, {"key": 3}, {"grids": [[float("inf"), 1]]}, {"grids": 7}]
-)
-def test_an_index_with_its_checksum_that_says_something_else(folder: Path, change: dict[str, Any]) -> None:
-    """As a stranger may write one."""
-    path = file_path(folder, 0)
+def rewrite(path: Path, index: dict[str, Any], tables: Callable[[files.Arrays], files.Arrays]) -> None:
+    """Change a file with its checksum, as a stranger may."""
     arrays = load_file(path)
     del arrays["checksum"]
+    arrays = tables(arrays)
     with safetensors.safe_open(path, "np") as file:
-        text = json.dumps(json.loads(file.metadata()["feature_store"]) | change)
+        text = json.dumps(json.loads(file.metadata()["feature_store"]) | index)
     checksum = np.array([files._checksum(text, arrays)], "<u4")
     save_file({**arrays, "checksum": checksum}, path, {"feature_store": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("view.0", lambda view: view.astype("f4")), ("view.0", lambda view: view[..., 0].copy()),
+        ("images", lambda table: table[:, :3].copy()), ("mask.0", lambda table: table[:, :2].copy()),
+        ("more", lambda table: table[:, :2].copy()),
+    ],
+)  # fmt: skip
+def test_tables_with_their_checksum_that_are_others(folder: Path, name: str, change: Any) -> None:
+    rewrite(file_path(folder, 0), {}, lambda all_: {**all_, name: change(all_.get(name, all_["images"]))})
+    with pytest.raises(DataError, match=r"features-00000\.safetensors' is damaged"):
+        FeatureStore(folder)
+
+
+def test_regions_with_their_checksum_that_are_of_another_size(folder: Path) -> None:
+    def smaller(arrays: files.Arrays) -> files.Arrays:
+        return {**arrays, "view.0": arrays["view.0"][..., 1:].copy()}
+
+    rewrite(file_path(folder, 0), {}, smaller)
+    with pytest.raises(DataError, match="different encoders"):
+        FeatureStore(folder)
+    for number in (1, 2):
+        rewrite(file_path(folder, number), {}, smaller)
+    with pytest.raises(DataError, match=r"regions of the sizes \[\d+\] instead of"):
+        FeatureStore(folder).matches(make_encoder(), TRANSFORM.to_dict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": [[1]] * 8}, {"ids": [1] * 8}, {"ids": [None, *range(7)]}, {"key": 3},
+        {"grids": [[float("inf"), 1]]}, {"grids": 7}, {"grids": []}, {"grids": [[1, 2]]}, {"grids": [[1, 1]] * 2},
+    ],
+)  # fmt: skip
+def test_an_index_with_its_checksum_that_says_something_else(folder: Path, change: dict[str, Any]) -> None:
+    rewrite(file_path(folder, 0), change, lambda arrays: arrays)
     with pytest.raises(DataError, match=r"features-00000\.safetensors' is damaged"):
         FeatureStore(folder)
 

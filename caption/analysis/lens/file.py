@@ -8,6 +8,7 @@ in it is executed.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
             raise ValueError(f"its format is {header['format']}, not {FORMAT}")
         classifier = _classifier(tensors, header["norm_eps"])
         calibration = _calibration(header["calibration"], tensors.get("known"), classifier.linear.in_features)
-        identity, fingerprint = header["encoder"], [float(number) for number in header["fingerprint"]]
+        identity, fingerprint = header["encoder"], [_finite(number) for number in header["fingerprint"]]
     except Exception as error:  # safetensors and damaged headers raise many types
         raise CheckpointError(
             f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
@@ -91,9 +92,9 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
     if classifier.linear.in_features != encoder.region_sizes[0]:
         raise CheckpointError(f"{path} is no lens of the model: its classifier reads other regions")
     actual = _fingerprint(encoder)
-    if len(actual) != len(fingerprint) or not all(
-        abs(a - b) <= 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)
-    ):  # of NaN, neither is true
+    if len(actual) != len(fingerprint) or any(
+        abs(a - b) > 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)
+    ):
         raise UserError(
             f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
         )
@@ -105,6 +106,8 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
     classes, size = weight.shape
     if bias.shape != (classes,):
         raise ValueError("weight and bias of the classifier do not fit together")
+    if eps is not None and _finite(eps) <= 0:
+        raise ValueError(f"the epsilon of its norm is {eps}")
     linear = nn.Linear(size, classes)
     norm = None if eps is None else nn.LayerNorm(size, eps=float(eps))
     with torch.no_grad():
@@ -120,18 +123,25 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
 
 
 def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
-    doubtful = {str(word): float(least) for word, least in header["doubtful"].items()}
+    doubtful = {str(word): _finite(least) for word, least in header["doubtful"].items()}
     companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
     neighbours = int(header["neighbours"])
     if known is not None and (known.ndim != 2 or known.shape[1] != size or neighbours < 1 or not len(known)):
         raise ValueError("the mean regions have another size than the classifier's, or are none")
-    of_words, of_regions = (tuple(map(float, header[name])) for name in ("of_words", "of_regions"))
+    of_words, of_regions = (tuple(map(_finite, header[name])) for name in ("of_words", "of_regions"))
     if (len(of_words), len(of_regions)) != (5, 3):
         raise ValueError("the calibration has another number of weights")
     return Calibration(
-        of_words, of_regions, float(header["sharpest"]), doubtful, companions, known, neighbours,
-        float(header["farthest"]), int(header["photos"]),
+        of_words, of_regions, _finite(header["sharpest"]), doubtful, companions, known, neighbours,
+        _finite(header["farthest"]), int(header["photos"]),
     )  # fmt: skip
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not finite")
+    return number
 
 
 def _identity(encoder: Encoder) -> dict[str, Any]:
