@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
@@ -102,15 +101,9 @@ class FeatureFile:
                 or not _are_views(self.kinds, self.header.grids)
             ):
                 raise ValueError("its tables are not those of its grids")
-        except (
-            OSError,
-            SafetensorError,
-            LookupError,
-            ArithmeticError,
-            ValueError,
-            TypeError,
-            RecursionError,
-        ) as error:
+        except UserError:
+            raise
+        except Exception as error:  # safetensors and damaged headers raise many types
             reason = " ".join(str(error).split())
             raise DataError(f"'{path}' is damaged, or not of a feature store ({reason}). {VERIFY}") from error
 
@@ -180,14 +173,12 @@ def checksums(regions: Arrays) -> np.ndarray:
 
 def _are_views(kinds: dict[str, tuple[str, tuple[int, ...]]], grids: Sequence[tuple[int, int]]) -> bool:
     """Whether there is a view for each grid, perhaps with a mask, and nothing else."""
-    counts = [rows * cols for rows, cols in grids]
-    masks = {f"mask.{k}": ("|b1", (count,)) for k, count in enumerate(counts)}
-    views = {f"view.{k}": ("<f2", (count, *kinds[f"view.{k}"][1][1:])) for k, count in enumerate(counts)}
-    return (
-        all(len(shape) == 2 for _, shape in views.values())
-        and kinds.keys() <= views.keys() | masks.keys()
-        and all(kinds[name] == (views | masks)[name] for name in kinds)
-    )
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for k, (rows, cols) in enumerate(grids):
+        expected[f"view.{k}"] = ("<f2", (rows * cols, kinds[f"view.{k}"][1][1]))
+        if f"mask.{k}" in kinds:
+            expected[f"mask.{k}"] = ("|b1", (rows * cols,))
+    return kinds == expected
 
 
 def _checksum(text: str, arrays: Arrays) -> int:
