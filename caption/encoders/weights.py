@@ -101,13 +101,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} was refused: {error}") from error
     except Exception as error:  # the unpickler raises many types on damaged files
         raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
+    start = "module."  # of DataParallel
     if isinstance(state, dict) and "captioner" in state and isinstance(state.get("state_dict"), dict):
         start = "captioner.encoder."
-        state = {
-            name.removeprefix(start): tensor
-            for name, tensor in state["state_dict"].items()
-            if name.startswith(start)
-        }
+        state = {name: tensor for name, tensor in state["state_dict"].items() if name.startswith(start)}
     items = state.items() if isinstance(state, dict) else ()
     if not items or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in items):
         names = [repr(name) for name, _ in items if isinstance(name, str)]
@@ -115,4 +112,5 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"{path} holds no state dict of tensors, but {first_few(names) or 'other values'}: save the weights alone, "
             "with torch.save(model.state_dict(), FILE)"
         )
-    return {name.removeprefix("module."): tensor for name, tensor in items}  # of DataParallel
+    start = start if all(name.startswith(start) for name in state) else ""
+    return {name.removeprefix(start): tensor for name, tensor in items}

@@ -103,7 +103,6 @@ Change = Callable[[dict[str, Tensor]], Any]
             r"fc.weight in .* has the shape \(4, 8\), .* \(8, 4\)",
         ),
         (lambda s: {**s, "init_h.bias": s["init_h.bias"] * torch.nan}, "not finite, in init_h.bias"),
-        (lambda s: {f"module.{k}": v for k, v in s.items()}, "no matrix attention.encoder_att.weight"),
         (lambda s: nn.Linear(1, 1), r"state dict .*\['decoder'\]\.state_dict\(\)"),
         (lambda s: {"decoder": s, "epoch": 3}, r"state dict .*\['decoder'\]\.state_dict\(\)"),
     ],
