@@ -256,12 +256,12 @@ class CaptionCLI(LightningCLI):
             self._watch_what_can_choose()
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
+        if config.get("logger") is not False and (folder / "logs").is_symlink():
+            raise UserError(
+                f"'{folder / 'logs'}' is a link, and logs would be written where it leads: remove it, or choose "
+                "another folder with --trainer.default_root_dir"
+            )
         if config.get("logger") in (None, True):
-            if (folder / "logs").is_symlink():
-                raise UserError(
-                    f"'{folder / 'logs'}' is a link, and logs would be written where it leads: remove it, or choose "
-                    "another folder with --trainer.default_root_dir"
-                )
             tensorboard = TensorBoardLogger(str(folder), name="logs")
             kwargs["logger"] = [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
         show = config.get("enable_progress_bar") is not False
