@@ -13,7 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PLACES = "caption/runtime/"
 EXCEPTIONS = {
-    "caption/kernels/linear.py": "a file of the system, at a fixed place",
     "caption/cli/configs.py": "comes with the package",
     "caption/export/onnx_files.py": "comes with the package; torch saves a graph into a private temporary folder",
     "caption/export/standalone.py": "this file is exported, and runs without the package",
