@@ -110,7 +110,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         names = [repr(name) for name, _ in items if isinstance(name, str)]
         raise CheckpointError(
             f"{path} holds no state dict of tensors, but {first_few(names) or 'other values'}: save the weights alone, "
-            "with torch.save(model.state_dict(), FILE)"
+            "model.state_dict(), with torch.save"
         )
     start = start if all(name.startswith(start) for name in state) else ""
     return {name.removeprefix(start): tensor for name, tensor in items}
