@@ -247,7 +247,7 @@ def image_path(folder: Path, name: str, where: str) -> Path:
     if ".." in given.parts or (given.anchor and not path.is_relative_to(os.path.abspath(folder))):
         raise DataError(
             f"{where} names the file '{name}', which is not in the folder of the images, '{folder}'. Write names "
-            "within it, or name the folder that holds all images (--images)."
+            "within it, or name the folder that holds all of them (--images, or 'images' of the reader)."
         )
     return path
 
