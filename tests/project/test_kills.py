@@ -171,7 +171,7 @@ def is_json(text: str) -> bool:
 STOPPED = {
     f"{matrix.FEATURES} --batch-size 1 --out out": "features-00000.safetensors",
     "prepare flickr8k download --out out": "Flickr8k.token.txt",
-    "analyse --limit 2 --model mine=shapes --out out/report.md": "report.png",
+    "analyse --limit 2 --model mine=shapes --out out/report.html": "report.json",
     f"predict {matrix.EVALUATE} {matrix.ROOT_DIR} out": "predictions.json",
     f"{matrix.FIT} {matrix.ROOT_DIR} out": "best.ckpt",
     "score --references captions.json --candidates captions.json": "",
