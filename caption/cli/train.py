@@ -244,7 +244,6 @@ class CaptionCLI(LightningCLI):
             if options["monitor"] == watched:
                 options["monitor"], options["mode"] = "val/NLL", "min"
                 self.config_init[self.subcommand][name] = kind(**options)
-        self.model.monitor, self.model.mode = "val/NLL", "min"
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Lightning's, with logs and a progress report of ours, checkpoints that are sealed, and the run's folder made.

@@ -143,7 +143,7 @@ class CaptionedImages(Dataset[Example]):
 
 
 def draw(captions: list[list[int]], count: int | None, random: np.random.Generator) -> list[list[int]]:
-    """So many of an image's captions in random order; all of them, as they are, if there are no more, or for None."""
+    """`count` of an image's captions in random order; all, as they are, for None or if there are no more."""
     if count is None or count >= len(captions):
         return captions
     return [captions[k] for k in random.permutation(len(captions))[:count]]

@@ -132,6 +132,7 @@ class CaptionData(LightningDataModule):
             yield [self.vocabulary.encode(text, self.max_words) for text in image.captions]
 
     def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
+        """Batches of the training split in an order that depends on seed and epoch; of shards, if there are some."""
         if self.shards is not None:
             return self._shard_loader(self.shards)
         single = self.batching == "lengths"

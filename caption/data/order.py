@@ -91,10 +91,8 @@ class BatchLoader(DataLoader[Any]):
             if isinstance(batch, UserError):
                 try:
                     raise batch
-                finally:
-                    del (
-                        batch
-                    )  # the error's traceback has it: a circle, in which PyTorch stops its workers after 10 s
+                finally:  # its traceback has this frame: a circle, in which PyTorch stops its workers after 10 s
+                    del batch
             yield batch
 
 

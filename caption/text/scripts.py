@@ -10,6 +10,8 @@ HAN_AND_KANA = (
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
 """Chinese characters, hiragana and katakana: a range within [...] of a regular expression."""
+MARKS = "\u3099\u309a\ufe00-\ufe0f"
+"""What follows one of them and changes it: signs of voice, variants."""
 SCRIPTS = {
     "Chinese or Japanese": (HAN_AND_KANA, 4, "take the tokenizer 'characters' (--data.tokenizer, --tokenizer)"),
     **{
@@ -34,8 +36,8 @@ def unspaced(counts: Mapping[str, int]) -> str | None:
     """
     letters = sum(len(word) * count for word, count in counts.items())
     for language, (characters, longest, remedy) in SCRIPTS.items():
-        own = {word: count for word, count in counts.items() if re.match(f"[{characters}]", word)}
-        length = sum(len(word) * count for word, count in own.items())
-        if 2 * length > letters and length > longest * sum(own.values()):
+        written = {word: count for word, count in counts.items() if re.match(f"[{characters}]", word)}
+        length = sum(len(word) * count for word, count in written.items())
+        if 2 * length > letters and length > longest * sum(written.values()):
             return f"they are {language}, without spaces, so that a whole clause would be one word: {remedy}"
     return None

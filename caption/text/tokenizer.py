@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from caption.errors import UserError
-from caption.text.scripts import HAN_AND_KANA
+from caption.text.scripts import HAN_AND_KANA, MARKS
 from caption.text.treebank import pieces, tokenize
 
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
@@ -85,8 +85,8 @@ class CharacterTokenizer(Tokenizer):
     case = "lower"
     punctuation = "removed"
     scored_by = "characters"
-    _character = re.compile(f"([{HAN_AND_KANA}][\u3099\u309a\ufe00-\ufe0f]*)")  # with marks that change it
-    unwritten = f"(?<=[{HAN_AND_KANA}\u3099\u309a\ufe00-\ufe0f]) (?=[{HAN_AND_KANA}])"
+    _character = re.compile(f"([{HAN_AND_KANA}][{MARKS}]*)")
+    unwritten = f"(?<=[{HAN_AND_KANA}{MARKS}]) (?=[{HAN_AND_KANA}])"
 
     def __call__(self, text: str) -> list[str]:
         words: list[str] = []

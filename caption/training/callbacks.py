@@ -20,8 +20,6 @@ from caption.errors import ImageError, UserError, printable
 from caption.training.defaults import MONITOR
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from caption.result import Caption
 
 DPI = 80
@@ -61,6 +59,7 @@ class AttentionFigures(Callback):
             rank_zero_warn(f"no attention figures are drawn: {error}")
             return
         from caption.visualize import contact_sheet, plot_caption  # here, because Matplotlib is slow to load
+        from caption.visualize.figure_file import pixels
 
         first = captions[0]
         assert first.image is not None
@@ -69,9 +68,9 @@ class AttentionFigures(Callback):
             "val/attention_by_word": plot_caption(first, first.image),
         }
         for name, figure in figures.items():
-            pixels = _pixels(figure)
+            picture = pixels(figure, DPI)
             for logger in loggers:
-                log_picture(logger, name, pixels, trainer.global_step)
+                log_picture(logger, name, picture, trainer.global_step)
 
     def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
         images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]
@@ -115,19 +114,6 @@ class EpochReport(Callback):
         )
         for image, text in evaluation.samples.items():
             print(printable(f"  {image}: {text}"), file=sys.stderr)
-
-
-def _pixels(figure: Figure) -> np.ndarray:
-    """(height, width, 3) uint8. Does not use pyplot, which would keep the figure."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    from caption.visualize.fonts import fonts_of_all_scripts
-
-    figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
-    with fonts_of_all_scripts(figure):
-        canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> None:

@@ -15,21 +15,9 @@ AUTO = "auto"
 """In place of a direction: the metric's own. In place of early stopping's metric: that of the checkpoints."""
 HIGHER = ("CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "pointing_accuracy", "attention_in_box")
 UNDECIDED = (
-    *(
-        "attention_entropy",
-        "attention_entropy_max",
-        "attention_change",
-        "attention_unseen",
-        "attention_evenness",
-    ),
-    *(
-        "pointing_chance",
-        "pointing_other_word",
-        "attention_in_box_chance",
-        "pointing_mentions",
-        "pointing_absent",
-    ),
-)
+    "attention_entropy", "attention_entropy_max", "attention_change", "attention_unseen", "attention_evenness",
+    "pointing_chance", "pointing_other_word", "attention_in_box_chance", "pointing_mentions", "pointing_absent",
+)  # fmt: skip
 MODES: dict[str, Mode | None] = {
     **{f"val/{name}": "max" for name in HIGHER},
     **dict.fromkeys(("val/NLL", "train/NLL", "train/loss"), "min"),

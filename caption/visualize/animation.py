@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -18,7 +17,7 @@ from PIL import Image
 from caption.errors import UserError
 from caption.runtime.files import MARK, Opener, OutputError, replacing, seal
 from caption.runtime.outputs import ANIMATIONS, check_encoder, marked
-from caption.visualize.figure_file import dpi_of
+from caption.visualize.figure_file import dpi_of, pixels
 from caption.visualize.fonts import fonts_of_all_scripts
 from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
@@ -105,11 +104,7 @@ def animation_frames(
             top = picture + MARGIN + (place.line + 0.75) * LINE
             colour = CURRENT if step == tile.step else WRITTEN
             write(fig, size, place.left, top, word, fontsize=LETTERS, va="baseline", color=colour)
-        canvas = FigureCanvasAgg(fig)
-        fig.set_dpi(dpi_of(fig, width))
-        with fonts_of_all_scripts(fig):
-            canvas.draw()
-        yield Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        yield Image.fromarray(pixels(fig, dpi_of(fig, width)))
 
 
 def _places(words: Sequence[str]) -> list[Place]:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -95,6 +97,15 @@ def save_figure(
 def dpi_of(fig: Figure, width: int) -> float:
     """The resolution at which a figure has this width in pixels."""
     return (width + 0.01) / fig.get_size_inches()[0]  # Matplotlib rounds down
+
+
+def pixels(fig: Figure, dpi: float) -> np.ndarray:
+    """The figure as (height, width, 3) uint8, without pyplot, which would keep it."""
+    fig.set_dpi(dpi)
+    canvas = FigureCanvasAgg(fig)
+    with fonts_of_all_scripts(fig):
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def render(fig: Figure, extension: str, dpi: float) -> bytes:

@@ -20,20 +20,17 @@ def fonts_of_all_scripts(fig: Figure) -> Iterator[None]:
     Says once in a process, as a warning, that there are characters that no font has; they are drawn as boxes.
     """
     for text in fig.findobj(Text):
-        if not text.get_text().isascii():
-            _choose_fonts(text)
+        _choose_fonts(text)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
 def _choose_fonts(text: Text) -> None:
-    characters = {character for character in text.get_text() if character.isprintable()}
-    lacking = characters - _characters(font_manager.findfont(text.get_fontproperties()))
-    if not lacking:
-        return
+    lacking = {*filter(str.isprintable, text.get_text())}
+    lacking -= _characters(font_manager.findfont(text.get_fontproperties()))
     families = list(text.get_fontfamily())
-    for family, path in _installed():
+    for family, path in _installed() if lacking else ():
         if lacking & _characters(path):
             families.append(family)
             lacking -= _characters(path)

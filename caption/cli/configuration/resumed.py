@@ -54,7 +54,7 @@ def restored_options(changed: Mapping[str, tuple[str, str]], contents: Mapping[s
     """What makes the record of a resumed training true: the seed, and the section data, of its checkpoint.
 
     Raises:
-        CheckpointError: what the checkpoint records is no JSON.
+        CheckpointError: the options that the checkpoint records are malformed.
     """
     try:
         data = {

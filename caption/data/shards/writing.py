@@ -41,7 +41,7 @@ def write_shards(
         seed: of the order.
 
     Raises:
-        DataError: there is no training split, or an image cannot be read, or is not one.
+        DataError: there is no training split, or a file cannot be read or is not an image.
         UserError: the extra webdataset is not installed; the folder cannot be written, or holds files of others under
             the names needed.
     """
