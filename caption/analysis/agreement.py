@@ -30,7 +30,7 @@ from caption.errors import UserError
 from caption.result import Caption
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Agreement(PerWord):
     """N words, each with the maps of two models compared: see `compare_maps` for the measures."""
 

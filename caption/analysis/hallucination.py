@@ -57,7 +57,7 @@ PRIOR_USES = 5
 """Uses of a word that its share of wrong ones begins with, at the mean of all words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NounUses(PerWord):
     """N nouns in captions of a model, words for people left out: the classes know next to nothing of them."""
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.map_statistics import divergence
-from caption.analysis.table import Table
+from caption.analysis.table import Table, Tabled
 from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
@@ -33,8 +33,8 @@ TIE = 1e-6
 
 
 @dataclass(frozen=True)
-class Roles:
-    """Measures of H heads, each a mean, with NaN where there was nothing to average. Printed as a table."""
+class Roles(Tabled):
+    """Measures of H heads, each a mean, with NaN where there was nothing to average."""
 
     labels: tuple[str, ...]
     """The H heads, such as "heads[2]" or "layer 0 head 2"."""
@@ -45,10 +45,6 @@ class Roles:
     positional: np.ndarray
     """(H,) how often the head's maximum lies at its own place."""
 
-    def table(self) -> Table:
-        """A row for each head."""
-        raise NotImplementedError
-
     def _table(self, corner: str, columns: Mapping[str, Sequence[str]]) -> Table:
         return Table(
             (corner, *columns), [list(row) for row in zip(self.labels, *columns.values(), strict=True)]
@@ -57,12 +53,6 @@ class Roles:
     def __len__(self) -> int:
         """Number of heads."""
         return len(self.labels)
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
 
 @dataclass(frozen=True)

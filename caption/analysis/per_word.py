@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from caption.analysis.table import Table, Tabled, Value
 from caption.metrics.significance import Estimate, estimate
 from caption.tensor_tree import TensorTree, combine, map_tensors
 
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 Measured = TypeVar("Measured", bound="PerWord")
 
 
-@dataclass(frozen=True)
-class PerWord:
-    """N words. In subclasses, arrays, and arrays by name, have the N words in front; other types are not per word."""
+ROWS = 30
+"""Words that a table shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class PerWord(Tabled):
+    """N words. In subclasses, arrays, and arrays by name, have the N words in front; other types are not per word.
+
+    Its `repr` is a line with the means.
+    """
 
     words: tuple[str, ...]
     """The N words."""
@@ -33,6 +41,32 @@ class PerWord:
     def __len__(self) -> int:
         """Number of words."""
         return len(self.words)
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """(N,) by name: what is shown."""
+        return {}
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The first cell of each word's row."""
+        return self.words
+
+    def table(self) -> Table:
+        """A row for each word, of the first 30; of several photos also the means of all words, with 95 % intervals."""
+        columns = self.columns
+        table = Table(("word", *columns))
+        for label, *values in list(zip(self.labels, *columns.values(), strict=True))[:ROWS]:
+            table.add(
+                [["–" if math.isnan(value) else f"{round(value, 2) + 0:.2f}" for value in values]], label
+            )
+        if len(set(self.images.tolist())) > 1:
+            table.add([[Value(self.mean(values), 2) for values in columns.values()]], f"all {len(self)}")
+        return table
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}: {self.mean(values).mean:.2f}" for name, values in self.columns.items())
+        return f"{type(self).__name__}({len(self)} words, means {means})"
 
     def only(self: Measured, words: Collection[str]) -> Measured:
         """The measurements of some words alone, such as those of one class."""

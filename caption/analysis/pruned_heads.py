@@ -28,7 +28,7 @@ from caption.errors import UserError
 from caption.result import Caption
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeadPruning(PerWord):
     """N words of a model with H heads, counted through the maps of all its attentions."""
 

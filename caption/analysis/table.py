@@ -92,6 +92,20 @@ class Table:
         return {"title": self.title, "findings": self.findings, "notes": self.notes, "rows": rows}
 
 
+class Tabled:
+    """A result that is printed, and shown in a notebook, as its table."""
+
+    def table(self) -> Table:
+        """What is shown."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
 def _plain(cell: Cell) -> Any:
     if not isinstance(cell, Value):
         return cell

@@ -130,13 +130,9 @@ def test_both_curves_stand_side_by_side_and_in_a_table():
     deletion, insertion = curves().plot().axes
     assert (deletion.get_title(), insertion.get_title()) == ("deletion", "insertion")
     assert [text.get_text() for text in insertion.get_legend().get_texts()] == ["attention", "random"]
-    assert (
-        repr(curves()) == "FaithfulnessCurves(2 words, areas under deletion: attention 0.375, random 0.281)"
-    )
-    table = curves()._repr_html_()
-    assert "<tr><td>attention</td><td>0.375 [" in table
-    assert curves().only([])._repr_html_() is None
-    assert repr(curves().only([])) == "FaithfulnessCurves(0 words, areas under deletion: none)"
+    assert repr(curves()) == "FaithfulnessCurves(2 words, means attention: 0.38, random: 0.28)"
+    assert "<td>0.38 [" in curves()._repr_html_()
+    assert str(curves().only([])) == "word  attention  random"
     with pytest.raises(ValueError, match="no words"):
         curves().only([]).plot()
     with pytest.raises(ValueError, match="no point at 5"):

@@ -8,6 +8,7 @@ from helpers import planted
 from helpers.planted import caption_of, log_p, photo
 
 from caption.analysis.faithfulness.interchange import interchange
+from caption.errors import UserError
 
 ON_ONE, ON_TWO, ON_THREE = ([float(region == place) for region in range(6)] for place in (1, 2, 3))
 NUMBERS = ("one", "two", "three")
@@ -54,10 +55,16 @@ def test_pairs_are_of_different_words_of_one_caption_and_one_kind():
     )
 
 
-def test_captions_without_a_pair_give_none():
-    swapped = interchange(
-        planted.captioner(ON_ONE), [photo(), photo()], NUMBERS, [caption_of("one"), caption_of("four five")]
-    )
-    assert len(swapped) == 0
-    assert swapped.follows["its own"].shape == (0,)
-    assert swapped.others.shape == (0,)
+def test_captions_without_a_pair_are_refused():
+    captions = [caption_of("one"), caption_of("four five")]
+    with pytest.raises(UserError, match="no caption has two of one, two, three: name words"):
+        interchange(planted.captioner(ON_ONE), [photo(), photo()], NUMBERS, captions)
+
+
+def test_it_is_shown_as_a_line_and_a_table():
+    swapped = interchange(planted.captioner(ON_ONE, ON_TWO), photo(), NUMBERS, [caption_of("one two")])
+    assert repr(swapped).startswith("Interchange(2 words, means its own: 0.00, of the other: 1.00")
+    head, first, second = str(swapped).splitlines()
+    assert head.split("  ")[0] == "word"
+    assert first.startswith("one → two ")
+    assert second.split()[-2] == "1.00"

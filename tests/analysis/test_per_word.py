@@ -52,3 +52,21 @@ def test_all_that_is_per_word_is_taken_and_the_rest_stays():
     assert chosen.alphabet == ("x",) * 4
     assert len(lengths.only({"bird"})) == 0
     assert lengths.words == words
+
+
+@dataclass(frozen=True, repr=False)
+class Shown(PerWord):
+    lengths: np.ndarray
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        return {"length": self.lengths}
+
+
+def test_words_are_shown_as_a_line_and_a_table():
+    shown = Shown(("dog", "a"), np.array([0, 0]), np.array([3.0, np.nan]))
+    assert repr(shown) == "Shown(2 words, means length: 3.00)"
+    assert str(shown).splitlines() == ["word  length", "dog     3.00", "a          –"]
+    many = Shown(("dog",) * 40, np.arange(40), np.full(40, 3.0))
+    assert str(many).splitlines()[-2:] == ["dog                  3.00", "all 40  3.00 [3.00, 3.00]"]
+    assert many._repr_html_().count("<tr>") == 1 + 30 + 1

@@ -16,7 +16,7 @@ would learn. It needs no training, and works with every mechanism. Only one step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ MIXTURES = 33
 """Mixtures of α and the map found, of which the farthest that keeps the tolerance is taken."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Adversaries(PerWord):
     """N words, each with the farthest map that was found."""
 
@@ -59,6 +59,11 @@ class Adversaries(PerWord):
     """(N,) the mean total variation of these."""
     weights: np.ndarray
     """(N, L) the map found, in the place of α; of several maps their summary."""
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """How far the map found and α permuted are from α, in bits."""
+        return {"map found": self.divergences, "permuted": self.permuted}
 
 
 def adversarial_maps(

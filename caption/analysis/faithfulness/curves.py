@@ -30,7 +30,6 @@ from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
-from caption.analysis.table import Table, Value
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.metrics.significance import estimate
@@ -45,7 +44,7 @@ Kind = Literal["deletion", "insertion"]
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FaithfulnessCurves(PerWord):
     """The curves of N words, P points each. Log-probabilities are natural."""
 
@@ -63,17 +62,10 @@ class FaithfulnessCurves(PerWord):
     def orders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(order for _, order in self.log_probs))
 
-    def __repr__(self) -> str:
-        areas = (f"{order} {self.area('deletion', order).mean():.3f}" for order in self.orders if len(self))
-        return f"FaithfulnessCurves({len(self)} words, areas under deletion: {', '.join(areas) or 'none'})"
-
-    def _repr_html_(self) -> str | None:
-        """For a notebook: the areas under both curves, a row for each order; None without words."""
-        table = Table(("area under", "deletion", "insertion"))
-        for order in self.orders if len(self) else ():
-            areas = (Value(estimate(self.area(kind, order), self.images)) for kind in get_args(Kind))
-            table.add([[order, *areas]])
-        return table.html() if table.rows else None
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """The areas under deletion by the order."""
+        return {order: self.area("deletion", order) for order in self.orders}
 
     def plot(self) -> Figure:
         """Deletion and insertion side by side, see `draw`.

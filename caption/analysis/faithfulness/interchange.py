@@ -11,7 +11,7 @@ must come instead is known beforehand. Only one step is changed at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
+from caption.errors import UserError
 from caption.result import Caption
 from caption.tensor_tree import combine
 
@@ -30,7 +31,7 @@ WEIGHTS = ("its own", "of the other", "of the other, permuted")
 """The maps with which each step is run again. The last are as concentrated as the other's, but lie elsewhere."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interchange(PerWord):
     """N ordered pairs of different words of one caption; `words` are those whose step is run again."""
 
@@ -42,6 +43,15 @@ class Interchange(PerWord):
     """(N,) the share in which the word itself is."""
     leads: Mapping[str, np.ndarray]
     """(N,) log p of the other word less that of the word itself, in nats; the mean over draws."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return [f"{word} → {other}" for word, other in zip(self.words, self.others, strict=True)]
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """How often the other word becomes the likeliest, by the map."""
+        return self.follows
 
 
 def interchange(
@@ -57,12 +67,12 @@ def interchange(
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`.
-        words: those that may replace each other, such as the names of colours.
+        words: those that may replace each other, such as the names of colours; a caption needs two of them.
         draws: permutations of each word's maps.
         seed: for the permutations.
 
     Raises:
-        UserError: the decoder has no attention.
+        UserError: the decoder has no attention, or no caption has two different ones of the words.
         ValueError: photos and captions differ in number.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -85,8 +95,11 @@ def interchange(
             ]
             values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, other_steps][:, None])
             measured.add(batch, of_pairs, values)
-    none = {measure: {name: np.zeros(0) for name in WEIGHTS} for measure in ("follows", "stays", "leads")}
-    return measured.result(Interchange, none, others=np.array(others, dtype=str))
+    if not others:
+        raise UserError(
+            f"no caption has two of {', '.join(words)}: name words of one caption, or give more photos"
+        )
+    return measured.result(Interchange, {}, others=np.array(others))
 
 
 def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:

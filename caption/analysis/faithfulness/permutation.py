@@ -27,7 +27,7 @@ from caption.result import Caption
 from caption.tensor_tree import map_tensors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Permutation(PerWord):
     """N words, each run again with other maps: "permuted", "uniform", "other word", "other image".
 
@@ -42,6 +42,11 @@ class Permutation(PerWord):
     """(N,) total variation between the two distributions over the next word, 0 to 1."""
     changed: Mapping[str, np.ndarray]
     """(N,) the share of the draws in which another word becomes the likeliest."""
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """How much log p of the word falls with other maps, in nats."""
+        return self.falls
 
 
 def permute(

@@ -206,8 +206,11 @@ def exchange(table: Table, subjects: Subjects) -> None:
         for kind, words in subject.images.naming.items():
             with subject.progress(f"exchanged maps of {kind}") as advance:
                 photos = counted(subject.photos, advance)
-                pairs = interchange(subject.captioner, photos, words, subject.captions)
-            for name in pairs.follows if len(pairs) else ():
+                try:
+                    pairs = interchange(subject.captioner, photos, words, subject.captions)
+                except UserError:  # no caption has two of them
+                    continue
+            for name in pairs.follows:
                 follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
                 cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
                 table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
