@@ -20,23 +20,18 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 """Documents beside docs/, and their pages."""
 HOME_PICTURE = 680
 """Width in pixels of the picture on the home page, so that title, picture and commands are on the first screen."""
+LAST = "---\nsearch: {boost: 0.2}\n---\n\n"
+"""The head of a page that the search names last."""
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]+\)")
 LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Fill the navigation with notebooks, packages, and pages of docs/ that it does not name."""
-    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
-    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    others = {page: "" for page in pages if page not in named}
-    entries = {"Notebooks": notebooks(), "API": packages(), "More": others}
+    """Fill the navigation with notebooks and packages."""
+    entries = {"Notebooks": notebooks(), "API": packages()}
     for section in config.nav or []:
         for name in entries.keys() & (section if isinstance(section, dict) else {}):
-            section[name] = [{title: page} if title else page for page, title in entries[name].items()]
-    # A section without pages would be an entry that leads nowhere.
-    config.nav = [
-        section for section in config.nav or [] if not isinstance(section, dict) or all(section.values())
-    ]
+            section[name] = [{title: page} for page, title in entries[name].items()]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -95,9 +90,9 @@ def packages() -> dict[str, str]:
 
 
 def reference(package: str) -> str:
-    """The page of a package, to be filled by mkdocstrings."""
+    """The page of a package, to be filled by mkdocstrings. In the search, it comes after the pages of docs/."""
     if package != "caption":
-        return f"# {package}\n\n::: {package}\n"
+        return f"{LAST}# {package}\n\n::: {package}\n"
     modules = sorted(path.stem for path in (ROOT / "caption").glob("*.py") if not path.stem.startswith("__"))
     entries = "".join(f"\n::: caption.{module}\n" for module in modules)
-    return f"# caption\n\n::: caption\n    options:\n      show_submodules: false\n{entries}"
+    return f"{LAST}# caption\n\n::: caption\n    options:\n      show_submodules: false\n{entries}"

@@ -64,8 +64,8 @@ def main(args: Sequence[str] | None = None) -> int:
                 if (run := bench.result(row, seed)) is not None:
                     runs.setdefault(row.name, {})[str(seed)] = run
             texts = sections(table, runs)
-            if options.write:
-                write_sections(table.document, texts)
+            for document, names in table.documents.items() if options.write else ():
+                write_sections(document, {name: texts[name] for name in names})
         print(*texts.values(), sep="\n\n")
     except UserError as error:
         print(f"tables: {error}", file=sys.stderr)

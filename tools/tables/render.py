@@ -3,6 +3,7 @@
 A section is a mapping in the table's YAML file:
 
     section    its name in the document; several of the same name follow each other
+    document   if not that of the table
     text       above the table, with {command}, {rows}, {signature}, {chance}, {even} and {most}, the
                bounds of the entropy of even maps
     head       of the first column

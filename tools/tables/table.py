@@ -2,7 +2,8 @@
 
 A table is a YAML file of this folder:
 
-    document, numbers    the Markdown file with the table's sections and the JSON file of its runs, in docs/results
+    document, numbers    the Markdown file with the table's sections and the JSON file of its runs, in docs/results;
+                         a section may name another document
     seeds                of every row that has none of its own
     under                configurations that are laid under each row
     arguments            of `caption fit` and `caption test`, for all rows
@@ -78,7 +79,8 @@ class Table:
     """A file of this folder."""
 
     name: str
-    document: Path
+    documents: dict[Path, list[str]]
+    """The names of the sections of each Markdown file."""
     numbers: Path
     rows: dict[str, Row]
     sections: list[dict[str, Any]]
@@ -171,11 +173,15 @@ def read_table(name: str) -> Table:
             entry.get("model"),
             entry.get("own_photos", 0),
         )
+    documents: dict[Path, list[str]] = {}
+    for section in content["sections"]:
+        document = RESULTS / section.get("document", content["document"])
+        documents.setdefault(document, []).append(section["section"])
     families = content.get("families") or {}
     lists = {key: tuple(content.get(key) or ()) for key in ("data", "beams", "measures")}
     return Table(
         path.stem,
-        RESULTS / content["document"],
+        documents,
         RESULTS / content["numbers"],
         rows,
         content["sections"],
