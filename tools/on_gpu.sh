@@ -49,22 +49,22 @@ if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     table doubly_stochastic_on_flickr8k
     table attention_flickr8k \
         --model.encoder.init_args '{weights: IMAGENET1K_V1, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}'
-    step flickr8k_vgg_features caption features --config configs/flickr8k_vgg.yaml --out runs/flickr8k_vgg_features --device cuda
-    fit flickr8k_paper_soft -c configs/flickr8k_vgg.yaml -c configs/presets/paper_soft.yaml \
+    step flickr8k_vgg_features caption features -c flickr8k_vgg --out runs/flickr8k_vgg_features --device cuda
+    fit flickr8k_paper_soft -c flickr8k_vgg -c presets/paper_soft \
         --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
-    fit flickr8k_arctic_hard -c configs/flickr8k_vgg.yaml -c configs/presets/arctic_flickr8k.yaml
+    fit flickr8k_arctic_hard -c flickr8k_vgg -c presets/arctic_flickr8k
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"
 fi
 if [ -e data/coco/dataset_coco.json ]; then
-    step coco_features caption features --config configs/coco_soft.yaml --out runs/coco_features --device cuda
+    step coco_features caption features -c coco_soft --out runs/coco_features --device cuda
     for preset in "" paper arctic; do
         soft="coco_${preset:+${preset}_}soft" hard="coco_${preset:+${preset}_}hard"
-        fit "$soft" -c configs/coco_soft.yaml ${preset:+-c "configs/presets/${preset}_soft.yaml"} &&
-            fit "$hard" -c configs/coco_hard.yaml ${preset:+-c "configs/presets/${preset}_hard.yaml"} \
+        fit "$soft" -c coco_soft ${preset:+-c "presets/${preset}_soft"} &&
+            fit "$hard" -c coco_hard ${preset:+-c "presets/${preset}_hard"} \
                 --model.warm_start "$folder/$soft/best.ckpt"
     done
-    fit coco_sgrvinod -c configs/coco_soft.yaml -c configs/presets/sgrvinod.yaml
+    fit coco_sgrvinod -c coco_soft -c presets/sgrvinod
 else
     echo "data/coco is missing: MS COCO is not trained"
 fi

@@ -1,7 +1,7 @@
 """Find the temperature at which a model's probabilities fit people's captions best (the smallest NLL on the validation
 split), divide its logits by it, and write the model. Training on rewards, for instance, makes models far too sure.
 
-  caption calibrate runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/calibrated.ckpt
+  caption calibrate runs/best.ckpt -c flickr8k_soft --out runs/calibrated.ckpt
 
 Of the configuration only data.reader is used; its entries can be overridden as in training. The greedy caption stays
 the same; that of a beam search may change.

@@ -2,8 +2,8 @@
 name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file that lies
 beside the model and has its name.
 
-  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens
-  caption lens runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/best.lens --report test --figure reliability.png
+  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens
+  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens --report test --figure reliability.png
 
 Of the configuration only data.reader is used; its entries can be overridden as in training.
 """

@@ -163,7 +163,7 @@ def read(model_file: str, options_file: str, words_file: str) -> Imported:
 
 
 def decoder(options: Options) -> ShowAttendAndTellDecoder:
-    """The architecture, with the switches of `configs/presets/arctic_soft.yaml` and `arctic_hard.yaml`."""
+    """The architecture, with the switches of `presets/arctic_soft` and `arctic_hard`."""
     alignment: Alignment = Softmax()
     if options.attn_type == "stochastic":
         alignment = Multinoulli(expectation=1 - options.semi_sampling_p, share="batch")

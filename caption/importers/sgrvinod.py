@@ -83,7 +83,7 @@ def read(state_file: str, word_map_file: str) -> Imported:
 
 
 def decoder(sizes: Mapping[str, int]) -> ShowAttendAndTellDecoder:
-    """The architecture, with the switches of `configs/presets/sgrvinod.yaml`, from the sizes by name."""
+    """The architecture, with the switches of `presets/sgrvinod`, from the sizes by name."""
     return ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(sizes["attention"], "relu"), Softmax()),
         embedding_size=sizes["embedding"],

@@ -77,9 +77,9 @@ def header(path: Path) -> str:
 
 def base(overlay: Path) -> Path:
     """The configuration over which an overlay is laid, by the command of its header."""
-    match = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/\w+/", header(overlay))
+    match = re.search(r"caption fit -c (\w+) -c \w+/", header(overlay))
     assert match
-    return REPOSITORY / match[1]
+    return CONFIGS / f"{match[1]}.yaml"
 
 
 def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
@@ -204,19 +204,18 @@ def test_the_header_names_the_paper_and_the_commands(path: Path):
     folder = f"runs/{path.stem}"
     assert (config["trainer"]["default_root_dir"], config["seed_everything"]) == (folder, 0)
     assert re.search(r"Follows: .*Xu et al\. 2015", text)
-    assert f"caption fit -c configs/{path.name}" in text
-    assert f"caption test -c configs/{path.name} --ckpt_path {folder}/best.ckpt" in text
-    assert all((CONFIGS / other).exists() for other in re.findall(r"configs/(\w+\.yaml)", text))
+    assert f"caption fit -c {path.stem}" in text
+    assert f"caption test -c {path.stem} --ckpt_path {folder}/best.ckpt" in text
+    assert all((CONFIGS / f"{other}.yaml").exists() for other in re.findall(r"-c ([\w/]+)", text))
     if "features" in config["data"]:
         assert f"--out {config['data']['features']}" in text
 
 
 @each(MECHANISMS + TRAINING)
 def test_the_header_of_an_overlay_names_the_source_and_the_command(path: Path):
-    text, place = header(path), path.relative_to(REPOSITORY)
+    text, place = header(path), path.relative_to(CONFIGS).with_suffix("")
     assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
-    folder = place.relative_to("configs").with_suffix("")
-    command = f"caption fit -c configs/{base(path).name} -c {place} \\\n#     --trainer.default_root_dir runs/{folder}"
+    command = f"caption fit -c {base(path).stem} -c {place} \\\n#     --trainer.default_root_dir runs/{place}"
     assert command in text
 
 

@@ -195,7 +195,7 @@ def _overlays(folder: str, base: str) -> list[str]:
     """The files of a folder of configs/ whose header lays them over `base`, or over nothing."""
     names = []
     for path in sorted((ROOT / "configs" / folder).glob("*.yaml")):
-        bases = re.findall(rf"-c configs/(\S+)\.yaml -c configs/{folder}/", path.read_text(encoding="utf-8"))
+        bases = re.findall(rf"-c (\S+) -c {folder}/", path.read_text(encoding="utf-8"))
         if base in bases or not bases:
             names.append(path.stem)
     return names
