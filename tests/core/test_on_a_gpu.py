@@ -1,0 +1,136 @@
+"""On a GPU, every model gives the numbers that it gives on a CPU."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import mechanisms
+from helpers.command_line import QUIET, TINY, run_command
+from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS
+from helpers.refiner_cases import CASES, case, views_of
+from helpers.tiny_captioner import WORDS, photo
+from torch import Tensor, nn
+
+from caption import checkpoint, objectives, search
+from caption.attention import Stochastic
+from caption.captioner import Captioner
+from caption.objectives import CaptionBatch, Objective
+from caption.tensor_tree import leaves, map_tensors
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
+GPU = torch.device("cuda")
+
+
+def trained_without_chance(model: Captioner) -> Captioner:
+    """In the mode of training, in which cuDNN has gradients, but nothing is drawn."""
+    model.train()
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        if isinstance(part, Stochastic):
+            part.eval()
+    return model
+
+
+def numbers(name: str, device: torch.device) -> list[Tensor]:
+    """Loss, gradients, logits, maps and steps of a model in double precision, and its states."""
+    model = trained_without_chance(mechanisms.captioner(mechanisms.decoder(name)))
+    pixels = torch.stack([model.transform(photo(seed=seed)) for seed in (1, 2)]).double()
+    generator = torch.Generator().manual_seed(1)
+    words = torch.randint(4, 4 + len(WORDS), (2, 3, 5), generator=generator).to(device)
+    lengths = torch.tensor([[2, 5, 3], [4, 1, 0]], device=device)
+    model = copy.deepcopy(model).to(device)
+    memory = model.project(model.encoder(pixels.to(device)))
+    unrolled = model.decoder(memory, words, lengths)
+    loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
+    loss.backward()
+    found = [loss, *(p.grad for p in model.parameters() if p.grad is not None)]
+    found += [unrolled.logits, unrolled.trace.weights, *unrolled.trace.maps.values()]
+    with torch.no_grad():
+        state = model.decoder.start(memory, 3)
+        for t in range(3):
+            log_probs, state = model.decoder.step(state, words[:, :, t])
+            found.append(log_probs.double())
+        found += [leaf.double() for leaf in leaves(state.carried)]
+    assert all(tensor.device.type == device.type for tensor in found)
+    return [tensor.detach().cpu() for tensor in found]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_the_same_logits_maps_and_gradients(name: str) -> None:
+    for theirs, ours in zip(numbers(name, torch.device("cpu")), numbers(name, GPU), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_describes_a_photo_in_the_same_words(name: str) -> None:
+    model = mechanisms.captioner(mechanisms.decoder(name)).float()
+    for method in (search.Greedy(6), search.BeamSearch(3, 6)):
+        on_cpu = model.cpu().describe(photo(), method)
+        on_gpu = model.to(GPU).describe(photo(), method)
+        assert on_gpu.words == on_cpu.words
+        torch.testing.assert_close(on_gpu.weights, on_cpu.weights, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_refiner_gives_the_same_regions(name: str, masked: bool) -> None:
+    refiner, views = case(name), views_of(name, masked)
+    expected = leaves(refiner(views))
+    found = leaves(refiner.to(GPU)(map_tensors(lambda tensor: tensor.to(GPU), views)))
+    for theirs, ours in zip(expected, found, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        objectives.CrossEntropy([objectives.DoublyStochastic()]),
+        objectives.Reinforce(objectives.LeaveOneOut(), samples=2),
+    ],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_objectives_draw_on_the_gpu_and_lower_the_loss(objective: Objective) -> None:
+    name = "hard" if isinstance(objective, objectives.Reinforce) else "additive"
+    model = mechanisms.captioner(mechanisms.decoder(name)).to(GPU)
+    pixels = torch.stack([model.transform(photo(seed=seed)) for seed in (1, 2)]).double().to(GPU)
+    words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5), device=GPU)
+    captions = CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]], device=GPU))
+    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
+    model.decoder.train()
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        with torch.no_grad():
+            views = model.encoder(pixels)
+        loss = objective(model.decoder, model.project(views), captions)
+        loss.value.backward()
+        optimizer.step()
+        losses.append(float(loss.logged["NLL"]))
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_a_run_trains_stops_goes_on_and_describes(shapes: Path, tmp_path: Path) -> None:
+    """Resumed after one of two epochs, it ends where the run without a stop does, and both processors caption alike."""
+    config = tmp_path / "config.yaml"
+    config.write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
+    fit = ["fit", "-c", config, *QUIET, "--trainer.accelerator=gpu", "--trainer.deterministic=true"]
+    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder, epochs in ((whole, 2), (parts, 1), (parts, 2)):
+        run = [f"--trainer.default_root_dir={folder}", f"--trainer.max_epochs={epochs}", "--ckpt_path=auto"]
+        ran = run_command(*fit, *run, env=env)
+        assert ran.code == 0, ran.err
+    first, second = (checkpoint.read(folder / "last.ckpt")["state_dict"] for folder in (whole, parts))
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name].cpu(), tensor.cpu(), rtol=0, atol=0)
+    photos = sorted(shapes.rglob("*.png"))[:5]
+    describe = ["describe", *photos, "--model", whole / "best.ckpt", "--device"]
+    on_cpu, on_gpu = (run_command(*describe, device) for device in ("cpu", "cuda"))
+    assert on_gpu.code == 0, on_gpu.err
+    assert on_gpu.out == on_cpu.out
+    assert on_gpu.out
