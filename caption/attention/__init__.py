@@ -47,6 +47,7 @@ from caption.attention.multi_head import HeadGates, MultiHeadAttention, remove_c
 from caption.attention.multi_hop import MultiHopAttention
 from caption.attention.pooling import (
     DeepSets,
+    FixedMap,
     KMaxPooling,
     MaxPooling,
     MeanPooling,
@@ -87,6 +88,7 @@ __all__ = [
     "Entmax15",
     "FeatureWiseAttention",
     "FeedForwardScore",
+    "FixedMap",
     "FollowingWindow",
     "GeneralScore",
     "GlimpseAttention",

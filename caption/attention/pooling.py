@@ -60,6 +60,35 @@ class MeanPooling(Pooling):
         return weights @ values.squeeze(1)
 
 
+class FixedMap(MeanPooling):
+    """z = Σ_i α_i a_i with α = softmax(b), one learned map for all images and words.
+
+    A control of attention: it may prefer places of the grid, but neither sees the image nor knows the word.
+
+    Args:
+        side: rows and columns of the largest grid; a smaller one takes the upper left part of the map.
+
+    Raises:
+        UserError: `project` gets a larger grid.
+    """
+
+    def __init__(self, side: int = 16) -> None:
+        super().__init__()
+        at_least_one(self, side=side)
+        self.side = side
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.bias = nn.Parameter(torch.zeros(self.side, self.side))
+
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
+        if max(grid) > self.side:
+            raise UserError(
+                f"side {self.side} of FixedMap is too small for a grid of {grid[0]}x{grid[1]} regions: make it {max(grid)}"
+            )
+        bias = self.bias[: grid[0], : grid[1]].flatten()
+        return bias.expand_as(real).masked_fill(~real, -torch.inf).softmax(-1).to(values.dtype)
+
+
 class SumPooling(MeanPooling):
     """z = Σ_i a_i, which grows with the number of regions."""
 
