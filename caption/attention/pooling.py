@@ -83,7 +83,8 @@ class FixedMap(MeanPooling):
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
         if max(grid) > self.side:
             raise UserError(
-                f"side {self.side} of FixedMap is too small for a grid of {grid[0]}x{grid[1]} regions: make it {max(grid)}"
+                f"side {self.side} of FixedMap is too small for a grid of {grid[0]}x{grid[1]} regions: "
+                f"make it {max(grid)}"
             )
         bias = self.bias[: grid[0], : grid[1]].flatten()
         return bias.expand_as(real).masked_fill(~real, -torch.inf).softmax(-1).to(values.dtype)
