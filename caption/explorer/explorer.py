@@ -32,11 +32,12 @@ from caption.analysis.interventions import (
     compare,
 )
 from caption.analysis.interventions.selection import END_WORD, Place, Steps, steps_of, tokens_of
-from caption.analysis.lens.lens import lens_of
+from caption.analysis.lens.lens import lens_of, regions_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.explorer.requests import Change, change_from, check, request_of, search_from
+from caption.lens_reading import LensReading
 from caption.result import Caption, json_number
 from caption.visualize.page import data_uri, shrunk, to_html
 from caption.visualize.page_data import END_LABEL, photo_record
@@ -82,6 +83,7 @@ class Explorer:
         self._captioner = captioner
         self._applied: list[_Applied] = []
         self._compared: Intervention | None = None
+        self._seen: LensReading | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._begin(None)
 
@@ -248,7 +250,9 @@ class Explorer:
         """The same, after a lens has read what the encoder sees behind its words."""
         lens = lens_of(self._captioner)
         if lens is not None:
-            (result.caption.lens,) = lens.read(self.photo.encoded, [result.caption])
+            regions = regions_of(self.photo.encoded, 0)
+            self._seen = self._seen or lens.read_photo(regions)
+            result.caption.lens = lens.read_words(self._seen, regions, result.caption)
         return result
 
     def _where(self, thing: str) -> np.ndarray:

@@ -10,7 +10,9 @@ from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
 
 from caption.analysis import intervene
-from caption.analysis.interventions import Erase, Force, Mask
+from caption.analysis.interventions import NO_EDITS, Erase, Force, Mask
+from caption.analysis.interventions.encoded_photo import log_probs_of
+from caption.attention import Multinoulli
 from caption.errors import UserError
 from caption.explorer import Explorer
 from caption.search import Greedy
@@ -78,6 +80,29 @@ def test_the_kept_words_are_not_computed_again(explorer, monkeypatch):
     explorer.undo()
     assert explorer.caption is explorer.original
     assert not taken
+
+
+@pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="sample")])
+@pytest.mark.parametrize("at", [0, 2, 6])
+def test_what_two_captions_have_in_common_is_not_computed_again_for_their_probabilities(
+    monkeypatch, alignment, at
+):
+    explorer = Explorer(captioner(alignment=alignment), photo())
+    explorer.force((0, 0), at=min(at, len(explorer.original.words) - 1))
+    taken = count_steps(explorer, monkeypatch)
+    change = explorer.change
+    one, other = change.original_log_probs, change.changed_log_probs
+    alike = change.first_difference
+    assert len(taken) == (0 if alike is None else len(one.tokens) + len(other.tokens) - 2 * (alike + 1))
+    edits = explorer._edited.edits
+    for found, caption, under in [
+        (one.without, explorer.original, NO_EDITS),
+        (one.under, explorer.original, edits),
+        (other.without, explorer.caption, NO_EDITS),
+        (other.under, explorer.caption, edits),
+    ]:
+        anew = log_probs_of(explorer.photo.follow(caption, under))
+        assert np.array_equal(found, anew)
 
 
 def test_a_second_change_refers_to_the_changed_caption_and_keeps_its_beginning(explorer):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from caption.analysis.interventions.forced_attention import scaled_like
 from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.attention.stochastic import stochastic_parts
 from caption.decoders.base import Decoder
 from caption.regions import Grid, Regions, Views
 
@@ -70,8 +71,9 @@ def edited_attention(
         stack.enter_context(edit_maps(decoder, edit, grids, first_step=first_step))
         stack.callback(drawing.close)
         for number, attention in enumerate(attentions(decoder).values()):
-            stack.enter_context(attention.register_forward_pre_hook(seeding(number)))
-            stack.enter_context(attention.register_forward_hook(lambda *of_hook: drawing.close()))
+            if stochastic_parts(attention):
+                stack.enter_context(attention.register_forward_pre_hook(seeding(number)))
+                stack.enter_context(attention.register_forward_hook(lambda *of_hook: drawing.close()))
         yield
 
 

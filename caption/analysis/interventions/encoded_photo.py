@@ -156,7 +156,7 @@ class EncodedPhoto:
         """
         kept = [] if after is None else after.steps[: edits.unchanged_words(after.edits, after.caption)]
         model = self.model
-        with eval_mode(model), torch.no_grad(), self._edited(edits, len(kept)) as seen:
+        with eval_mode(model.decoder), torch.no_grad(), self._edited(edits, len(kept)) as seen:
             start = self._start(seen)
             with fixed_seed(self.seed, model.device):
                 step = with_computed_steps(self._step(), kept)
@@ -172,16 +172,21 @@ class EncodedPhoto:
         Args:
             caption: any.
             edits: as for `caption`.
-            computed: the first steps, as they are under these edits.
+            computed: the first steps of a caption under these edits. Those up to the first word in which the captions
+                differ, which depend on the words before it alone, are not computed again.
         """
         words = [self.model.vocabulary[token] for token in tokens_of(caption)]
-        steps = list(computed)
-        with eval_mode(self.model), torch.no_grad(), self._edited(edits, len(steps)) as seen:
+        steps: list[ComputedStep] = []
+        for word, step in zip(words, computed, strict=False):
+            steps.append(step._replace(word=word))
+            if word != step.word:
+                break
+        with eval_mode(self.model.decoder), torch.no_grad(), self._edited(edits, len(steps)) as seen:
             state = steps[-1].state if steps else self._start(seen)
             previous = steps[-1].word if steps else START
-            step = self._step()
+            score = self._step()
             for word in words[len(steps) :]:
-                log_probs, state = step(state, torch.tensor([[previous]], device=self.model.device))
+                log_probs, state = score(state, torch.tensor([[previous]], device=self.model.device))
                 steps.append(ComputedStep(word, log_probs, state))
                 previous = word
         return steps

@@ -55,7 +55,9 @@ class Intervention:
     def first_difference(self) -> int | None:
         """The first step at which the captions have different tokens; None for the same caption."""
         one, other = self.original_log_probs.tokens, self.changed_log_probs.tokens
-        return None if one == other else _tokens_alike(one, other)
+        pairs = enumerate(zip(one, other, strict=False))
+        step = next((step for step, (a, b) in pairs if a != b), min(len(one), len(other)))
+        return None if one == other else step
 
     @property
     def verdict(self) -> str:
@@ -161,25 +163,16 @@ def compare(
         changed: under the edits that the changes make.
         changes: as they were asked for.
     """
-    common = original.steps[: changed.edits.unchanged_words(NO_EDITS, original.caption)]
-    under = encoded.follow(original.caption, changed.edits, common)
-    tokens, others = tokens_of(original.caption), tokens_of(changed.caption)
-    alike = original.steps[: _tokens_alike(tokens, others)]
-    without = encoded.follow(changed.caption, NO_EDITS, alike)
+    under = encoded.follow(original.caption, changed.edits, changed.steps)
+    without = encoded.follow(changed.caption, NO_EDITS, original.steps)
     return Intervention(
         tuple(changes),
         original.caption,
         changed.caption,
-        LogProbs(tokens, original.log_probs, log_probs_of(under)),
-        LogProbs(others, log_probs_of(without), changed.log_probs),
+        LogProbs(tokens_of(original.caption), original.log_probs, log_probs_of(under)),
+        LogProbs(tokens_of(changed.caption), log_probs_of(without), changed.log_probs),
         tuple(changed.edits.edited_steps(changed.caption)),
     )
-
-
-def _tokens_alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many tokens two captions begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((step for step, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _note(ax: Axes, text: str) -> None:

@@ -15,7 +15,7 @@ probabilities to what people name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -223,21 +223,37 @@ class Lens:
         Raises:
             UserError: the weights of a caption are on another grid, or may be negative.
         """
-        return [self._read(regions_of(views, index), caption) for index, caption in enumerate(captions)]
+        photos = [regions_of(views, index) for index in range(len(captions))]
+        pairs = zip(photos, captions, strict=True)
+        return [self.read_words(self.read_photo(regions), regions, caption) for regions, caption in pairs]
 
-    def _read(self, regions: Regions, caption: Caption) -> LensReading:
-        weights = torch.from_numpy(read_weights(caption))[None]
-        probabilities = self.probabilities(regions, weights)[0]
-        classes = self.classes(regions, weights)[0]
-        of_photo = self.probabilities(regions)[0, 0]
+    def read_photo(self, regions: Regions) -> LensReading:
+        """What is seen in a photo (1, L, D), whatever its caption; without words."""
         return LensReading(
-            [self.things(p) for p in probabilities],
-            [self._classes(p) for p in classes],
-            self.things(of_photo),
-            self.doubts(caption.words, probabilities),
+            [],
+            [],
+            self.things(self.probabilities(regions)[0, 0]),
+            [],
             self.out_of_distribution(regions),
             self.calibration is not None,
             self.regions_alone(regions),
+        )
+
+    def read_words(self, photo: LensReading, regions: Regions, caption: Caption) -> LensReading:
+        """The reading of a photo with what is seen behind the words of a caption; see `read`.
+
+        Args:
+            photo: from `read_photo`.
+            regions: (1, L, D) of the photo.
+            caption: of the photo.
+        """
+        weights = torch.from_numpy(read_weights(caption))[None]
+        probabilities = self.probabilities(regions, weights)[0]
+        return replace(
+            photo,
+            words=[self.things(p) for p in probabilities],
+            classes=[self._classes(p) for p in self.classes(regions, weights)[0]],
+            doubts=self.doubts(caption.words, probabilities),
         )
 
     def out_of_distribution(self, regions: Regions) -> bool | None:
