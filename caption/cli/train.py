@@ -21,10 +21,11 @@ options that are changed most often:
   --model.encoder_learning_rate     fine-tunes the encoder
   --model.warm_start                model with initial weights: a checkpoint, or the name of an installed one
   --early_stopping.patience         validations without progress after which training ends
+  --epoch_report.samples            number of captions to print after each validation
 
 groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
-early_stopping, attention_figures (in TensorBoard), attention_temperature, optimizer, lr_scheduler. --help all lists
-all options of all groups.
+early_stopping, epoch_report, attention_figures (in TensorBoard), attention_temperature, optimizer, lr_scheduler.
+--help all lists all options of all groups.
 
 --model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
 """
@@ -32,6 +33,7 @@ all options of all groups.
 from __future__ import annotations
 
 import logging
+import shlex
 import warnings
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
@@ -44,7 +46,7 @@ import rich
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
@@ -71,7 +73,7 @@ from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults
 from caption.training.attention_temperature import AttentionTemperature
-from caption.training.callbacks import AttentionFigures, EpochReport
+from caption.training.callbacks import AttentionFigures, EpochReport, TrainingBar
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
@@ -92,8 +94,14 @@ INTENDED = (
 )
 # Evaluating a checkpoint in another folder than that of its training is intended; resuming it there deserves a warning.
 INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
-ADVERTISEMENTS = ("💡 Tip:", "TPU available:")
-"""How log messages of Lightning begin that carry no information."""
+UNINFORMATIVE = (
+    "💡 Tip:",
+    "TPU available:",
+    "GPU available: False",
+    "Seed set to",
+    "`Trainer.fit` stopped: `max_epochs",
+)
+"""How log messages of Lightning begin that say nothing new."""
 
 
 class Parser(LightningArgumentParser):
@@ -128,6 +136,7 @@ class CaptionCLI(LightningCLI):
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
+        parser.add_lightning_class_args(EpochReport, "epoch_report")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
         parser.add_lightning_class_args(AttentionTemperature, "attention_temperature")
         parser.set_defaults(defaults.OPTIONS)
@@ -264,11 +273,12 @@ class CaptionCLI(LightningCLI):
             tensorboard = TensorBoardLogger(str(folder), name="logs")
             kwargs["logger"] = [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
         show = config.get("enable_progress_bar") is not False
-        progress = [RichProgressBar(console_kwargs={"stderr": True}), EpochReport()]
-        self.trainer_defaults["callbacks"] = progress if show else []
+        self.trainer_defaults["callbacks"] = [TrainingBar()] if show else []
+        unwanted = [] if show else ["epoch_report"]
         if config.get("enable_checkpointing") is False:
-            for key in ("checkpoint", "last_checkpoint"):
-                self._parser(self.subcommand).callback_keys.remove(key)
+            unwanted += ["checkpoint", "last_checkpoint"]
+        for key in unwanted:
+            self._parser(self.subcommand).callback_keys.remove(key)
         plugins = config.get("plugins") or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), CheckpointFile()]
         trainer = super().instantiate_trainer(**torchrun.trainer_settings(config), **kwargs)
@@ -314,11 +324,15 @@ class CaptionCLI(LightningCLI):
                 self.trainer.fit_loop.teardown()
 
     def after_fit(self) -> None:
-        """Name the best model and its score."""
+        """Name the best model and its score, and the command that comes next."""
         for callback in self.trainer.checkpoint_callbacks:
             score = getattr(callback, "best_model_score", None)
             if isinstance(callback, ModelCheckpoint) and score is not None:
-                self._say(f"the best model, {callback.monitor} {score:.4f}, is {callback.best_model_path}")
+                path = callback.best_model_path
+                self._say(
+                    f"the best model, {callback.monitor} {score:.4f}, is {path}. Next:",
+                    shlex.join(["caption", "describe", "PHOTO", "--model", path]),
+                )
 
     def validate(self, verbose: bool, **options: Any) -> None:
         self.trainer.validate(**options, verbose=False)
@@ -342,9 +356,9 @@ class CaptionCLI(LightningCLI):
                 self._say(f"{name} is {why}")
             print(printable(evaluation.scores.signature))
 
-    def _say(self, message: str) -> None:
+    def _say(self, *lines: str) -> None:
         if self.trainer.is_global_zero:
-            say(str(self.subcommand), message)
+            say(str(self.subcommand), *lines)
 
 
 def main(args: list[str]) -> int:
@@ -420,9 +434,11 @@ def verb_parsers() -> Mapping[str, ArgumentParser]:
 @contextmanager
 def _quiet(evaluating: bool) -> Iterator[None]:
     """Hide Lightning's advertisements and warnings about intended behaviour; print its tables to stderr."""
+    packages = ("pytorch_lightning", "lightning_fabric")
     loggers = [
-        logging.getLogger(f"{package}.utilities.rank_zero")
-        for package in ("pytorch_lightning", "lightning_fabric")
+        logging.getLogger(f"{package}.utilities.{name}")
+        for package in packages
+        for name in ("rank_zero", "seed")
     ]
     for logger in loggers:
         logger.addFilter(_is_information)
@@ -439,4 +455,4 @@ def _quiet(evaluating: bool) -> Iterator[None]:
 
 
 def _is_information(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(ADVERTISEMENTS)
+    return not record.getMessage().startswith(UNINFORMATIVE)

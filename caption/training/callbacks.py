@@ -1,15 +1,17 @@
-"""Callbacks: pictures and captions after every epoch, and a moving average of the weights."""
+"""Callbacks: what training prints, pictures after every epoch, and a moving average of the weights."""
 
 from __future__ import annotations
 
 import math
 import sys
+import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.callbacks import RichProgressBar, WeightAveraging
 from pytorch_lightning.loggers import CometLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
@@ -17,7 +19,6 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.attention.stochastic import override_at_test
 from caption.errors import ImageError, UserError, printable
-from caption.training.defaults import MONITOR
 
 if TYPE_CHECKING:
     from caption.result import Caption
@@ -80,21 +81,75 @@ class AttentionFigures(Callback):
             return module.captioner.describe([image.path for image in images], module.validation_search)
 
 
-class EpochReport(Callback):
-    """Prints the scores and some captions of the first validation images to stderr after each validation.
+class TrainingBar(RichProgressBar):
+    """Lightning's bar, on one line, with the loss and the NLL of the last batch; it vanishes at the end.
 
-    A model that training starts from is validated before the first step, too: "start".
+    There is none in a file.
     """
+
+    def __init__(self) -> None:
+        rate = 10 if sys.stderr.isatty() else 0  # 0 turns the bar off
+        super().__init__(refresh_rate=rate, console_kwargs={"stderr": True})
+
+    @property
+    def sanity_check_description(self) -> str:
+        return "Start"
+
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        columns = super().configure_columns(trainer)[:-1]  # without the speed
+        columns[1].bar_width = 12  # leaves room for the rest in 80 columns
+        return columns
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        metrics = super().get_metrics(trainer, pl_module)
+        return {name: metrics[f"train/{name}"] for name in ("loss", "NLL") if f"train/{name}" in metrics}
+
+    def _stop_progress(self) -> None:
+        if self.progress is not None:
+            self.progress.live.transient = True
+        super()._stop_progress()
+
+
+class EpochReport(Callback):
+    """Prints a line to stderr after each validation: scores, seconds, and whether they are the best so far.
+
+    The loss is the mean of the training batches since the last line. A model that training starts from is validated
+    before the first step, too: "start". The metric that chooses the checkpoint decides what is best.
+
+    Args:
+        samples: print the captions of this many validation images, the first ones, below each line.
+    """
+
+    def __init__(self, samples: int = 0) -> None:
+        self.samples = samples
+        self.has_head = False
+        self.best: float | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to measure what the next line reports."""
+        self.since = time.monotonic()
+        self.loss: Any = 0.0
+        self.batches = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
         if pl_module.warm_start is not None and not pl_module.restored and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.num_sanity_val_steps = math.inf
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._begin()
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             # The averages, which are validated, were made before the first weights were loaded.
             if isinstance(callback, WeightAveraging) and callback._average_model is not None:
                 callback._average_model.module.load_state_dict(pl_module.state_dict())
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._begin()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, *batch: Any) -> None:
+        # Lightning has divided it by the number of batches in a step.
+        self.loss += outputs["loss"] * trainer.accumulate_grad_batches
+        self.batches += 1
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         evaluation = getattr(pl_module, "evaluation", None)
@@ -105,15 +160,31 @@ class EpochReport(Callback):
             or not evaluation
         ):
             return
-        numbers = evaluation.numbers
-        watched = MONITOR.removeprefix("val/")
-        when = "start" if trainer.sanity_checking else f"epoch {trainer.current_epoch}"
-        print(
-            f"{when}: NLL {numbers['NLL']:.3f} per word, {watched} {numbers[watched]:.4f}",
-            file=sys.stderr,
-        )
-        for image, text in evaluation.samples.items():
+        if not self.has_head:
+            _print_row("epoch", "loss", "NLL", "CIDEr", "seconds")
+            self.has_head = True
+        when = "start" if trainer.sanity_checking else trainer.current_epoch
+        loss = f"{self.loss / self.batches:.3f}" if self.batches else "–"
+        scores = [f"{evaluation.numbers[name]:.4f}" for name in ("NLL", "CIDEr")]
+        note = "  best so far" * self._is_best(trainer, pl_module)
+        _print_row(when, loss, *scores, f"{time.monotonic() - self.since:.0f}", note=note)
+        for image, text in islice(evaluation.captions.items(), self.samples):
             print(printable(f"  {image}: {text}"), file=sys.stderr)
+        self._begin()
+
+    def _is_best(self, trainer: Trainer, module: Any) -> bool:
+        """Whether the watched metric is better than at any validation before, also of the run that is resumed."""
+        sign = 1 if module.mode == "max" else -1
+        value = sign * float(trainer.callback_metrics.get(module.monitor, math.nan))
+        if self.best is None:
+            before = getattr(trainer.checkpoint_callback, "best_model_score", None)
+            self.best = -math.inf if before is None else sign * float(before)
+        best_before, self.best = self.best, max(self.best, value)
+        return value > best_before
+
+
+def _print_row(*cells: object, note: str = "") -> None:
+    print("".join(f"{cell:>9}" for cell in cells) + note, file=sys.stderr)
 
 
 def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> None:

@@ -17,6 +17,8 @@ OPTIONS: dict[str, Any] = {
     "checkpoint.filename": BEST.removesuffix(".ckpt"),
     "checkpoint.enable_version_counter": False,
     "trainer.default_root_dir": "runs/default",
+    # It would have two rows, the captioner and the objective.
+    "trainer.enable_model_summary": False,
     "early_stopping.monitor": AUTO,
     "early_stopping.mode": AUTO,
     "early_stopping.patience": 5,

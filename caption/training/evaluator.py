@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +31,6 @@ ImageId = int | str
 REFERENCES = "test_references.json"
 RESULTS = {"test": ("test_captions.json", REFERENCES, "test_scores.json"), "predict": ("predictions.json",)}
 """Files that a verb writes."""
-SAMPLES = 3
-"""Captions of an evaluation that progress shows."""
 Result = TypeVar("Result")
 
 
@@ -56,8 +54,8 @@ class Evaluation:
 
     numbers: dict[str, float]
     scores: Scores
-    samples: dict[ImageId, str] = field(default_factory=dict)
-    """The captions of the first images."""
+    captions: dict[ImageId, str] = field(default_factory=dict)
+    """Of all images."""
 
 
 def gather(results: dict[ImageId, Result]) -> dict[ImageId, Result]:
@@ -171,10 +169,9 @@ class Evaluator:
         answers, self.answers = gather(self.answers), {}
         tokenizer = self.captioner.vocabulary.tokenizer.scored_by
         evaluation = summarise(answers.values(), self.protocol(split, search), boxes, tokenizer)
-        samples = {image: answer.caption.text for image, answer in islice(answers.items(), SAMPLES)}
-        evaluation = replace(evaluation, samples=samples)
+        texts = {image: answer.caption.text for image, answer in answers.items()}
+        evaluation = replace(evaluation, captions=texts)
         if folder is not None:
-            texts = {image: answer.caption.text for image, answer in answers.items()}
             write_results(texts, folder, f"{split}_captions.json")
             folder.write_json(f"{split}_references.json", _coco_references(answers), indent=1)
             scores: dict[str, Any] = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}

@@ -235,10 +235,7 @@ class CaptionTraining(LightningModule):
         return self.evaluator.predict(batch, self.views(batch), self.captioner.search)
 
     def on_validation_epoch_end(self) -> None:
-        scores = self._score("val", self.validation_search)
-        watched = MONITOR.removeprefix("val/")
-        self.log(f"val_{watched}", scores[watched], prog_bar=True, logger=False)
-        self.log("val_NLL_per_word", scores["NLL"], prog_bar=True, logger=False)
+        self._score("val", self.validation_search)
 
     def on_test_epoch_end(self) -> None:
         self._score("test", self.captioner.search, self._folder())
@@ -246,11 +243,10 @@ class CaptionTraining(LightningModule):
     def on_predict_epoch_end(self) -> None:
         self.evaluator.write_predictions(self._folder())
 
-    def _score(self, split: str, search: Search, folder: OwnFolder | None = None) -> dict[str, float]:
+    def _score(self, split: str, search: Search, folder: OwnFolder | None = None) -> None:
         boxes = self.trainer.datamodule.reader.boxes(split)  # type: ignore[attr-defined]
         self.evaluation = self.evaluator.score(split, search, boxes, folder, self.trainer.ckpt_path)
         self.log_dict({f"{split}/{name}": value for name, value in self.evaluation.numbers.items()})
-        return self.evaluation.numbers
 
     def _folder(self) -> OwnFolder | None:
         """The folder for result files: the run's log folder in the first process, else None."""

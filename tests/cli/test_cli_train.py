@@ -51,17 +51,43 @@ def test_fit_leaves_a_best_and_a_last_model_and_logs(trained: Trained):
 
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
-NOISE = ("litlogger", "TPU", "dirpath", "many workers", "args parameter")
+NOISE = (
+    "litlogger",
+    "TPU",
+    "dirpath",
+    "many workers",
+    "args parameter",
+    "GPU available",
+    "Seed set",
+    "max_epochs",
+)
 
 
 def test_fit_ends_with_the_best_model_and_has_little_else_to_say(trained: Trained):
     assert trained.ran.out == ""
     for noise in (*NOISE, "Warning", "is deprecated", "pin_memory", "Traceback"):
         assert noise not in trained.ran.err
-    assert "captioner" in trained.ran.err  # the model summary
     rows = csv.DictReader((trained.folder / "logs" / "version_0" / "metrics.csv").open())
-    best = max(float(row["val/CIDEr"]) for row in rows if row["val/CIDEr"])
-    assert f"the best model, val/CIDEr {best:.4f}, is {trained.folder / 'best.ckpt'}" in trained.ran.err
+    best, path = (
+        max(float(row["val/CIDEr"]) for row in rows if row["val/CIDEr"]),
+        trained.folder / "best.ckpt",
+    )
+    head, first, second, *end = trained.ran.err.splitlines()
+    assert [line.split()[0] for line in (head, first, second)] == ["epoch", "0", "1"]
+    assert end == [
+        f"caption fit: the best model, val/CIDEr {best:.4f}, is {path}. Next:",
+        f"  caption describe PHOTO --model {path}",
+    ]
+
+
+@pytest.mark.slow
+def test_captions_and_the_model_summary_are_shown_on_request(cli: Cli, tiny: Path):
+    asked = ("--epoch_report.samples", 2, "--trainer.enable_model_summary", "true", "--trainer.max_epochs", 1)
+    ran = cli("fit", "-c", tiny, *asked)
+    assert (ran.code, ran.out) == (0, "")
+    assert "captioner" in ran.err
+    assert [line for line in ran.err.splitlines() if line.startswith("  1000002: ")]
+    assert "  1000003: " not in ran.err
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import math
+import re
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ from helpers.command_line import Trained
 from helpers.training import differing, fit, make_data, make_trainer, make_training, weights
 from matplotlib import pyplot
 from PIL import Image
-from pytorch_lightning import seed_everything
+from pytorch_lightning import Callback, seed_everything
 from pytorch_lightning.callbacks import EMAWeightAveraging, WeightAveraging
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -36,9 +38,10 @@ from caption.training.callbacks import (
     AttentionFigures,
     AveragedWeights,
     EpochReport,
+    TrainingBar,
     log_picture,
 )
-from caption.training.evaluator import SAMPLES, Evaluation
+from caption.training.evaluator import Evaluation
 
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
 
@@ -142,14 +145,14 @@ def test_the_model_that_training_starts_from_is_reported(
 ):
     first = fit(tmp_path, reader, EpochReport(), max_epochs=2)
     checkpoint.save(first.captioner, tmp_path / "first.ckpt")
-    scores = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines() if ": NLL" in line]
-    assert len(scores) == 2
+    head, *lines = (line.split() for line in capsys.readouterr().err.splitlines())
+    assert head == ["epoch", "loss", "NLL", "CIDEr", "seconds"]
+    assert [line[0] for line in lines] == ["0", "1"]
     again = fit(
         tmp_path, reader, EpochReport(), average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt")
     )
-    lines = [line for line in capsys.readouterr().err.splitlines() if ": NLL" in line]
-    assert lines[0] == f"start: {scores[-1]}"
-    assert [line.partition(":")[0] for line in lines] == ["start", "epoch 0"]
+    _, start, epoch = (line.split() for line in capsys.readouterr().err.splitlines())
+    assert (start[:4], epoch[0]) == (["start", "–", *lines[-1][2:4]], "0")
     silent = fit(tmp_path, reader, average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt"))
     assert not differing(weights(again), weights(silent))
 
@@ -236,30 +239,103 @@ def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
 # -- the report of an epoch ------------------------------------------------------------------------------------
 
 
-def test_each_validation_of_a_training_prints_scores_and_captions(
+def test_each_validation_of_a_training_prints_a_line_and_the_captions_that_are_asked_for(
     tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str]
 ):
-    trainer = make_trainer(tmp_path, EpochReport(), max_epochs=2)
+    losses: list[float] = []
+
+    class Losses(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+            losses.append(float(trainer.callback_metrics["train/loss"]))
+
+    trainer = make_trainer(
+        tmp_path, EpochReport(samples=2), Losses(), max_epochs=2, accumulate_grad_batches=2
+    )
     data = make_data(reader)
     module = make_training(data)
     trainer.fit(module, data)
     lines = capsys.readouterr().err.splitlines()
-    numbers, samples = module.evaluation.numbers, module.evaluation.samples
-    assert list(samples) == [photo.id for photo in data.splits["val"]][:SAMPLES]
-    said = f"epoch 1: NLL {numbers['NLL']:.3f} per word, CIDEr {numbers['CIDEr']:.4f}"
-    assert lines[-1 - SAMPLES :] == [said, *(f"  {image}: {text}" for image, text in samples.items())]
-    assert [line for line in lines if line.startswith("epoch")][1] == said
+    numbers, captions = module.evaluation.numbers, module.evaluation.captions
+    assert list(captions) == [photo.id for photo in data.splits["val"]]
+    below = [f"  {image}: {text}" for image, text in captions.items()]
+    assert lines[-2:] == below[:2]
+    loss = np.mean(losses[len(losses) // 2 :])
+    cells = ["1", f"{loss:.3f}", f"{numbers['NLL']:.4f}", f"{numbers['CIDEr']:.4f}"]
+    assert [lines[0].split()[0], lines[1].split()[0], lines[-3].split()[:4]] == ["epoch", "0", cells]
+    assert len(lines) == 1 + 2 * (1 + 2)
     trainer.validate(module, data, verbose=False)
-    assert "epoch" not in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+
+
+class Watched:
+    """What a report sees of a training whose validations give these scores."""
+
+    def __init__(self, monitor: str = "val/CIDEr", mode: str = "max", before: float | None = None) -> None:
+        known = None if before is None else torch.tensor(before)
+        self.trainer: Any = SimpleNamespace(
+            state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3,
+            checkpoint_callback=SimpleNamespace(best_model_score=known), callback_metrics={},
+        )  # fmt: skip
+        evaluation = Evaluation({"NLL": 1.0, "CIDEr": 2.0}, MagicMock(), {"a\x1b[2J": "a\ndog"})
+        self.module: Any = SimpleNamespace(evaluation=evaluation, monitor=monitor, mode=mode)
+
+    def lines(self, report: EpochReport, score: float) -> None:
+        self.trainer.callback_metrics[self.module.monitor] = torch.tensor(score)
+        report.on_validation_end(self.trainer, self.module)
+
+
+@pytest.mark.parametrize(
+    ("watched", "scores", "best"),
+    [
+        (Watched(), [0.0, 0.5, 0.5, 0.4, 0.6], [0, 1, 4]),
+        (Watched(before=0.5), [0.4, 0.6], [1]),  # resumed
+        (Watched("val/NLL", "min"), [2.0, 3.0, 1.0], [0, 2]),
+        (Watched(), [math.nan, 0.1], [1]),
+    ],
+)
+def test_the_best_so_far_is_marked(
+    watched: Watched, scores: list[float], best: list[int], capsys: pytest.CaptureFixture[str]
+):
+    report = EpochReport()
+    for score in scores:
+        watched.lines(report, score)
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert [number for number, line in enumerate(lines) if line.endswith("  best so far")] == best
 
 
 def test_captions_in_the_report_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
-    evaluation = Evaluation({"NLL": 1.0, "CIDEr": 2.0}, MagicMock(), {"a\x1b[2J": "a\ndog"})
-    trainer: Any = SimpleNamespace(
-        state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3
-    )
-    module: Any = SimpleNamespace(evaluation=evaluation)
-    EpochReport().on_validation_end(trainer, module)
-    trainer.is_global_zero = False  # of several processes, the first reports
-    EpochReport().on_validation_end(trainer, module)
-    assert capsys.readouterr().err == "epoch 3: NLL 1.000 per word, CIDEr 2.0000\n  a\\x1b[2J: a\\ndog\n"
+    report, watched = EpochReport(samples=1), Watched()
+    watched.lines(report, 2.0)
+    watched.trainer.is_global_zero = False  # of several processes, the first reports
+    watched.lines(report, 3.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "    epoch     loss      NLL    CIDEr  seconds",
+        "        3        –   1.0000   2.0000        0  best so far",
+        "  a\\x1b[2J: a\\ndog",
+    ]
+
+
+# -- the bar ---------------------------------------------------------------------------------------------------
+
+
+def test_the_bar_is_one_line_of_80_columns(
+    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    bar = TrainingBar()
+    trainer = make_trainer(tmp_path, bar, max_epochs=1, enable_progress_bar=True)
+    data = make_data(reader)
+    trainer.fit(make_training(data), data)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    lines = re.split(r"[\r\n]+", shown)
+    of_training = [line for line in lines if "loss" in line]
+    assert of_training
+    assert all(re.fullmatch(r"Epoch 0/0 .* \d/5 .* loss: [\d.]+ NLL: [\d.]+ *", line) for line in of_training)
+    assert (
+        max(map(len, lines)) <= 80 - 2 * len("9999") - 2
+    )  # as wide with thousands of batches and a hundred epochs
+    assert "v_num" not in shown
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    assert TrainingBar().is_disabled  # in a file
