@@ -198,8 +198,11 @@ class CaptionData(LightningDataModule):
 
     def _evaluation(self, split: str) -> DataLoader[Any]:
         images = self._images(split, with_boxes=True)
+        processes, rank = self._processes()
+        # Lightning's own sampler for predictions refuses fewer images than processes; this one repeats some.
+        order: Any = DistributedSampler(images, processes, rank, shuffle=False) if processes > 1 else None
         # By keyword: Lightning makes the loader again for prediction, and cannot with a positional batch size.
-        return BatchLoader(images, batch_size=self.batch_size, **self._loading())
+        return BatchLoader(images, sampler=order, batch_size=self.batch_size, **self._loading())
 
     def _images(self, split: str, **options: Any) -> CaptionedImages:
         """The images of a split; for the options see `CaptionedImages`."""

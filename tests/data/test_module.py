@@ -112,6 +112,22 @@ def test_evaluation_sees_every_image_once_in_order_with_all_captions_and_its_box
     assert [tuple(box) for batch in batches for box in batch.boxes] == [(0, 0, 48, 48)] * 8
 
 
+@pytest.mark.parametrize(("split", "shares"), [("val", [[1, 3], [2, 1]]), ("test", [[4], [4]])])
+def test_each_process_has_an_image_even_if_there_are_fewer_images_than_processes(
+    monkeypatch: pytest.MonkeyPatch, split: str, shares: list[list[int]]
+):
+    data = Given(
+        train=[image(0, "a")], val=[image(number, "a") for number in (1, 2, 3)], test=[image(4, "a")]
+    )
+    given = []
+    for rank in (0, 1):
+        made = module(data)
+        monkeypatch.setattr(made, "_processes", lambda rank=rank: (2, rank))
+        loader = made.test_dataloader() if split == "test" else made.val_dataloader()
+        given.append([loader.dataset.examples[index][0].id for index in loader.sampler])
+    assert given == shares
+
+
 def test_batches_of_near_equal_lengths(reader: Shapes):
     data = module(reader, batching="lengths", batch_size=10)
     loader = data.train_dataloader()

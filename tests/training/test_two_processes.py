@@ -30,7 +30,8 @@ pytestmark = [
     pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed"),
 ]
 
-SPLITS = {"train": 8, "val": 4, "test": 7}
+SPLITS = {"train": 8, "val": 2, "test": 7}
+"""A process validates on one image, on which alone CIDEr would be 0."""
 SOFT: dict[str, Any] = {"alignment": "Softmax"}
 HARD: dict[str, Any] = {
     "alignment": "Multinoulli",
@@ -134,6 +135,17 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
         configuration(folder, f"{name}_two", 2, **model)
     for name in ("whole", "stopped"):
         configuration(folder, name, 2, **DRAWING)
+    few = [
+        {"image": str(image), "caption": "a", "split": split}
+        for image, split in zip(sorted(folder.glob("shapes/images/*")), ("train", "test"), strict=False)
+    ]
+    (folder / "few.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in few))
+    reader = {
+        "class_path": "caption.data.readers.JsonLines",
+        "init_args": {"file": str(folder / "few.jsonl")},
+    }
+    layer = {"trainer": {"default_root_dir": str(folder / "few")}, "data": {"reader": reader}}
+    (folder / "few.yaml").write_text(yaml.safe_dump(layer))
     done = torchrun(Path(__file__), folder)
     fits = {}
     for name in RUNS:
@@ -184,6 +196,13 @@ def test_every_image_is_predicted_and_scored_once_in_the_order_of_the_data(two: 
     assert json.loads(tested.read_text()) == expected
 
 
+def test_one_image_is_predicted_and_tested_in_two_processes(two: Two):
+    (predicted,) = (two.folder / "few").rglob("predictions.json")
+    (tested,) = (two.folder / "few").rglob("test_captions.json")
+    assert len(json.loads(predicted.read_text())) == 1
+    assert predicted.read_text() == tested.read_text()
+
+
 def test_stopped_in_one_of_two_processes_and_resumed_ends_with_the_same_bits(two: Two):
     stopped = torch.load(two.folder / "stopped.ckpt", weights_only=True)
     assert stopped["global_step"] == 3  # of two steps in each of two epochs
@@ -209,5 +228,7 @@ if __name__ == "__main__":
     distributed.barrier()
     cli.run(["fit", "-c", str(folder / "stopped.yaml"), "--ckpt_path", "auto"])
     model = ["-c", str(folder / "soft_two.yaml"), "--ckpt_path", str(folder / "soft_two" / "best.ckpt")]
+    for verb in ("predict", "test"):
+        cli.run([verb, *model, "-c", str(folder / "few.yaml")])
     cli.run(["predict", *model])
     cli.main(["test", *model])
