@@ -57,7 +57,12 @@ from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
-from caption.cli.configuration.resumed import changed_options, inside_epoch, kept_options, restored_options
+from caption.cli.configuration.resumed import (
+    changed_options,
+    kept_options,
+    recorded_options,
+    restored_options,
+)
 from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
@@ -80,15 +85,14 @@ from caption.training.run_folder import check_free, find_checkpoint
 from caption.training.watched import AUTO, mode_of
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
-# folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and evaluation
-# by several processes (each of which has all the captions and counts every image once).
+# folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and numbers that
+# are logged by several processes (each of which has those of all the images).
 INTENDED = (
     ".*args parameter is intended.*",
     ".*does not have many workers.*",
     ".*exists and is not empty.*",
     ".*LeafSpec.*",
     ".*in eval mode at the start of training.*",
-    ".*Using `DistributedSampler` with the dataloaders.*",
     ".*callbacks used to create the checkpoint need to be provided.*",
     r".*It is recommended to use `self.log\('(val|test)[/_].*sync_dist=True.*",
 )
@@ -195,8 +199,9 @@ class CaptionCLI(LightningCLI):
 
     def _keep_options(self, contents: Mapping[str, Any]) -> dict[str, Any]:
         """Say which options of the configuration have no effect on a resumed training, and put in what it keeps."""
-        now, recorded = kept_options(self.config["fit"].as_dict()), contents.get("options")
-        changed = changed_options(recorded, now, inside_epoch(contents))
+        now = kept_options(self.config["fit"].as_dict())
+        self.kept = recorded_options(contents, now)
+        changed = changed_options(self.kept, now)
         tell = rank_zero_only(say)
         for name, (before, after) in changed.items():
             tell(
@@ -206,7 +211,6 @@ class CaptionCLI(LightningCLI):
         if changed:
             remedy = f"--model.warm_start {self._option('ckpt_path')} in place of --ckpt_path"
             tell("fit", f"to change {'it' if len(changed) == 1 else 'them'}, start a new training: {remedy}")
-        self.kept = now | (dict(recorded or {}) if changed else {})
         return restored_options(changed, contents)
 
     def before_instantiate_classes(self) -> None:

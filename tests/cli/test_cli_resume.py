@@ -315,3 +315,17 @@ def test_what_a_resumed_run_keeps_is_said_and_recorded(cli: Cli, tiny: Path, mon
     assert all(torch.allclose(weights(folder)[name], before[name], atol=1e-20) for name in decoder)
     ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "last")
     assert "stays" not in ran.err
+
+
+def test_after_a_whole_epoch_the_record_has_the_new_batch_size_beside_what_stays(
+    cli: Cli, trained: Trained, copied: Path
+):
+    """A later resume inside an epoch goes on with the batches in which its place is counted."""
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "last", "--trainer.max_epochs", 3)
+    changed = ("--data.batch_size", 20, "--data.min_count", 2)
+    ran = cli("fit", "-c", trained.config, *QUIET, *where, *changed)
+    assert ran.code == 0, ran.err
+    assert ("data.min_count stays 1" in ran.err, "data.batch_size" in ran.err) == (True, False)
+    contents = torch.load(copied / "last.ckpt", weights_only=True)
+    assert contents["global_step"] == 2 * 5 + 2
+    assert [contents["options"][f"data.{name}"] for name in ("batch_size", "min_count")] == ["20", "1"]

@@ -30,22 +30,33 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: json.dumps(value) for each in kept for name, value in _leaves(each, kept[each])}
 
 
-def changed_options(recorded: Any, now: Mapping[str, str], inside_epoch: bool) -> dict[str, tuple[str, str]]:
+def recorded_options(contents: Mapping[str, Any], now: dict[str, str]) -> dict[str, str]:
+    """The options with which a training goes on: those that its checkpoint records, or `now` if it records none.
+
+    Args:
+        contents: of the checkpoint. After a whole epoch, `BATCHES` are free: they are those of now.
+        now: `kept_options` of the configuration.
+    """
+    recorded = contents.get("options")
+    if not isinstance(recorded, Mapping):
+        return now
+    free = [] if inside_epoch(contents) else [f"data.{name}" for name in BATCHES]
+    kept = {str(name): str(value) for name, value in recorded.items()}
+    return kept | {name: now[name] for name in free}
+
+
+def changed_options(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The options that differ, by name: both values. Of a part that is another class, only the class.
 
     Args:
-        recorded: from the checkpoint; anything, if it is a stranger's.
+        recorded: `recorded_options` of the checkpoint.
         now: `kept_options` of the configuration.
-        inside_epoch: whether the checkpoint was written there.
     """
-    if not isinstance(recorded, Mapping):
-        return {}
     changed: dict[str, tuple[str, str]] = {}
     for name in sorted({*recorded, *now}, key=lambda name: (not name.endswith("class_path"), name)):
-        before, after = (str(each.get(name, "null")) for each in (recorded, now))
+        before, after = (each.get(name, "null") for each in (recorded, now))
         within = [other.removesuffix("class_path") for other in changed if other.endswith("class_path")]
-        free = name.removeprefix("data.") in BATCHES and not inside_epoch
-        if before != after and not free and not any(map(name.startswith, within)):
+        if before != after and not any(map(name.startswith, within)):
             changed[name] = before[:200], after
     return changed
 
