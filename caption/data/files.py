@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.errors import DataError
-from caption.runtime.inputs import TEXT, Kind, read_input
+from caption.runtime.inputs import CONFIGURATION, TEXT, Kind, read_input
 
 
 def read_text(path: str | os.PathLike[str], kind: Kind = TEXT) -> str:
@@ -158,6 +158,18 @@ def load_yaml(text: str) -> Any:
         raise YamlError(line + " ".join(str(error.problem).split())) from None
     except Exception as error:  # constructors of tags raise almost anything
         raise YamlError(" ".join(str(error).split())) from None
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        UserError: the file is unreadable, too large for a configuration, or not YAML (the message gives the line).
+    """
+    try:
+        return load_yaml(read_text(path, CONFIGURATION))
+    except YamlError as error:
+        raise DataError(f"'{path}' is not YAML: {error}. Correct it.") from None
 
 
 class YamlError(ValueError):

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.files import YamlError, load_yaml, read_json, read_text
+from caption.data.files import read_json, read_text, read_yaml
 from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
-from caption.runtime.inputs import CONFIGURATION, MODEL, open_input
+from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import check_archive
 from caption.search import BeamSearch
 
@@ -103,10 +103,7 @@ def read_options(file: str) -> Options:
         DataError: the file cannot be read; an option is missing, has an impossible value, or asks for something that
             this package's decoder cannot represent. The message names it.
     """
-    try:
-        options = read_json(file) if file.endswith(".json") else load_yaml(read_text(file, CONFIGURATION))
-    except YamlError as error:
-        raise DataError(f"'{file}' is not YAML: {error}") from None
+    options = read_json(file) if file.endswith(".json") else read_yaml(file)
     if not isinstance(options, dict):
         raise DataError(
             f"'{file}' holds a {type(options).__name__}, not options: give an object of names and values"

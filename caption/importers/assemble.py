@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.data.files import YamlError, load_yaml, read_text
+from caption.data.files import read_yaml
 from caption.data.resize import ImageTransform
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.encoders.base import Encoder, view_sizes
 from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
-from caption.runtime.inputs import CONFIGURATION
 from caption.runtime.trust import class_paths
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
@@ -80,10 +79,7 @@ def encoder_and_transform(
 
 
 def _read_config(file: str) -> Config:
-    try:
-        config = load_yaml(read_text(file, CONFIGURATION))
-    except YamlError as error:
-        raise UserError(f"'{file}' is not YAML: {error}") from None
+    config = read_yaml(file)
     if not isinstance(config, dict) or not config or not config.keys() <= {"encoder", "transform"}:
         raise UserError(
             f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit, resize), or both"

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from caption.training.watched import MODES
+
 PANELS = {
     "val/CIDEr": "CIDEr, validation",
     "val/BLEU-4": "BLEU-4, validation",
     "val/NLL": "NLL per word, validation",
     "train/loss": "loss, training",
 }
-HIGH_IS_GOOD = ("val/CIDEr", "val/BLEU-4")
 LINES = ("-", "--", "-.", ":")
 MOST_RUNS = 20
 
@@ -46,7 +47,7 @@ def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[int, float]]]) 
             ax.plot(
                 list(curve), list(curve.values()), line, color=f"C{place % 10}", linewidth=1.5, label=name
             )
-            if curve and number in HIGH_IS_GOOD:
+            if curve and MODES.get(number) == "max":
                 best = max(curve, key=lambda epoch: curve[epoch])
                 ax.plot([best], [curve[best]], "o", color=f"C{place % 10}", markersize=5)
         ax.set_title(PANELS[number], fontsize=10, loc="left")

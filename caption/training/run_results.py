@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.files import read_json, read_text
+from caption.data.files import read_json, read_text, read_yaml
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import CaptionFile, read_captions
 from caption.runtime.files import file_digest
-from caption.runtime.inputs import CONFIGURATION
 from caption.training.defaults import BEST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS
 
@@ -35,6 +34,8 @@ class RunResults:
     """Its folder, as the user named it."""
     curves: dict[str, Curve]
     """Of each number that training has logged, such as "val/CIDEr"; the mean of an epoch where it has several."""
+    watched: tuple[str, str]
+    """The number that has chosen the best checkpoint, and its better direction, "min" or "max"."""
     captions: CaptionFile | None
     """Those of the last test of `best`; None if it was not tested."""
     references: str | None
@@ -48,11 +49,13 @@ class RunResults:
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch with the best score on the validation split; None without validation."""
+        """The epoch with the best value of the number that was watched; None without validation."""
+        number, mode = self.watched
         curve = {
-            epoch: value for epoch, value in self.curves.get(MONITOR, {}).items() if not math.isnan(value)
+            epoch: value for epoch, value in self.curves.get(number, {}).items() if not math.isnan(value)
         }
-        return max(curve, key=lambda epoch: curve[epoch], default=None)
+        best = min if mode == "min" else max
+        return best(curve, key=lambda epoch: curve[epoch], default=None)
 
     @property
     def epochs(self) -> int:
@@ -75,8 +78,15 @@ def read_run(name: str) -> RunResults:
     if not versions and not best.is_file():
         raise UserError(f"'{printable(name)}' has neither logs nor {BEST}: is it the folder of a run?")
     curves: dict[str, Curve] = {}
+    watched = (MONITOR, "max")
     for version in versions:
-        if (version / "metrics.csv").is_file() and not _is_evaluation(version):
+        config = _configuration(version)
+        if "verbose" in config:  # an option of validate, test and predict alone
+            continue
+        checkpoints = config.get("checkpoint")
+        if isinstance(checkpoints, dict) and checkpoints.get("monitor") is not None:
+            watched = str(checkpoints["monitor"]), str(checkpoints.get("mode"))
+        if (version / "metrics.csv").is_file():
             for metric, curve in _curves(version / "metrics.csv").items():
                 curves.setdefault(metric, {}).update(curve)  # a resumed run goes on in another folder of logs
     tests = [
@@ -89,12 +99,13 @@ def read_run(name: str) -> RunResults:
         if digest is not None and isinstance(model, dict) and model.get("digest") == digest:
             break  # other models may have been tested in this folder, too
     else:
-        return RunResults(name, curves, None, None, {}, "ptb", best)
+        return RunResults(name, curves, watched, None, None, {}, "ptb", best)
     protocol = _protocol(tested / SCORES, scores)
     references = tested / REFERENCES
     return RunResults(
         name,
         curves,
+        watched,
         read_captions(str(tested / CAPTIONS)),
         str(references) if references.is_file() else None,
         {key: value for key, value in protocol.items() if key in PROTOCOL},
@@ -135,13 +146,11 @@ def _curves(path: Path) -> dict[str, Curve]:
     return curves
 
 
-def _is_evaluation(version: Path) -> bool:
-    """Whether a folder of logs belongs to `caption validate`, `test` or `predict`: these have an option `verbose`."""
-    config = version / "config.yaml"
-    return (
-        config.is_file()
-        and re.search(r"^verbose:", read_text(config, CONFIGURATION), re.MULTILINE) is not None
-    )
+def _configuration(version: Path) -> dict[str, Any]:
+    """The options of the command that has written a folder of logs; empty if they are not there."""
+    path = version / "config.yaml"
+    config = read_yaml(path) if path.is_file() else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _protocol(path: Path, scores: dict[str, Any]) -> dict[str, str]:

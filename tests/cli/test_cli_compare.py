@@ -88,6 +88,13 @@ def test_the_curves_of_a_resumed_run_are_joined_and_evaluations_left_out(runs: l
     assert run.protocol == {"split": "test", "search": "BeamSearch(beam_size=3)"}
 
 
+def test_the_best_epoch_is_that_of_the_number_that_chose_the_checkpoint(runs: list[str]):
+    for monitor, mode, epoch in (("train/loss", "min", 3), ("val/NLL", "max", 0), ("null", "min", 2)):
+        config = f"checkpoint:\n  monitor: {monitor}\n  mode: {mode}\n"
+        Path("runs/good/logs/version_1/config.yaml").write_text(config)
+        assert read_run("runs/good").best_epoch == epoch
+
+
 def test_scores_have_intervals_and_paired_differences(cli: Cli, runs: list[str], tmp_path: Path):
     ran = cli("compare", *runs)
     assert (ran.code, ran.err) == (0, "")

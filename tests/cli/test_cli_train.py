@@ -19,6 +19,7 @@ from helpers.command_line import QUIET, Ran, Trained
 
 import caption
 from caption.data.module import CaptionData
+from caption.training.run_results import read_run
 
 Cli = Callable[..., Ran]
 
@@ -170,6 +171,7 @@ def test_the_best_epoch_is_chosen_by_nll_where_cider_is_always_0(cli: Cli, tiny:
     ]
     assert f"the best model, val/NLL {min(rows):.4f}" in ran.err
     assert yaml.safe_load((folder / "config.yaml").read_text())["early_stopping"]["monitor"] == "val/NLL"
+    assert read_run(str(tiny.parent / "run")).best_epoch == rows.index(min(rows))
 
 
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
@@ -337,7 +339,7 @@ WRONG = [
     ("beam_size: 2", "beam_size: 0", "beam_size|0"),
     ("batch_size: 8", "batch_size: 0", "batch_size|0"),
     ("accelerator: cpu", "accelerator: warp", "warp"),
-    ("batch_size: 8", "batch_size: [8", "wrong.yaml|not valid YAML|line"),
+    ("batch_size: 8", "batch_size: [8", "wrong.yaml|is not YAML|line"),
 ]
 
 

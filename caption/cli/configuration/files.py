@@ -61,14 +61,10 @@ def read_config(name: str) -> dict[str, Any]:
         UserError: it does not exist, is unreadable, not YAML (with the line), or not a mapping of sections.
     """
     # Not at the top: --help of verbs that use this module must not wait for NumPy.
-    from caption.data.files import YamlError, load_yaml, read_text
-    from caption.runtime.inputs import CONFIGURATION
+    from caption.data.files import read_yaml
 
     path = find_config(name)
-    try:
-        config = load_yaml(read_text(path, CONFIGURATION))
-    except YamlError as error:
-        raise UserError(f"{path} is not valid YAML: {error}") from error
+    config = read_yaml(path)
     if not isinstance(config, dict) or not all(
         isinstance(config.get(section) or {}, dict) for section in ("model", "data")
     ):
