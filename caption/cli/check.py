@@ -7,7 +7,6 @@ lines with these keys. The format is detected by the content.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caption.cli.configuration.arguments import count, verb_parser
 from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.printing import say, text_table
+from caption.cli.printing import json_text, say, text_table
 from caption.data.findings import Kind
 from caption.data.splits import SPLIT_NAMES
 from caption.errors import DataError, UserError, did_you_mean, printable
@@ -59,7 +58,7 @@ def main(args: list[str]) -> int:
     check = check_data(reader, limits, known=_known_words(config))
     report = make_report(plan.options.data, spec, limits, check)
     as_json = plan.options.format == "json"
-    print(json.dumps(report, indent=1) if as_json else as_text(report, check, detected=not plan.is_config))
+    print(json_text(report, indent=1) if as_json else as_text(report, check, detected=not plan.is_config))
     if check.stop is not None:
         raise check.stop
     if plan.output and not check.faults:

@@ -9,7 +9,6 @@ read: they are named on stderr, and the others are compared; 2 wrong usage
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.printing import say, text_table
+from caption.cli.printing import json_text, say, text_table
 from caption.errors import ImageError, UserError, printable
 from caption.runtime.files import replacing_own
 from caption.runtime.outputs import FIGURES, check_outputs, output_file, output_paths
@@ -189,7 +188,7 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
         }
         for name, run in runs.items()
     ]
-    return json.dumps({"runs": entries}, indent=1)
+    return json_text({"runs": entries}, indent=1)
 
 
 # -- figures ---------------------------------------------------------------------------------------------------

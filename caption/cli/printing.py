@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from caption.errors import printable
+from caption.errors import HIDDEN, printable
+
+NOT_SHOWN = re.compile(f"{HIDDEN.pattern}|[\ud800-\udfff]")
+"""What JSON escapes: halves of characters, too, which stand for bytes in names of files that are not Unicode."""
 
 
 def say(verb: str, *lines: object) -> None:
     """Print a message to stderr, after the verb's name; further lines are indented."""
     text = "\n  ".join(map(printable, lines))
     print(f"caption {verb}: {text}", file=sys.stderr, flush=True)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON in which letters of all scripts are themselves, if stdout has them, and `HIDDEN` characters are escaped."""
+    is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
+    lines = json.dumps(value, ensure_ascii=not is_unicode, indent=indent).split("\n")
+    return "\n".join(NOT_SHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in lines)
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:

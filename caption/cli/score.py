@@ -6,7 +6,6 @@ first.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,7 +13,7 @@ from typing import Any
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.printing import say, text_table
+from caption.cli.printing import json_text, say, text_table
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.corpus import MissingCandidates, References
@@ -146,7 +145,7 @@ def compare_with_first(results: list[Result]) -> None:
 def as_json(results: list[Result], several: bool) -> str:
     """One object for one candidate file; for several, `{"candidates": [...]}` with one object each."""
     entries = [{"file": result.name, **as_entry(result)} for result in results]
-    return json.dumps({"candidates": entries} if several else as_entry(results[0]), indent=1)
+    return json_text({"candidates": entries} if several else as_entry(results[0]), indent=1)
 
 
 def as_entry(result: Result) -> dict[str, Any]:

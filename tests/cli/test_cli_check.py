@@ -138,7 +138,7 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
         ),
         ("{class_path: caption.data.readers.Coco, init_args: {captions: 5, images: 6}}", "captions"),
         ('{class_path: caption.data.readers.Csv, init_args: {file: "a\\0b.csv"}}', "null character"),
-        ("{class_path: caption.data.readers.Csv, init_args: {file: !!int x}}", "not valid YAML"),
+        ("{class_path: caption.data.readers.Csv, init_args: {file: !!int x}}", "is not YAML"),
     ],
 )
 def test_values_of_a_wrong_kind_in_a_configuration(
@@ -204,6 +204,14 @@ def test_the_report_as_text_and_as_json(own: Data, capsys: pytest.CaptureFixture
     assert [finding["fault"] for finding in report["findings"]] == [True] * 12 + [False]
     assert report["splits"]["train"]["captions_per_image"] == {"fewest": 2, "mean": 2.0, "most": 2}
     assert report["splits"]["train"]["words_per_caption"] == {"mean": 3.5, "most": 4}
+
+
+def test_json_has_letters_of_all_scripts_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "captions.csv").write_text("image,caption\n狗.png,Ein Hündchen.\n", encoding="utf-8")
+    assert main([str(tmp_path), "--format", "json"]) == 1
+    assert json.dumps(str(tmp_path / "狗.png"), ensure_ascii=False) in capsys.readouterr().out
 
 
 def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixture[str]) -> None:

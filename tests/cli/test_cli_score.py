@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -63,6 +64,16 @@ def test_json_of_one_file(score):
     assert set(plain) == {"scores", "signature"}
     assert plain["scores"]["BLEU-4"] == pytest.approx(1)
     assert plain["signature"].startswith("tok:ptb-1|case:lower|punct:removed|refs:3|bp:on|n:8|")
+
+
+def test_json_has_letters_of_all_scripts_as_they_are(score, files, capsys, tmp_path):
+    paths = [str(tmp_path / name) for name in ("Bänke.json", "狗.json")]
+    for path in paths:
+        shutil.copy(files["good"], path)
+    assert main(["--references", files["references"], "--candidates", *paths, "--format", "json"]) == 0
+    out = capsys.readouterr().out
+    assert [entry["file"] for entry in json.loads(out)["candidates"]] == paths
+    assert all(json.dumps(path, ensure_ascii=False) in out for path in paths)
 
 
 def test_text_has_a_line_for_each_score(score):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from caption.errors import HIDDEN, printable
+from caption.cli.printing import json_text
+from caption.errors import printable
 from caption.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""
-
-NOT_SHOWN = re.compile(f"{HIDDEN.pattern}|[\ud800-\udfff]")
-"""What JSON escapes: halves of characters, too, which stand for bytes in names of files that are not Unicode."""
 
 
 class Printer:
@@ -50,11 +47,11 @@ class Printer:
         elif self.form == "csv":
             self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
         elif self.form == "jsonl":
-            print(_json(entry))
+            print(json_text(entry))
         else:
             if self.form == "coco":
                 entry = {"image_id": coco_id(photo), "caption": caption.text}
-            print(self.separator, _json([entry], indent=1)[2:-2], sep="", end="")
+            print(self.separator, json_text([entry], indent=1)[2:-2], sep="", end="")
             self.separator = ",\n"
         sys.stdout.flush()
 
@@ -62,13 +59,6 @@ class Printer:
         """Print the end of a document. Call it once, also after an error."""
         if self.form in ("json", "coco"):
             print("[]" if self.separator == "[\n" else "\n]")
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    """JSON in which letters of all scripts are themselves, if stdout has them, and `HIDDEN` characters are escaped."""
-    is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
-    lines = json.dumps(value, ensure_ascii=not is_unicode, indent=indent).split("\n")
-    return "\n".join(NOT_SHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in lines)
 
 
 def _seen(caption: Caption) -> str:
