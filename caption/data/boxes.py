@@ -53,16 +53,19 @@ class ObjectMask(Box):
 class Instances:
     """A COCO instances file, indexed by pycocotools.
 
-    Crowd regions (`iscrowd`) are left out, and so is, of an image with one, its whole category: an object in the crowd
-    is no other object than one beside it. An object with a polygon or a run-length code has its mask.
+    Crowd regions (`iscrowd`) are left out, and so is, of an image with one, its whole category: objects inside a crowd
+    cannot be told from single objects. An object with a polygon or a run-length code has its mask.
+
+    Args:
+        data: the content of the file.
+        name: of the file, for messages.
 
     Raises:
-        DataError: the file is missing, not JSON, or not in COCO's format.
+        DataError: the content is not in COCO's format.
     """
 
-    def __init__(self, file: str | os.PathLike[str]) -> None:
-        self.name = f"'{file}'"
-        data = read_json(file)
+    def __init__(self, data: dict[str, Any], name: str) -> None:
+        self.name = name
         images, categories, annotations = (
             object_list(data, key, self.name) for key in ("images", "categories", "annotations")
         )
@@ -149,7 +152,7 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
     Raises:
         DataError: the file is missing, not JSON, or not in COCO's format.
     """
-    instances = Instances(file)
+    instances = Instances(read_json(file), f"'{file}'")
     return {image: instances.boxes(image) for image in instances.images}
 
 

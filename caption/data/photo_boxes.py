@@ -85,7 +85,7 @@ def _entries(
 ) -> Iterator[Objects]:
     data = read_json(file)
     if data.keys() >= COCO_KEYS:
-        return _coco_entries(file, names, words)
+        return _coco_entries(Instances(data, f"'{file}'"), names, words)
     if data and not any(isinstance(entry, dict) and "objects" in entry for entry in data.values()):
         raise DataError(
             f"'{file}' has no boxes: give COCO's instances_*.json, or an object of photos by name, each with its size "
@@ -115,9 +115,8 @@ def _own_entries(data: Mapping[str, Any], file: str) -> Iterator[Objects]:
 
 
 def _coco_entries(
-    file: str | os.PathLike[str], names: set[str], words: dict[str, tuple[str, ...]]
+    instances: Instances, names: set[str], words: dict[str, tuple[str, ...]]
 ) -> Iterator[Objects]:
-    instances = Instances(file)
     kinds_of = instances.categories
     called = {category: coco_words(category) for category in kinds_of}
     words.update(called)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from caption.data import files
 from caption.data.photo_boxes import read_photo_boxes
 from caption.errors import UserError
 from caption.text.english import coco_words, plural, read_table
@@ -65,6 +66,14 @@ def test_categories_become_words(tmp_path: Path, photos: list[Path]):
     assert found.boxed[0].kinds["puppy"] == "animal"
     assert found.missing == ["elsewhere.png"]
     assert list(found.words) == ["person", "dog"]
+
+
+def test_a_file_is_parsed_once(tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
+    """COCO's has 450 MB."""
+    parsed: list[str] = []
+    monkeypatch.setattr(files, "load_json", lambda text: parsed.append(text) or json.loads(text))
+    read_photo_boxes([written(tmp_path, INSTANCES)], photos)
+    assert len(parsed) == 1
 
 
 def with_box(*box: object) -> dict[str, Any]:
