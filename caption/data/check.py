@@ -238,9 +238,8 @@ def check_images(
         the examination: Ctrl-C or another signal.
     """
     missing = {path for finding in findings.of_kind(Kind.MISSING) for path in finding.images}
-    files: dict[
-        tuple[str, str], tuple[CaptionedImage, str]
-    ] = {}  # the first entry of each file, with its split
+    # The first entry of each file, with its split.
+    files: dict[tuple[str, str], tuple[CaptionedImage, str]] = {}
     for split, images in splits.items():
         for image, identity in zip(images, real_files(image.path for image in images), strict=True):
             if str(image.path) not in missing:

@@ -71,6 +71,7 @@ class Coco(CheckedReader):
 
     @classmethod
     def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
+        """One file and folder, if fractions divide them; otherwise the file and the folder of each split."""
         if layout.fractions and (len(files) > 1 or len(layout.images) > 1):
             names = first_few(f"'{file.path}'" for file in files)
             raise DataError(
@@ -87,6 +88,7 @@ class Coco(CheckedReader):
         return {"captions": captions, "images": folders}
 
     def collect(self, findings: Findings) -> Splits:
+        """The images of each split; those of a single file in one split, or as `fractions` divide them."""
         if isinstance(self.captions, str) and isinstance(self.images, str):
             images = self._read(self.captions, self.images, findings)
             return split_by_fraction(images, self.fractions)

@@ -32,13 +32,19 @@ EXPECTED = (
 )
 
 
+METADATA = {
+    "*/metadata.csv": ("csv, ", "csv.DictReader(table.open(encoding='utf-8-sig', newline=''))"),
+    "*/metadata.jsonl": ("", "map(json.loads, filter(str.strip, table.open(encoding='utf-8-sig')))"),
+    "**/metadata.parquet": ("pyarrow.parquet, ", "pyarrow.parquet.read_table(table).to_pylist()"),
+}
+"""Tables of Hugging Face's image folders that no reader takes: the module to import, and how `table` gives rows."""
 JOIN = (
-    """python -c "import csv, json, pathlib; [print(json.dumps({**row, 'file_name': table.parent.name + '/' + """
-    """row['file_name'], 'split': {'validation': 'val'}.get(table.parent.name, table.parent.name)})) """
-    """for table in sorted(pathlib.Path().glob('*/metadata.csv')) """
-    """for row in csv.DictReader(table.open(encoding='utf-8-sig', newline=''))]" > captions.jsonl"""
+    """python -c "import {module}json, pathlib; [print(json.dumps({{**row, 'file_name': """
+    """(table.parent / row['file_name']).as_posix(), """
+    """'split': {{'validation': 'val'}}.get(table.parent.name, table.parent.name)}})) """
+    """for table in sorted(pathlib.Path().glob('{pattern}')) for row in {rows}]" > captions.jsonl"""
 )
-"""Makes one table of the folders `train/`, `validation/`, `test/` of Hugging Face's image folders."""
+"""Makes one table of those in the folders `train/`, `validation/`, `test/`."""
 
 
 class OtherFormatError(DataError):
@@ -54,9 +60,8 @@ def detect_format(file: CaptionText) -> type[CheckedReader]:
     """
     if not file.head:
         raise OtherFormatError(f"{file.name} is empty. {EXPECTED}")
-    if (
-        '"bbox"' in file.text and '"caption"' not in file.text
-    ):  # before parsing: COCO's files of boxes are huge
+    # Before parsing: COCO's files of boxes are huge.
+    if '"bbox"' in file.text and '"caption"' not in file.text:
         raise OtherFormatError(
             f"{file.name} holds boxes, not captions. Give the captions JSON, captions_*.json."
         )
@@ -150,11 +155,13 @@ def _caption_files(folder: Path) -> list[DetectedFile]:
     for path in paths:
         with suppress(OtherFormatError):
             files.append(caption_file(path))
-    if not files and (parts := sorted(folder.glob("*/metadata.csv"))):
-        raise DataError(
-            f"'{folder}' has a table in a folder for each split, {first_few(parts)}. Join them with one line, and give "
-            f"the file that it writes: cd {shlex.quote(str(folder))} && {JOIN}"
-        )
+    for pattern, (module, rows) in METADATA.items() if not files else ():
+        if tables := sorted(folder.glob(pattern)):
+            join = JOIN.format(module=module, pattern=pattern, rows=rows)
+            raise DataError(
+                f"'{folder}' has its captions in {first_few(tables)}. Join them with one line, and give the file that "
+                f"it writes: cd {shlex.quote(str(folder))} && {join}"
+            )
     if not files:
         raise DataError(f"'{folder}' has no caption file in a known format. {EXPECTED}")
     return files

@@ -17,7 +17,6 @@ from caption.data.readers.coco import split_in_name
 from caption.data.splits import (
     SPLIT_NAMES,
     Splits,
-    check_fractions,
     check_split_names,
     split_by_fraction,
 )
@@ -77,10 +76,9 @@ class Flickr(CheckedReader):
         return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
 
     def collect(self, findings: Findings) -> Splits:
-        if (self.splits is None) == (self.fractions is None):
+        """The images that the lists of the splits name, in their order, or all of them as `fractions` divide them."""
+        if (self.splits is None) == (not self.fractions):
             raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
-        if self.splits is None:
-            check_fractions(self.fractions or {})
         check_split_names(self.splits or ())
         folder = user_path(self.images)
         entries = list(self.entries(CaptionText(read_text(self.captions), self.source), findings))

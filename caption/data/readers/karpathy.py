@@ -72,6 +72,7 @@ class Karpathy(CheckedReader):
         return {"file": str(file.path), "images": layout.images.get(ALL) or file.image_folder()}
 
     def collect(self, findings: Findings) -> Splits:
+        """The images by the split of their entry; `restval` as training images, or not at all."""
         folder = user_path(self.images)
         splits: Splits = {}
         for entry in self.entries(CaptionText(read_text(self.file), self.source), findings):

@@ -34,7 +34,7 @@ from caption.data.readers.base import (
     Layout,
     gather,
 )
-from caption.data.splits import SPLIT_NAMES, Splits, check_fractions, split_by_fraction
+from caption.data.splits import SPLIT_NAMES, Splits, split_by_fraction
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -195,14 +195,13 @@ class Table(CheckedReader):
         return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
 
     def collect(self, findings: Findings) -> Splits:
+        """The images by the split of their entries; where they have none, as `fractions` divide them."""
         path = user_path(self.file)
         folder = path.parent if self.images is None else user_path(self.images)
         entries = list(self.keyed_entries(CaptionText(read_text(path), self.source), findings))
         has_splits = any(entry.split is not None for entry in entries)
-        if self.fractions is not None:
-            check_fractions(self.fractions)
-            if has_splits:
-                raise DataError(f"'{path}' already has splits: leave out the fractions, or its splits.")
+        if has_splits and self.fractions:
+            raise DataError(f"'{path}' already has splits: leave out the fractions, or its splits.")
         if has_splits:
             entries = list(_with_split(entries, findings))
         images = gather(entries, folder, findings, lambda entry: str(PurePath(entry.file)))
@@ -219,12 +218,11 @@ def _with_split(entries: Iterable[Entry], findings: Findings) -> Iterator[Entry]
     for entry in entries:
         if entry.split in SPLIT_NAMES:
             yield entry
-        elif entry.split is None:
-            text = f"{entry.where} has no split, though other entries have one. Give it one of {names}."
-            findings.add(Kind.MALFORMED, text)
-        else:
-            text = f"{entry.where} has the split '{entry.split}', which is none of {names}. Correct it."
-            findings.add(Kind.MALFORMED, text)
+            continue
+        fault = f"has the split '{entry.split}', which is none of {names}. Correct it."
+        if entry.split is None:
+            fault = f"has no split, though other entries have one. Give it one of {names}."
+        findings.add(Kind.MALFORMED, f"{entry.where} {fault}")
 
 
 @dataclass
@@ -318,9 +316,8 @@ class JsonLines(Table):
         if not is_whole:
             items = ((f"line {number}", line) for number, line in numbered_lines(file.text))
         elif begins_list or any(key in whole for key in (*ENTRY_KEYS, *keys.file, *keys.caption)):
-            items = (
-                (f"entry {number}", item) for number, item in enumerate(whole if begins_list else [whole])
-            )
+            entries = enumerate(whole if begins_list else [whole])
+            items = ((f"entry {number}", item) for number, item in entries)
         else:
             image, caption = keys.image[0], keys.caption[0]
             items = ((f"image {name[:100]}", {image: name, caption: texts}) for name, texts in whole.items())

@@ -123,10 +123,14 @@ def test_files_that_systems_hide_beside_others_are_ignored(tmp_path: Path) -> No
     assert arguments(tmp_path) == {"file": str(tmp_path / "own.csv")}
 
 
-def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path: Path) -> None:
-    table = 'file_name,text\na.jpg,"A dog, Tom\'s."\n'
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path: Path, suffix: str) -> None:
+    row = json.dumps({"file_name": "a.jpg", "text": "A dog, Tom's."})
+    table = 'file_name,text\na.jpg,"A dog, Tom\'s."\n' if suffix == "csv" else f"{row}\n"
     splits = {"train": "train", "validation": "val"}
-    folder = written(tmp_path / "my photos", {f"{split}/metadata.csv": table for split in splits})
+    files = {f"{split}/metadata.{suffix}": table for split in splits}
+    stub = "class read_table:\n    def __init__(self, path): pass\n    def to_pylist(self): return "
+    folder = written(tmp_path / "my photos", {**files, "pyarrow/parquet.py": f"{stub}[{row}]\n"})
     command = refused(folder).partition("the file that it writes: ")[2]
     subprocess.run(command.replace("python", sys.executable), shell=True, check=True)
     text = CaptionText((folder / "captions.jsonl").read_text(), "")
