@@ -110,7 +110,7 @@ class Measurements:
 
         Args:
             kind: its class.
-            empty: the fields that were measured, if there are no words.
+            empty: the measured fields of a result that has no words.
             others: the fields that are not per word.
         """
         values = combine(_joined, self._values) if self._values else empty

@@ -187,8 +187,9 @@ def test_single_regions_are_calibrated_by_what_people_name(nouns: Nouns) -> None
 def test_too_few_photos_calibrate_nothing(nouns: Nouns) -> None:
     lens, silent = hand_lens(nouns), caption_of([], np.zeros((0, 2, 2)))
     reading = read_photo(lens, Regions(torch.eye(4)[None], (2, 2)), silent, ["a dog"])
-    with pytest.raises(UserError, match="3 photos"):
-        fit(lens, [reading] * 3)
+    for number in (0, 3):
+        with pytest.raises(UserError, match=f"{number} photos, .* too few to calibrate it: give 20 or more"):
+            fit(lens, [reading] * number)
 
 
 def test_reliability_against_sums_by_hand() -> None:
@@ -332,22 +333,29 @@ def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
     whole = path.read_bytes()
     for place in (len(whole) // 2, len(whole) // 3, whole.index(b"fingerprint") + 20):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(CheckpointError, match="damaged or no lens"):
+        with pytest.raises(CheckpointError, match="damaged, or not a lens"):
             read_lens(path, captioner)
     path.write_bytes(whole[:-7])
-    with pytest.raises(CheckpointError, match="damaged or no lens"):
+    with pytest.raises(CheckpointError, match="damaged, or not a lens"):
         read_lens(path, captioner)
+
+
+def test_a_lens_for_regions_of_another_size_is_refused(tmp_path) -> None:
+    path = tmp_path / "x.lens"
+    save_lens(Lens(Classifier(nn.Linear(5, 1000)), None, Calibration((1.0,) * 5)), tiny_captioner(), path)
+    with pytest.raises(CheckpointError, match="regions of another size: make one"):
+        read_lens(path, tiny_captioner())
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"fingerprint": [math.nan] * 4}, "damaged or no lens"),
-        ({"fingerprint": ["nan"] * 4}, "damaged or no lens"),
-        ({"calibration": {"of_words": ["nan"] * 5}}, "damaged or no lens"),
+        ({"fingerprint": [math.nan] * 4}, "damaged, or not a lens"),
+        ({"fingerprint": ["nan"] * 4}, "damaged, or not a lens"),
+        ({"calibration": {"of_words": ["nan"] * 5}}, "damaged, or not a lens"),
         ({"fingerprint": []}, "other weights"),
-        ({"calibration": {"neighbours": -1}}, "damaged or no lens"),
-        ({"norm_eps": 1e-5}, "damaged or no lens"),
+        ({"calibration": {"neighbours": -1}}, "damaged, or not a lens"),
+        ({"norm_eps": 1e-5}, "damaged, or not a lens"),
     ],
     ids=str,
 )

@@ -28,6 +28,8 @@ from caption.regions import Regions, mean_region
 from caption.result import Caption
 from caption.text.nouns import GENERAL
 
+FEWEST = 20
+"""Photos of a fit."""
 OFTEN = 5
 """Photos whose references must name a noun, and right words that a threshold needs."""
 PER_WORD = 3
@@ -109,10 +111,10 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
         UserError: there are too few photos, or too few nouns that references name.
     """
     fitted = common_nouns(lens, readings)
-    if len(readings) < 20 or not len(fitted):
+    if len(readings) < FEWEST or not len(fitted):
         raise UserError(
-            f"a lens is calibrated on photos with captions, and {len(readings)} photos whose captions name "
-            f"{len(fitted)} of its nouns at least {OFTEN} times are too few"
+            f"{len(readings)} photos, whose captions name {len(fitted)} of the lens's nouns at least {OFTEN} times, "
+            f"are too few to calibrate it: give {FEWEST} or more, with captions that name what they show"
         )
     x, h, size, named = _pairs(lens, readings, fitted)
     of_words = _regression((x, h, x * h, size), named)
@@ -120,9 +122,8 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
     sharpest = torch.cat([reading.entropies for reading in readings]).quantile(RARE_SHARPNESS)
     calibration = Calibration(of_words, _regression((x, size), named), float(sharpest))
     doubtful, companions = _words(lens, calibration, readings)
-    known, farthest = _neighbours(
-        torch.stack([reading.region for reading in readings]), calibration.neighbours
-    )
+    regions = torch.stack([reading.region for reading in readings])
+    known, farthest = _neighbours(regions, calibration.neighbours)
     return replace(
         calibration,
         doubtful=doubtful,
@@ -142,7 +143,7 @@ def of_regions(reading: PhotoReading) -> PhotoReading:
 
 def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:
     """(N',) places of the nouns that references of several photos name, without those that are too general."""
-    counts = torch.stack([reading.named for reading in readings]).sum(0)
+    counts = sum((reading.named for reading in readings), torch.zeros(len(lens.nouns.names)))
     specific = torch.tensor([noun not in GENERAL for noun in lens.nouns.names])
     return ((counts >= OFTEN) & specific).nonzero().squeeze(1)
 

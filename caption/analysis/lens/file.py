@@ -36,7 +36,7 @@ def load_lens(captioner: Captioner, path: str | Path) -> Lens:
 
     Raises:
         UserError: the encoder has no classifier, or the file belongs to another encoder.
-        CheckpointError: the file is damaged or no lens.
+        CheckpointError: the file is damaged, or not a lens.
     """
     return read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
 
@@ -70,7 +70,7 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
     """Read the lens of a captioner.
 
     Raises:
-        CheckpointError: the file is missing, damaged or no lens.
+        CheckpointError: the file is missing, damaged, or not a lens.
         UserError: it belongs to another encoder.
     """
     open_input(path, MODEL).close()
@@ -85,12 +85,12 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         identity, fingerprint = header["encoder"], [_finite(number) for number in header["fingerprint"]]
     except Exception as error:  # safetensors and damaged headers raise many types
         raise CheckpointError(
-            f"{path} is damaged or no lens of this package: {error}; make it with caption lens"
+            f"{path} is damaged, or not a lens of this package: {error}; make it with caption lens"
         ) from error
     if identity != _identity(encoder):
         raise UserError(f"{path} is a lens for another encoder than the model's: make one with caption lens")
     if classifier.linear.in_features != encoder.region_sizes[0]:
-        raise CheckpointError(f"{path} is no lens of the model: its classifier reads other regions")
+        raise CheckpointError(f"{path} is a lens for regions of another size: make one with caption lens")
     actual = _fingerprint(encoder)
     if len(actual) != len(fingerprint) or any(
         abs(a - b) > 1e-2 * (abs(b) + 1e-3) for a, b in zip(actual, fingerprint, strict=True)
