@@ -97,6 +97,7 @@ class EfficientNetLite(TorchvisionEncoder):
         return Stages(model.features, {layer: numbers[layer] for layer in layers})
 
     def measure(self) -> tuple[int, ...]:
+        """The number of channels of each layer: that of its last convolution, which needs no pass through the model."""
         # Whatever lies in `features` gives a grid. Images through a model that is constructed without memory, as for a
         # checkpoint, would import torch's compiler, and take longer than describing a photo.
         weights = self.trunk.state_dict()

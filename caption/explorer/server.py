@@ -81,6 +81,7 @@ def application(
     async def answered(
         request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
     ) -> Response:
+        """What `job` makes of a request's body, of at most `largest` bytes; see `Worker.run` for its other argument."""
         _check_origin(request)
         body = bodies[id(request)] = bytearray()
         try:

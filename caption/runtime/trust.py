@@ -46,6 +46,7 @@ class WorkingDirectory(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Where a module of the folder is, if it is in `names`; what its files import is found from then on, too."""
         if path is not None or fullname not in self.names:
             return None
         spec = PathFinder.find_spec(fullname, [self.folder])

@@ -48,6 +48,7 @@ class AttentionTemperature(Callback):
         return float(self.start ** max(0.0, 1 - step / self._steps))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Hook all scores of the decoder, and take τ's steps from the planned ones. A start of 1 does nothing."""
         if self.start == 1:
             return
         steps = trainer.estimated_stepping_batches

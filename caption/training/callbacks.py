@@ -50,6 +50,7 @@ class AttentionFigures(Callback):
         self.images = images
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draw and log the pictures: in training, in the first process, if a logger takes them."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, PICTURE_LOGGERS)]
         enabled = self.images and loggers and trainer.is_global_zero
         if not enabled or trainer.state.fn != "fit" or trainer.sanity_checking:
@@ -152,6 +153,7 @@ class EpochReport(Callback):
         self.batches += 1
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the row and some captions of a validation in training, in the first process."""
         evaluation = getattr(pl_module, "evaluation", None)
         if (
             trainer.state.fn != "fit"
@@ -218,9 +220,8 @@ class AveragedWeights(WeightAveraging):
         def update(averages: Any, weights: Any, count: Any) -> None:
             average(averages, weights, count)
             for mean, weight in zip(averages, weights, strict=True):
+                # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits.
                 if torch.equal(mean, weight):
-                    mean.copy_(
-                        weight
-                    )  # the average of -0.0 and -0.0 is 0.0, which is equal and has other bits
+                    mean.copy_(weight)
 
         super().__init__(multi_avg_fn=update)
