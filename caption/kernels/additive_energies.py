@@ -2,7 +2,7 @@
 
 `plain` is the reference. Its sum k + q is by far the largest tensor of a decoding step, and autograd keeps it for every
 step of a caption. `Energies` keeps only its inputs and recomputes in the backward pass, in tiles that fit the
-processor's cache.
+processor's cache; `Recomputed` does so on a GPU, where few launches count and tiles do not.
 
 For f = tanh, each of the B·K·L·A numbers costs one reciprocal instead of a tanh. With the logistic function
 σ(x) = 1 / (1 + e^{-x}), tanh(x) = 1 − 2 σ(−2x), and the exponential of a sum is a product:
@@ -97,6 +97,9 @@ def additive_energies(query: Tensor, keys: AdditiveKeys, energy: Tensor, activat
         if torch.compiler.is_compiling():
             tensor = Logarithm.apply(tensor) if exponential else tensor
             return plain(query.to(tensor.dtype), tensor, energy.to(tensor.dtype), activation)
+        if tensor.is_cuda:
+            precision = at_least_single(tensor)
+            return Recomputed.apply(query.to(precision), tensor, energy.to(precision), activation)
         return tiled(query, keys, energy, activation)
 
 
@@ -154,6 +157,36 @@ class Logarithm(torch.autograd.Function):
         return grad
 
 
+class Recomputed(torch.autograd.Function):
+    """`plain` in few large operations for a GPU, which keeps its inputs alone and computes f(k + q) once more."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, weight: Tensor, activation: Activation) -> Tensor:
+        ctx.save_for_backward(query, keys, weight)
+        ctx.activation = activation
+        return activate(query, keys, activation) @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("the additive energies")
+        query, keys, weight = ctx.saved_tensors
+        activated = activate(query, keys, ctx.activation)
+        grad_weight = grad.flatten() @ activated.flatten(0, 2)
+        error = grad[..., None] * weight
+        if ctx.activation == "relu":
+            error = torch.ops.aten.threshold_backward(error, activated, 0)
+        else:
+            error = torch.ops.aten.tanh_backward(error, activated)
+        grad_keys = error.sum(1).to(keys.dtype) if ctx.needs_input_grad[1] else None
+        return error.sum(2), grad_keys, grad_weight, None
+
+
+def activate(query: Tensor, keys: Tensor, activation: Activation) -> Tensor:
+    """f(k + q), (B, K, L, A)."""
+    sums = keys[:, None] + query[:, :, None]
+    return sums.tanh_() if activation == "tanh" else sums.relu_()
+
+
 Form = Literal["relu", "logistic", "reciprocal"]
 """g(k + q): ReLU; s = σ(−2(k + q)); or s = 1 / (1 + uw), given u = e^{2k} and w = e^{2q}."""
 
@@ -195,8 +228,6 @@ def tiles(query: Tensor, keys: Tensor, form: Form) -> Iterator[tuple[slice, int,
     """
     images, queries = query.shape[:2]
     size = max(1, TILE * torch.get_num_threads() // max(1, keys[:1].numel()))
-    if keys.is_cuda:  # few large operations
-        size = images
     tile, one = query.new_empty(min(size, images), *keys.shape[1:]), query.new_ones(())
     for first in range(0, images, size):
         chunk = slice(first, min(first + size, images))

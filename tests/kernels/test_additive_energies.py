@@ -13,6 +13,7 @@ from caption.kernels import additive_energies as module
 from caption.kernels.additive_energies import (
     Activation,
     AdditiveKeys,
+    Recomputed,
     additive_energies,
     for_tracing,
     plain,
@@ -57,6 +58,19 @@ def test_the_tiles_are_the_equation(activation: Activation, queries: int):
     expected = with_gradients(plain, tensors, activation)
     for ours, theirs in zip(with_gradients(energies, tensors, activation), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_a_gpus_form_is_the_equation_and_keeps_its_inputs_alone(activation: Activation, queries: int):
+    tensors = inputs(queries=queries)
+    expected = with_gradients(plain, tensors, activation)
+    for ours, theirs in zip(with_gradients(Recomputed.apply, tensors, activation), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda each: each):
+        Recomputed.apply(*tensors, activation)
+    assert [tensor.shape for tensor in kept] == [tensor.shape for tensor in tensors]
 
 
 def test_autocast_takes_no_precision_from_the_sums():
