@@ -20,12 +20,12 @@ class Value(NamedTuple):
     """Written in per cent."""
 
     def __str__(self) -> str:
-        mean, low, high = self.estimate
-        if math.isnan(mean):
+        if math.isnan(self.estimate.mean):
             return "–"
-        if self.is_share:
-            return f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-        return f"{mean:.{self.digits}f} [{low:.{self.digits}f}, {high:.{self.digits}f}]"
+        factor, digits, unit = (100, 0, " %") if self.is_share else (1, self.digits, "")
+        # Adding 0 turns −0.0 into 0.0.
+        numbers = [f"{round(factor * each, digits) + 0.0:.{digits}f}" for each in self.estimate]
+        return f"{numbers[0]}{unit} [{numbers[1]}, {numbers[2]}]"
 
 
 Cell = str | int | Value

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_device, add_trust, count, verb_parser
 from caption.cli.describe.photos import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
@@ -131,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--limit", type=count, metavar="N", help=help_)
     help_ = "a page; default analysis.html; the JSON beside it has the same name"
     add("--out", metavar="FILE", default="analysis.html", help=help_)
-    add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
+    add_device(parser)
     add_trust(parser)
     return parser
 

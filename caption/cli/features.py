@@ -16,7 +16,7 @@ import argparse
 import os
 from pathlib import Path
 
-from caption.cli.configuration.arguments import add_config, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_device, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 
@@ -29,7 +29,7 @@ def main(args: list[str]) -> int:
     # These import torch, which takes seconds; --help must not wait for it.
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
-    from caption.models.model_zoo import load
+    from caption.models.model_zoo import check_device, load
     from caption.runtime.files import make_folder
 
     make_folder(Path(os.path.expanduser(options.out)), "--out")
@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
         encoder.freeze()
     else:
         encoder, transform = frozen_encoder(parts), make_transform(parts)
-    speed = {"batch_size": options.batch_size, "device": _device(options.device)}
+    speed = {"batch_size": options.batch_size, "device": str(check_device(options.device))}
     done = write_features(
         encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
     )
@@ -63,20 +63,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
     add("--model", metavar="CKPT|NAME", help="take encoder and transform from this model")
     add_trust(parser)
-    add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
+    add_device(parser)
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
     add("--verify", action="store_true", help="extract damaged and changed images of the store again")
     help_ = "store the training images with left and right exchanged, for data.flip.features"
     add("--mirrored", action="store_true", help=help_)
     return parser
-
-
-def _device(name: str | None) -> str:
-    """A device that works; by default a GPU if there is one."""
-    import torch
-
-    from caption.models.model_zoo import check_device
-
-    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    check_device(name)
-    return name

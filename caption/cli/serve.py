@@ -17,7 +17,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, verb_parser, whole_number
+from caption.cli.configuration.arguments import add_device, add_trust, verb_parser, whole_number
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -77,7 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=8000,
         help="port (default 8000); 0 = any free one",
     )
-    add("--device", metavar="D", default="cpu", help="cpu, cuda, ... (default cpu)")
+    add_device(parser)
     add_trust(parser)
     return parser
 

@@ -24,8 +24,8 @@ options that are changed most often:
   --epoch_report.samples            number of captions to print after each validation
 
 groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
-early_stopping, epoch_report, attention_figures (in TensorBoard), attention_temperature, optimizer, lr_scheduler.
---help all lists all options of all groups.
+early_stopping, epoch_report (what is printed), attention_figures (in TensorBoard), attention_temperature, optimizer,
+lr_scheduler. --help all lists all options of all groups.
 
 --model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
 """
@@ -33,6 +33,7 @@ early_stopping, epoch_report, attention_figures (in TensorBoard), attention_temp
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import warnings
 from argparse import ArgumentParser
@@ -55,7 +56,7 @@ from caption import checkpoint
 from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
-from caption.cli.configuration.files import with_layers
+from caption.cli.configuration.files import OPTIONS, with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.configuration.resumed import (
     changed_options,
@@ -332,7 +333,7 @@ class CaptionCLI(LightningCLI):
         for callback in self.trainer.checkpoint_callbacks:
             score = getattr(callback, "best_model_score", None)
             if isinstance(callback, ModelCheckpoint) and score is not None:
-                path = callback.best_model_path
+                path = callback.best_model_path.removeprefix(f"{os.getcwd()}{os.sep}")
                 self._say(
                     f"the best model, {callback.monitor} {score:.4f}, is {path}. Next:",
                     shlex.join(["caption", "describe", "PHOTO", "--model", path]),
@@ -370,6 +371,14 @@ def main(args: list[str]) -> int:
     if asked := [place for place, arg in enumerate(args) if arg in ("-h", "--help")]:
         print(_help(args[0], everything=args[asked[0] + 1 :] == ["all"]), end="")
         return DONE
+    names = [arg.partition("=")[0] for arg in args]
+    enough = {*OPTIONS, "--model.decoder", "--model.decoder.class_path"} | (
+        {"--ckpt_path"} if args[0] != "fit" else set()
+    )
+    if enough.isdisjoint(names) and not any(name.endswith(".help") for name in names):
+        raise UserError(
+            f"caption {args[0]} needs a configuration: name one, such as -c shapes_soft (caption configs lists them)"
+        )
     try:
         run(args)
     except Stopped as stop:

@@ -57,7 +57,7 @@ def load(
     Args:
         model: path of a checkpoint or a safetensors file; or one of `installed_models()`, over which a file of that
             name takes precedence; or hf://owner/name of the Hugging Face Hub, see `caption.models.hub`.
-        device: where to put the captioner.
+        device: where to put the captioner; "auto" = a GPU of CUDA if there is one, otherwise the CPU.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
         lens: read what the encoder sees behind each word, too: `Caption.lens`. The lens comes from the file beside the
@@ -91,9 +91,11 @@ def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captio
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """The device of a name; a UserError if it cannot be used here."""
+    """The device of a name, see `load`; a UserError if it cannot be used here."""
     import torch
 
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return torch.empty(1, device=device).device
     except (RuntimeError, AssertionError) as error:

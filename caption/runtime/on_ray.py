@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -34,7 +34,7 @@ class Job:
         out: folder or URL of the results, which every machine can write to.
         form: "jsonl" has what `caption describe --format jsonl` prints; "parquet" a row of main columns.
         search: arguments of `caption.search.adjusted`, which changes the model's search.
-        device: "cpu" or "cuda"; an actor takes one of it.
+        device: "cpu" or "cuda"; an actor takes one of it. "auto" = "cuda" if the cluster has GPUs, otherwise "cpu".
         trust: packages whose classes the checkpoint may name.
     """
 
@@ -160,6 +160,8 @@ def caption_photos(
 
 def _run(pending: list[Piece], job: Job, actors: int | None) -> Iterator[Done]:
     ray = connected()
+    if job.device == "auto":
+        job = replace(job, device="cuda" if ray.cluster_resources().get("GPU") else "cpu")
     gpu = job.device.startswith("cuda")
     available = ray.cluster_resources().get("GPU" if gpu else "CPU", 0)
     number = min(actors or int(available), len(pending))

@@ -36,14 +36,14 @@ FUNCTION_WORDS = frozenset(
     and or but while as with without in on at of to into onto from by for up down out off over under above below
     between among around through across along against behind beside near next front back top left right inside outside
     toward towards past after before during
-    am has have having do does did can there it he she they him them who which what where while not
+    am has have having do does did can there we it he she they him them who which what where while not
     """.split()  # noqa: SIM905
 )
 """Words of English that name nothing: articles, pronouns, numbers, prepositions, auxiliary verbs."""
 VERBS = frozenset(
     """
     carries chases climbs flies get gets goes hangs holds jumps lays leans leaps look looks makes performs plays poses
-    pushes rides run runs sit sits smiles stand stands swims takes talks throws tries waits walks watches wears
+    pushes rides run runs see sees sit sits smiles stand stands swims takes talks throws tries waits walks watches wears
     attached covered dressed filled gathered held seated surrounded thrown
     """.split()  # noqa: SIM905
 )

@@ -20,11 +20,11 @@ from caption.analysis.named_groups import count_named
 from caption.analysis.study import Images, Subject, study, tables
 from caption.analysis.study import subject as subject_module
 from caption.analysis.study.subject import TRAINING_SCENES
-from caption.analysis.table import Table
+from caption.analysis.table import Table, Value
 from caption.attention import MultiHeadAttention
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
-from caption.metrics.significance import difference
+from caption.metrics.significance import Estimate, difference
 from caption.models.model_zoo import load
 from caption.result import Caption
 
@@ -79,6 +79,11 @@ def subject(name: str = "mine") -> Any:
         adversaries=Adversaries(words, images, *(np.full(len(words), n) for n in numbers), np.zeros((len(words), 16))),
         progress=lambda activity, count=0: nullcontext(lambda count: None),
     )  # fmt: skip
+
+
+def test_numbers_that_round_to_zero_have_no_sign():
+    assert str(Value(Estimate(-0.0004, -0.1, -0.0001))) == "0.000 [-0.100, 0.000]"
+    assert str(Value(Estimate(-0.004, -0.1, 0.25), is_share=True)) == "0 % [-10, 25]"
 
 
 def rows(table: Table | None, *cells: str) -> list[list[str]]:

@@ -66,6 +66,10 @@ def test_a_lens_is_made_drawn_and_found_beside_its_model(cli: Cli, folder: Path)
     )
     assert reading["calibrated"] is True
     assert reading["out_of_distribution"] is False
+    for name, unlike in (("model", False), ("plain", None)):  # also without --lens
+        told = cli("describe", "1.png", "--model", f"{name}.ckpt", "--format", "jsonl")
+        entry = json.loads(told.out)
+        assert (entry["out_of_distribution"], entry["lens"]) == (unlike, None)
     before = (folder / "model.lens").read_bytes()
     again = cli(*MAKE, "model.lens")
     assert again.code == 2

@@ -135,6 +135,8 @@ def test_every_verb_explains_itself(verb: str, cli):
     ("args", "said"),
     [
         ("descrbe x.jpg", "there is no verb 'descrbe' (did you mean describe?)"),
+        ("beach.jpg", "there is no verb 'beach.jpg'; to caption this photo: caption describe beach.jpg"),
+        (". --lens", "to caption this photo: caption describe ."),
         ("--versoin", "there is no verb '--versoin' (did you mean --version?)"),
         (
             "describe x.jpg --modle m",

@@ -174,6 +174,13 @@ def test_the_best_epoch_is_chosen_by_nll_where_cider_is_always_0(cli: Cli, tiny:
     assert read_run(str(tiny.parent / "run")).best_epoch == rows.index(min(rows))
 
 
+@pytest.mark.parametrize("verb", ["fit", "validate", "test", "predict"])
+def test_without_a_configuration_the_message_says_to_name_one(cli: Cli, verb: str):
+    ran = cli(verb, "--trainer.max_epochs", 3)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"caption {verb} needs a configuration: name one, such as -c shapes_soft" in ran.err
+
+
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
     before = (copied / "last.ckpt").read_bytes()
     elsewhere = shutil.copy(copied / "last.ckpt", tmp_path / "other.ckpt")

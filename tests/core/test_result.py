@@ -29,6 +29,7 @@ def dog(**changes):
 def test_the_sentence_is_its_string():
     assert str(dog()) == "a dog runs."
     assert repr(dog(finished=False)) == "Caption('a dog runs.', 3 words on 2x5, log p -4.50, unfinished)"
+    assert "log p 0.00)" in repr(dog(log_prob=-0.001))
 
 
 def test_values_are_converted_and_copied():

@@ -197,6 +197,9 @@ def test_a_word_is_made_to_look_at_a_thing_that_the_lens_sees(browser):
         page.press("Enter")
         page.wait_for(f"{first}.querySelector('.satt-problem').textContent.includes('knows no')")
         assert page.run(f"{second}.querySelectorAll('.satt-moved').length") == 0
+        page.click(".satt-reset")
+        page.wait_for(f"!{first}.querySelector('.satt-sentence')")
+        assert page.run(f"{first}.querySelector('.satt-things input').value") == ""
         page.close()
 
 

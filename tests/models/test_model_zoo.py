@@ -1,12 +1,16 @@
 """Loading of models that are installed with the package, by name."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import caption
+from caption.cli import analyse, features, serve
+from caption.cli.describe import command
 from caption.errors import UserError
-from caption.models.model_zoo import PHOTO_MODEL, installed_models, load
+from caption.models.model_zoo import PHOTO_MODEL, check_device, installed_models, load
 
 PHOTOGRAPHER = Path(__file__).resolve().parents[2] / "docs" / "photographer.png"
 
@@ -33,6 +37,18 @@ def test_the_model_for_photos_is_small_and_sees_a_man_and_what_he_holds() -> Non
     assert man_row > 2
     assert last_col in (7, 8, 9)
     assert last_row in (8, 9, 10)
+
+
+def test_auto_is_the_gpu_where_there_is_one_and_the_default_of_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "empty", lambda size, device: SimpleNamespace(device=device))
+    for has_gpu, device in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
+        assert check_device("auto") == device
+        assert check_device("cuda:1") == "cuda:1"
+    for verb in (analyse, command, features, serve):
+        assert verb.make_parser().get_default("device") == "auto"
 
 
 def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

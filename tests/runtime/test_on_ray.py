@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,3 +267,22 @@ def test_the_command_reads_folders_lists_and_urls(
     nothing = cli("describe", *common)
     assert nothing.code == 2
     assert "no photos" in nothing.err
+
+
+def test_the_installed_model_for_photos_and_the_clusters_gpus_are_used_by_default(
+    photos: list[str], tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+):
+    jobs: list[Job] = []
+
+    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Done]:
+        jobs.append(job)
+        yield Done(len(given), 0)
+
+    monkeypatch.setattr(on_ray, "caption_photos", captioned)
+    assert cli("describe", *photos, "--engine", "ray", "--out", tmp_path / "out").code == 0
+    assert (jobs[0].model, jobs[0].device) == ("photos", "auto")
+    for resources, said in (({"CPU": 4, "GPU": 2}, "2 GPUs"), ({"CPU": 4}, "4 processors")):
+        ray = SimpleNamespace(cluster_resources=lambda resources=resources: resources)
+        monkeypatch.setattr(on_ray, "connected", lambda ray=ray: ray)
+        with pytest.raises(UserError, match=f"the cluster has {said}, too few for 9"):
+            next(on_ray._run([Piece(str(number), []) for number in range(9)], jobs[0], 9))

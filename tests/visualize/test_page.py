@@ -173,8 +173,9 @@ def test_the_length_of_the_bar_is_the_gate(show, dog_page):
 
 def test_each_of_the_best_captions_has_its_own_maps(show, dog):
     cat = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 0), (0, 1)], ["a", "cat"], finished=False)
-    dog.alternatives = [cat]
+    dog.alternatives, dog.log_prob = [cat], -0.001
     page = show(dog.to_html(style="cells"))
+    assert page.text(".satt-choice small") == "log p 0.00"
     page.hover(".satt-word", 3)
     page.click(".satt-choice input", 1)
     words = "[...document.querySelectorAll('.satt-word')].map(chip => chip.firstChild.data)"

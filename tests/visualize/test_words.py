@@ -16,6 +16,7 @@ SENTENCES = {
     "two dogs are running on the snow": "dogs snow",
     "a little boy dressed in red": "boy",
     "a swimming pool": "pool",
+    "we see a red circle to the right of a yellow triangle": "circle triangle",
     "a purple circle is above a red square": "circle square",
 }
 

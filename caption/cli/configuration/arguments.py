@@ -106,6 +106,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", metavar="PACKAGE", action="append", default=[], help=TRUST)
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """The option for the device of the models."""
+    help_ = "cpu, cuda, cuda:1, mps; default auto: a GPU of CUDA if there is one, otherwise cpu"
+    parser.add_argument("--device", default="auto", metavar="D", help=help_)
+
+
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """The option for the precision of the weights in a file."""
     choices = ("float32", "float16", "bfloat16")

@@ -13,8 +13,15 @@ from sysconfig import get_path
 
 from caption.errors import UserError, did_you_mean, kind_and_reason
 
-SCAFFOLDING = ("Subtypes:", "Given value type:", "Given value: {", "Given value: Namespace(")
+SCAFFOLDING = (
+    *("Does not validate against any of the Union", "Subtypes:", "Errors:"),
+    *("Given value type:", "Given value: {", "Given value: Namespace(", "Given value: NestedArg("),
+)
 """How lines of jsonargparse's messages begin that have types of Python, or a whole part."""
+TYPES = re.compile(
+    r"Type typing\.Callable\[.*?\] expects a function or a callable class: | Got value: Namespace\(.*"
+)
+"""The same inside a line."""
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 """How the file names of code begin that is not the user's: generated, of this package, of Python."""
 
@@ -26,10 +33,15 @@ def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
         message: it quotes the classes and modules in which the misspelt name was looked for, and the name itself.
         parser: the parser that met the error; its options are the keys.
     """
-    lines = [line.strip() for line in message.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(SCAFFOLDING)) + _hint(
-        message, parser
-    )
+    return one_line(message) + _hint(message, parser)
+
+
+def one_line(message: str) -> str:
+    """An error message of jsonargparse without types of Python. Of a part's own errors, what else it might be goes."""
+    lines = [TYPES.sub("", line.strip(" -")) for line in message.splitlines()]
+    of_part = any("class_path" in line or "is not accepted" in line for line in lines)
+    dropped = (*SCAFFOLDING, "Expected a <class") if of_part else SCAFFOLDING
+    return " ".join(line for line in lines if line and not line.startswith(dropped))
 
 
 def _hint(message: str, parser: ArgumentParser) -> str:
@@ -37,7 +49,8 @@ def _hint(message: str, parser: ArgumentParser) -> str:
     if "No module named" in message:
         return f" (put {quoted[-1]}.py into the working directory, or install the package)"
     known = {*keys(parser), *(name for owner in quoted for name in _names(owner))}
-    suspects = [*re.findall(r"--([\w.]+)", message), *re.findall(r"(\w+)\W*$", message), *quoted[-1:]]
+    patterns = (r"Option '(\w+)'", r"--([\w.]+)", r"(\w+)\W*$")
+    suspects = [*(word for pattern in patterns for word in re.findall(pattern, message)), *quoted[-1:]]
     hints = (did_you_mean(word, {*known, *quoted} - {word}) for word in suspects if word not in known)
     return next(filter(None, hints), "")
 
@@ -47,7 +60,7 @@ def reason(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, UserError):
         cause = cause.__cause__
-    return " ".join(str(cause or error).split())
+    return one_line(str(cause or error))
 
 
 def keys(parser: ArgumentParser) -> Iterator[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, count, given_options, verb_parser
+from caption.cli.configuration.arguments import add_device, add_trust, count, given_options, verb_parser
 from caption.cli.describe import ray
 from caption.cli.describe.photos import StdinPhoto, is_pattern
 from caption.cli.describe.pictures import Pictures, add_options
@@ -22,7 +23,7 @@ from caption.cli.describe.plan import FORMATS, Plan, make_plan
 from caption.cli.describe.printer import Printer, remarks
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError, UserError, first_few
 from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, open_input
 from caption.runtime.progress import progress_bar
@@ -73,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--lens", action="store_true", help=help_)
     help_ = "captions of each photo, best first; widens the beam where it is smaller; default 1"
     add("--candidates", type=int, metavar="N", help=help_)
-    add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
+    add_device(parser)
     add(
         "--format", choices=(*FORMATS, "parquet"), help="of stdout, default text; parquet is for --engine ray"
     )
@@ -133,24 +134,29 @@ def _describe(plan: Plan) -> int:
                     if isinstance(caption, ImageError):
                         failed += 1
                         say("describe", _reason(plan.inputs.sources[index], caption))
+                        advance(1)
                     else:
                         for remark in remarks(caption):
                             say("describe", f"{photos[index]}: {remark}")
+                        unlike = caption.lens and caption.lens.out_of_distribution
                         if not plan.lens:
                             caption.lens = None
-                        printer.add(photos[index], caption)
+                        printer.add(photos[index], caption, unlike)
+                        advance(1)  # pictures take longer than the caption, which stands above the bar
                         if plan.attention:
                             caption.save_attention(plan.attention[index], replacing_own)
+                            pictures.written.append(plan.attention[index])
                         if (reason := pictures.add(index, caption)) is not None:
                             failed += 1
                             say("describe", reason)
-                    advance(1)
         finally:  # also after a signal or an error: what is done is kept
             with uninterrupted():
                 try:
                     printer.finish()
                 finally:
                     pictures.finish()
+    if pictures.written and sys.stderr.isatty():  # not in scripts and logs
+        say("describe", f"wrote {first_few(pictures.written)}")
     return SOME_FAILED if failed else DONE
 
 

@@ -29,9 +29,13 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
     from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
+STYLE = ("style", "smooth", "cmap", "opacity")
+"""Options of all pictures."""
 SHAPE = ("words", "rows", "title", "legend", "per_word", "width")
 """Options of --heatmap; the contact sheet takes some of them."""
 OF_SHEETS = ("words", "legend", "width")
+SHEET_DPI = 100
+"""Of contact sheets: 48 photos are 5 MB as PNG."""
 MOST_ON_A_SHEET = 100
 
 
@@ -50,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
-    help_ = "of a picture; default: 150 on an inch, or 640 for animations"
+    help_ = "of a picture; default: 150 on an inch, 100 for contact sheets, or 640 for animations"
     add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help=help_)
     add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
@@ -112,9 +116,11 @@ def plan_pictures(
         raise UserError("--compare shows a second model on the page: name one with --html FILE")
     if sheet and len(photos) > MOST_ON_A_SHEET:
         raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
-    for name in SHAPE:
-        if name in given and not (heatmaps or (sheet and name in OF_SHEETS)):
-            raise UserError(f"{given[name]} is for the pictures of --heatmap: name one with --heatmap FILE")
+    shaped = dict.fromkeys(SHAPE, heatmaps) | dict.fromkeys(OF_SHEETS, heatmaps or sheet)
+    for name, pictures in (shaped | dict.fromkeys(STYLE, heatmaps or sheet or page)).items():
+        if name in given and not pictures:
+            which = "pictures" if name in STYLE else "the pictures of --heatmap"
+            raise UserError(f"{given[name]} is for {which}: name one with --heatmap FILE")
     for path in heatmaps:
         check_encoder(path)
         if options.per_word and is_device(path):
@@ -125,7 +131,7 @@ def plan_pictures(
     def chosen(*names: str) -> dict[str, Any]:
         return {name: getattr(options, name) for name in names if name in given}
 
-    style = chosen("style", "smooth", "cmap", "opacity")
+    style = chosen(*STYLE)
     if style:
         from caption.visualize.scale import Scale
         from caption.visualize.styles import OverlayStyle
@@ -163,6 +169,7 @@ class Pictures:
         self.captions: list[Caption] = []
         self.names: list[str] = []
         self.compared: list[Caption] = []
+        self.written: list[Path] = []
 
     def add(self, index: int, caption: Caption) -> str | None:
         """Write the pictures of a photo, and keep its caption for the sheet and the page.
@@ -204,7 +211,9 @@ class Pictures:
             for step, of_word in paths.items():
                 fig = plot_word(caption, photo, step, **self.plan.style)
                 save_figure(fig, of_word, opener=replacing_own, width=self.plan.width)
-        elif path.suffix.lower() in ANIMATIONS:
+            self.written += paths.values()
+            return
+        if path.suffix.lower() in ANIMATIONS:
             from caption.visualize.animation import WIDTH
 
             save_animation(
@@ -214,6 +223,7 @@ class Pictures:
         else:
             fig = plot_caption(caption, photo, **panels, **self.plan.style)
             save_figure(fig, path, opener=replacing_own, width=self.plan.width)
+        self.written.append(path)
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
@@ -224,7 +234,9 @@ class Pictures:
         if self.plan.sheet:
             panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
             sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.style)
-            save_figure(sheet, self.plan.sheet, opener=replacing_own, width=self.plan.width)
+            size = {"width": self.plan.width} if self.plan.width else {"dpi": SHEET_DPI}
+            save_figure(sheet, self.plan.sheet, opener=replacing_own, **size)
+            self.written.append(self.plan.sheet)
         if self.plan.page:
             # Ctrl-C may come between the two models.
             captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
@@ -233,6 +245,7 @@ class Pictures:
                 captions = {first: self.captions[: len(self.compared)], second: self.compared}
             page = to_html(captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
+            self.written.append(self.plan.page)
 
 
 def path_of_word(path: Path, step: int, word: str) -> Path:

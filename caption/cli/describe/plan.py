@@ -71,7 +71,7 @@ def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
             "there are no photos: name files or folders (caption describe --help lists the options)"
         )
     inputs = input_photos(options.images, options.recursive)
-    models = _chosen_models(options.model)
+    models = chosen_models(options.model)
     if options.compare and [options.compare] == models:
         raise UserError(f"--compare names the model itself, {options.compare}: name another one")
     pictures = plan_pictures(options, given, inputs.photos)
@@ -95,7 +95,7 @@ def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
     )
 
 
-def _chosen_models(named: Sequence[str] | None) -> list[str]:
+def chosen_models(named: Sequence[str] | None) -> list[str]:
     """The models to use. Without any given, the installed model for photos, which a terminal is told.
 
     Raises:

@@ -36,10 +36,17 @@ class Printer:
         if form == "csv":
             self.table.writeheader()
 
-    def add(self, photo: str, caption: Caption) -> None:
-        """Print one caption; in text and CSV also its alternatives, one line each."""
+    def add(self, photo: str, caption: Caption, out_of_distribution: bool | None = None) -> None:
+        """Print one caption; in text and CSV also its alternatives, one line each.
+
+        Args:
+            photo: its name.
+            caption: of the photo.
+            out_of_distribution: whether the photo is unlike those that the model knows; None = unknown. For JSON.
+        """
         candidates = (caption, *caption.alternatives)
-        entry = {"image": photo, "model": self.model, **caption.to_dict()}
+        about = {"image": photo, "model": self.model, "out_of_distribution": out_of_distribution}
+        entry = about | caption.to_dict()
         if self.form == "text":
             for candidate in candidates:
                 sentence = (str(candidate) or EMPTY) + _seen(candidate)

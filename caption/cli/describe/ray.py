@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caption.cli.describe.photos import image_suffixes
+from caption.cli.describe.plan import chosen_models
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.errors import UserError
@@ -40,16 +41,16 @@ def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> in
 
     for name in given.keys() - TAKEN:
         raise UserError(f"{given[name]} is not for --engine ray")
-    if not (options.out and options.model and len(options.model) == 1):
-        raise UserError("--engine ray needs a folder for the results, --out, and one model, --model")
+    model, *others = chosen_models(options.model)
+    if not options.out or others:
+        raise UserError("--engine ray needs a folder for the results, --out, and takes one --model")
     form: Any = options.format or FORMATS[0]
-    if form not in FORMATS or options.device not in ("cpu", "cuda"):
+    if form not in FORMATS or options.device not in ("auto", "cpu", "cuda"):
         raise UserError("--engine ray writes --format jsonl or parquet, and runs on --device cpu or cuda")
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise UserError(INSTALL) from None
-    (model,) = options.model
     model = os.path.abspath(model) if os.path.isfile(model) else model
     search = {name: getattr(options, name) for name in SEARCH if name in given}
     job = Job(model, options.out, form, search or None, options.device, tuple(options.trust))

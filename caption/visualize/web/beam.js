@@ -1,6 +1,6 @@
 // The beam of a search as a tree: which hypotheses were alive at each step, and where the model looked for each.
 
-import { button, element, probability } from "./text.js";
+import { button, element, probability, rounded } from "./text.js";
 import { decode } from "./raster.js";
 import { SmallPhoto, smallSize } from "./strip.js";
 
@@ -224,5 +224,5 @@ export class Beam {
 }
 
 function number2(value) {
-  return value === null ? "?" : value.toFixed(2).replace("-", "−");
+  return value === null ? "?" : rounded(value, 2);
 }

@@ -1,6 +1,6 @@
 // One photo with the words of one model.
 
-import { button, element, number, peakOf, peakText, probability, region, times } from "./text.js";
+import { button, element, number, peakOf, peakText, probability, region, rounded, times } from "./text.js";
 import { LEVELS } from "./colours.js";
 import { cellAt, decode } from "./raster.js";
 import { Overlay } from "./overlay.js";
@@ -112,7 +112,7 @@ export class Card {
       const end = caption.finished ? "" : " (unfinished)";
       label.append(radio, element("span", "", (caption.text || "(no words)") + end));
       if (caption.log_prob !== null) {
-        label.append(element("small", "", `log p ${caption.log_prob.toFixed(2).replace("-", "−")}`));
+        label.append(element("small", "", `log p ${rounded(caption.log_prob, 2)}`));
       }
       choice.append(label);
     });

@@ -1,6 +1,6 @@
 // Attention moved by hand: tools on the photo of a card, and both sentences with their probabilities.
 
-import { button, element, probability, select } from "./text.js";
+import { button, element, probability, rounded, select } from "./text.js";
 import { cellAt, clamped, edges } from "./raster.js";
 
 const TOOLS = [
@@ -93,6 +93,7 @@ export class Explorer {
       event.stopPropagation(); // Ctrl+Z is the field's own
       if (event.key === "Enter" && other.value.trim()) this.lookAt(other.value.trim());
     });
+    this.reset.addEventListener("click", () => (other.value = ""));
     choice.append(element("legend", "", "Or look at what the encoder sees"), ...this.things, other);
     return choice;
   }
@@ -287,7 +288,7 @@ export class Explorer {
 function sentence(name, { tokens, without, under }) {
   const line = element("div", "satt-sentence");
   const sum = (logs) => logs.reduce((total, log) => total + (log === null ? -Infinity : log), 0);
-  const logs = [without, under].map((side) => sum(side).toFixed(2).replace("-", "−").replace("Infinity", "∞"));
+  const logs = [without, under].map((side) => rounded(sum(side), 2).replace("Infinity", "∞"));
   line.append(element("p", "satt-of", `${name}: log p ${logs.join(" → ")}`));
   tokens.forEach((token, index) => {
     const [one, other] = [without[index], under[index]].map((log) => (log === null ? -Infinity : log));

@@ -22,6 +22,11 @@ export function select(className, label, options) {
   return [row, made];
 }
 
+// Rounded to so many digits, with a true minus sign; 0 has none.
+export function rounded(value, digits) {
+  return (Number(value.toFixed(digits)) + 0).toFixed(digits).replace("-", "−");
+}
+
 export function number(value) {
   return value === null ? "?" : String(Number(value.toPrecision(2))).replace("-", "−");
 }

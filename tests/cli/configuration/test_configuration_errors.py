@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,33 @@ def test_the_message_names_class_and_shapes(cli: Cli, tiny: Path, mine: Path, wh
 def test_the_mechanism_itself_trains(cli: Cli, tiny: Path, mine: Path):
     mine.write_text(MECHANISM)
     assert cli("fit", "-c", tiny, *QUIET, "--trainer.max_steps=1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--model.optimizer.lrr", 0.1), ["model.optimizer", "lrr", "did you mean lr?"]),
+        (
+            ("--model.scheduler=StepLR", "--model.scheduler.step_sise=3"),
+            ["step_sise", "did you mean step_size?"],
+        ),
+        (("--model.decoder.init_args.hiden_size", 3), ["model.decoder", "did you mean hidden_size?"]),
+        pytest.param(
+            ("--trainer.logger", "pytorch_lightning.loggers.WandbLogger"),
+            ["wandb"],
+            marks=pytest.mark.skipif(find_spec("wandb") is not None, reason="wandb is installed"),
+        ),
+    ],
+)
+def test_a_misspelt_argument_and_a_missing_package_are_told_in_a_sentence(
+    cli: Cli, tiny: Path, options: tuple[object, ...], named: list[str]
+):
+    ran = cli("fit", "-c", tiny, *QUIET, *options)
+    assert (ran.code, ran.out) == (2, "")
+    for fragment in named:
+        assert fragment in ran.err
+    assert "Namespace" not in ran.err
+    assert len(ran.err) < 260
 
 
 def test_the_reason_why_the_vocabulary_cannot_be_computed_is_told_alone(cli: Cli, tiny: Path):

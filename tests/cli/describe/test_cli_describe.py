@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ import caption
 import caption.visualize
 from caption import checkpoint
 from caption.attention import Multinoulli
+from caption.cli.describe import command
+from caption.cli.describe.pictures import Pictures
 from caption.cli.describe.printer import Printer, coco_id
 from caption.search import BeamSearch, Greedy, Search
 
@@ -384,10 +387,10 @@ def stopped_at_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the second caption is being written."""
     whole = Printer.add
 
-    def add(self: Printer, photo: str, caption_: caption.Caption) -> None:
+    def add(self: Printer, photo: str, caption_: caption.Caption, *more: object) -> None:
         if photo.endswith("y.jpg"):
             raise KeyboardInterrupt
-        whole(self, photo, caption_)
+        whole(self, photo, caption_, *more)
 
     monkeypatch.setattr(Printer, "add", add)
 
@@ -445,6 +448,25 @@ def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.Monke
         printer.add("x.png", each)
         assert stream.pushed == stream.getvalue()
         assert each.text in stream.pushed
+
+
+def test_the_bar_counts_a_photo_whose_caption_is_printed(
+    cli: Cli, model, photos, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    """And not only when its pictures are drawn."""
+    events = []
+
+    @contextmanager
+    def bar(*_: object, **__: object) -> Iterator[Callable[[int], None]]:
+        yield lambda count: events.append("counted")
+
+    monkeypatch.setattr(command, "progress_bar", bar)
+    for kind, event in ((Printer, "printed"), (Pictures, "drawn")):
+        monkeypatch.setattr(kind, "add", lambda *_, event=event: events.append(event))
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"broken")
+    assert cli("describe", photos[0], bad, "--model", model).code == 1
+    assert events == ["printed", "counted", "drawn", "counted"]
 
 
 def in_terminal(*args: object) -> tuple[int, str, str]:

@@ -48,6 +48,22 @@ def test_pictures_are_as_large_as_asked_for(describe, photos, tmp_path):
     for path in paths:
         with Image.open(path) as picture:
             assert (picture.mode, picture.width) == ("RGBA", 700)  # no palette
+    assert describe(photos[0], *pictures).code == 0
+    # Pixels on an inch: the files of sheets stay small with many photos.
+    assert [round(Image.open(path).info["dpi"][0]) for path in paths] == [150, 100]
+
+
+def test_a_terminal_is_told_what_was_written(describe, photos, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    heatmaps, page, arrays = tmp_path / "maps", tmp_path / "page.html", tmp_path / "arrays"
+    options = ("--heatmap", heatmaps, "--html", page, "--attention", arrays)
+    assert "wrote" not in describe(*photos, *options).err  # not in logs
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    (tmp_path / "z.png").write_bytes(b"broken")
+    ran = describe(photos[0], tmp_path / "z.png", *options)
+    assert f"wrote {arrays / 'x.npz'}, {heatmaps / 'x.png'}, {page}\n" in ran.err
+    assert "wrote" not in describe(photos[0]).err
+    per_word = describe(photos[0], "--heatmap", tmp_path / "words", "--per-word")
+    assert f"wrote {tmp_path / 'words' / 'x-01-'}" in per_word.err
 
 
 def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):
@@ -160,6 +176,10 @@ def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path
         ("--no-legend", "--no-legend is for the pictures of --heatmap"),
         ("--contact-sheet s.png --rows 2", "--rows is for the pictures of --heatmap"),
         ("--contact-sheet s.png --per-word", "--per-word is for the pictures of --heatmap"),
+        ("--style paper", "--style is for pictures"),
+        ("--no-smooth --attention a.npz", "--smooth is for pictures"),
+        ("--cmap viridis", "--cmap is for pictures"),
+        ("--opacity 0.5", "--opacity is for pictures"),
         ("--heatmap x.png --words ,", "give words between commas, such as man,camera, or a number"),
         ("--heatmap x.png --words 0", "give words between commas"),
         ("--heatmap x.png --rows 0", "0 is not a whole number from 1 up"),
