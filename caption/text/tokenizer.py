@@ -45,7 +45,7 @@ class PTBTokenizer(Tokenizer):
     """Penn Treebank words as coco-caption makes them: Stanford's tokenizer, lower case, punctuation removed.
 
     By default its output equals that of `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 after
-    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. docs/scores.md lists the
+    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. docs/results/java.md lists the
     known differences. Some papers use the other three settings.
 
     Args:

@@ -8,7 +8,7 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,11 +25,25 @@ SMALL = {"features": FEW, "fit": [*FEW, *SHORT], "test": [*FEW, *SHORT]}
 """Options with which a verb takes seconds."""
 
 
-def page_blocks(page: str, language: str) -> list[str]:
-    """The text of each block of a language ("python", "yaml", "sh", "pycon", or "" for output), in order."""
+def all_blocks(page: str) -> list[tuple[str, str]]:
+    """The language ("python", "yaml", "sh", "pycon", or "" for output) and the text of each block, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [block for named, block in blocks if named == language]
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def page_blocks(page: str, language: str) -> list[str]:
+    """The text of each block of a language, in order."""
+    return [block for named, block in all_blocks(page) if named == language]
+
+
+def commands(block: str) -> list[list[str]]:
+    """The arguments of each `caption` command of a block of shell."""
+    found = []
+    for line in block.replace("\\\n", " ").splitlines():
+        for part in re.split(r"&&|\||&$", line):
+            if "..." not in part and (match := re.match(r"(?:.* )?caption (\w.*)", part.partition(" #")[0])):
+                found.append(shlex.split(match[1]))
+    return found
 
 
 @contextlib.contextmanager
@@ -43,13 +57,11 @@ def working_in(folder: Path, *modules: str) -> Iterator[None]:
         sys.modules.pop(module, None)
 
 
-def run_commands(block: str) -> None:
-    """The `caption` commands of a block, with few scenes and a short training."""
+def run_commands(block: str, chosen: Callable[[list[str]], bool] = lambda words: True) -> None:
+    """The `caption` commands of a block, or some of them, with few scenes and a short training."""
     from caption.cli.main import main
 
-    for line in block.splitlines():
-        program, verb, *arguments = shlex.split(line)
-        assert program == "caption"
+    for verb, *arguments in filter(chosen, commands(block)):
         assert main([verb, *arguments, *SMALL.get(verb, [])]) == 0
 
 

@@ -1,6 +1,6 @@
 """Small data sets in each of the five formats, with faults planted in them.
 
-Run as a program, it prints the table of docs/data.md: faults planted and found, by format.
+Run as a program, it prints the table of docs/results/attacks.md: faults planted and found, by format.
 """
 
 from __future__ import annotations

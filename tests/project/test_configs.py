@@ -1,4 +1,4 @@
-"""The configurations in configs/: they parse, make models, agree with each other and with docs/presets.md."""
+"""The configurations in configs/: they parse, make models, agree with each other and with docs/results/presets.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PRESETS = sorted((CONFIGS / "presets").glob("*.yaml"))
 SOFT = {"paper": "paper_soft", "arctic": "arctic_soft", "sgrvinod": "sgrvinod"}
 HARD = {"paper": "paper_hard", "arctic": "arctic_hard"}
 FLICKR = {"COCO": "arctic_hard", "Flickr8k": "arctic_flickr8k", "Flickr30k": "arctic_flickr30k"}
-"""The columns of the tables in docs/presets.md."""
+"""The columns of the tables in docs/results/presets.md."""
 ABSENT = object()
 
 
@@ -340,12 +340,12 @@ def test_vgg19s_regions_go_through_the_papers_model():
     assert caption.weights.shape[1:] == (14, 14)
 
 
-# -- docs/presets.md -----------------------------------------------------------------------------------------------
+# -- docs/results/presets.md ---------------------------------------------------------------------------------------
 
 
 def table(heading: str) -> dict[str, dict[str, str]]:
     """The rows of a table by their switch."""
-    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "results" / "presets.md").read_text(encoding="utf-8")
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     names, _, *cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]

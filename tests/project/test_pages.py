@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.page_blocks import DOCS, page_blocks, run_commands, typed, without_numbers, working_in
+import yaml
+from helpers.output_matrix import parsers
+from helpers.page_blocks import (
+    DOCS,
+    all_blocks,
+    commands,
+    page_blocks,
+    run_commands,
+    typed,
+    without_numbers,
+    working_in,
+)
 from PIL import Image
 
 from caption.analysis.interventions import Force, intervene
@@ -172,3 +185,67 @@ def test_the_tutorial_takes_photos_of_ones_own(folder: Path, capsys: pytest.Capt
     (folder / "own.csv").write_text("\n".join(rows), encoding="utf-8")
     run(4, capsys)
     assert "own.csv" in (folder / "own.yaml").read_text(encoding="utf-8")
+
+
+# -- all other pages -----------------------------------------------------------------------------------------------
+
+NIGHTLY = [pytest.param(page, marks=pytest.mark.nightly) for page in ("analysis.md", "export.md")]
+RUN = [*NIGHTLY, "../README.md", "explore.md", "features.md", "pictures.md", "presets.md", "scores.md"]
+"""Pages whose blocks of Python run here, in their order, with the commands between them."""
+EVERY = ["../README.md", *sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))]
+IN_OTHER_TESTS = {*PARTS, TUTORIAL, "own-data.md"}
+ELSEWHERE = re.compile(r"flickr|coco|captions|test\.csv|\.ckpt|\.npz|\.pth|(serve|demo|analyse)( |$)")
+"""Commands that need data which is not in the clone, that wait, or that take minutes."""
+
+
+def test_every_block_of_yaml_and_json_is_read():
+    for page in EVERY:
+        for language, block in all_blocks(page):
+            assert language not in ("yaml", "json") or yaml.safe_load(block)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", [page for page in EVERY if page not in IN_OTHER_TESTS])
+def test_every_command_of_a_page_is_understood(page: str, capsys: pytest.CaptureFixture[str]):
+    from caption.cli.main import main
+
+    known = parsers()
+    for words in [words for block in page_blocks(page, "sh") for words in commands(block)]:
+        if words[0] in ("fit", "test"):
+            assert main([*words, "--print_config"]) == 0
+        elif "--help" not in words:
+            name = max((name for name in known if " ".join(words).startswith(name)), key=len)
+            known[name].parse_args(words[len(name.split()) :])
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What the pages name: the photo, scenes of the demonstration, and files of other programs."""
+    for name in ("docs/photographer.png", "cat.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((DOCS / "photographer.png").read_bytes())
+    scenes = tmp_path / "demo" / "shapes" / "images"
+    scenes.mkdir(parents=True)
+    for number in range(1, 7):
+        render(random_scene(seed=0, split="test", index=number)).save(scenes / f"test_{number:06d}.png")
+    theirs = {"decoder": torch.nn.Linear(2, 2), "encoder": torch.nn.Linear(2, 2)}
+    torch.save(theirs, tmp_path / "BEST_checkpoint.pth.tar")
+    (tmp_path / "model.npz.pkl").write_bytes(pickle.dumps({"dim": 1800, "valid_freq": None}))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_the_blocks_of_a_page_run_in_their_order(page: str, clone: Path):
+    if page == "explore.md":
+        pytest.importorskip("anywidget")
+    if page == "export.md":
+        pytest.importorskip("onnxscript")
+    names: dict[str, Any] = {}
+    with working_in(clone, "captioner"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        for language, block in all_blocks(page):
+            if language == "python":
+                exec(compile(block, page, "exec"), names)
+            elif language == "sh":
+                run_commands(block, lambda words: not ELSEWHERE.search(" ".join(words)))
