@@ -36,7 +36,7 @@ def _arctic(options: argparse.Namespace) -> Captioner:
 
       caption import arctic MODEL.npz --options OPTIONS.json --vocabulary WORDS.txt --out MODEL.ckpt
 
-    That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/results/presets.md
+    That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
     shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
     weights, which are downloaded without --encoder-weights, give others.
     """
@@ -52,7 +52,7 @@ def _sgrvinod(options: argparse.Namespace) -> Captioner:
       caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
 
     STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
-    pickled objects; save the state dicts where the tutorial's code is installed (docs/results/presets.md shows how).
+    pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
     --encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
     ResNet-101 is downloaded.
     """
