@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 OUT_OF_DISTRIBUTION = "unlike the photos that this model knows"
 LEAST_SEEN = 0.5
 """Probability of what is seen from which text, figures and pages say so."""
+SURE_IN_REGION = 0.95
+"""Probability of a thing in a region alone from which the photo is said to show it. The largest one of many regions is
+high for things that are not there; see docs/lens.md."""
 
 
 class Seen(NamedTuple):
@@ -67,8 +70,9 @@ class LensReading:
 
     @property
     def things(self) -> list[Seen]:
-        """What is likely in some region alone, each thing once, likeliest first."""
-        return once(thing for row in self.regions for thing in row)
+        """What is sure in some region alone, each thing once, likeliest first; nothing without a calibration."""
+        in_regions = (thing for row in self.regions for thing in row)
+        return once(in_regions, SURE_IN_REGION) if self.calibrated else []
 
     def to_dict(self) -> dict[str, Any]:
         """In types that `json.dumps` accepts; None for regions where nothing is likely."""
@@ -88,10 +92,10 @@ class LensReading:
         }
 
 
-def once(seen: Iterable[Seen]) -> list[Seen]:
-    """Those that are likely, each thing once with its largest probability, likeliest first."""
+def once(seen: Iterable[Seen], least: float = LEAST_SEEN) -> list[Seen]:
+    """Those that are likely enough, each thing once with its largest probability, likeliest first."""
     most: dict[str, float] = {}
     for noun, probability in seen:
-        if probability >= max(LEAST_SEEN, most.get(noun, 0.0)):
+        if probability >= max(least, most.get(noun, 0.0)):
             most[noun] = probability
     return sorted((Seen(*one) for one in most.items()), key=lambda thing: (-thing.probability, thing.noun))

@@ -103,9 +103,9 @@ def application(
             request, LARGEST_REQUEST, lambda body, watch: service.change(_json(body), watch)
         )
 
-    async def scene(request: Request) -> Response:
+    async def example(request: Request) -> Response:
         number = request.query_params.get("number", "0")
-        return Response(service.scene(int(number[-6:]) if number.isdecimal() else 0), media_type="image/png")
+        return Response(service.example(int(number[-6:]) if number.isdecimal() else 0))
 
     async def home(request: Request) -> Response:
         return HTMLResponse(page, headers={"Cache-Control": "no-store", "X-Frame-Options": "DENY"})
@@ -124,7 +124,7 @@ def application(
             Route("/api/openapi.json", openapi),
             Route("/api/photos", photos, methods=["POST"]),
             Route("/api/captions", captions, methods=["POST"]),
-            Route("/api/scene", scene),
+            Route("/api/example", example),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
         exception_handlers=dict.fromkeys((HTTPException, *ANSWERS), _refused),

@@ -6,6 +6,7 @@ import io
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from typing import Any
 
 from PIL import Image
@@ -50,8 +51,10 @@ class Service:
             for model in self.models.values()
         )
 
-    def scene(self, number: int) -> bytes:
-        """A generated scene as PNG."""
+    def example(self, number: int) -> bytes:
+        """A picture to begin with: a generated scene as PNG for models of scenes, else a photo as JPEG."""
+        if not self.has_scenes:
+            return files("caption.explorer").joinpath("photographer.jpg").read_bytes()
         file = io.BytesIO()
         render(random_scene(0, "test", number % 1_000_000)).save(file, "PNG")
         return file.getvalue()

@@ -84,6 +84,8 @@ def live_html(title: str, settings: dict[str, Any], **options: Unpack[OverlayOpt
 <div class="satt-drop">
 <p>Drop a photo here, paste one, or</p>
 <div class="satt-buttons"></div>
+<p class="satt-lead">Then choose a word of its caption, and where the model should look at that word: the rest of the
+sentence follows.</p>
 <input type="file" accept="image/*" aria-label="Photo">
 </div>
 <p class="satt-problem" role="alert"></p>

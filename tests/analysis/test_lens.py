@@ -22,6 +22,7 @@ from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.errors import CheckpointError, UserError
+from caption.lens_reading import LensReading, Seen
 from caption.regions import Regions
 from caption.result import AttentionMaps, Caption
 from caption.text.english import plural
@@ -107,6 +108,12 @@ def test_a_reading_names_things_by_word(nouns: Nouns) -> None:
     assert reading.classes[1][0][0] == "sax"
     assert not reading.calibrated
     assert json.loads(json.dumps(reading.to_dict()))["words"][1][0][0] == "saxophone"
+
+
+def test_a_photo_shows_what_is_sure_in_a_region_by_the_calibration() -> None:
+    regions = [[Seen("cat", 0.94), Seen("dog", 0.96)], [Seen("cup", 0.97), Seen("dog", 0.99)]]
+    assert LensReading([], [], [], regions=regions).things == [("dog", 0.99), ("cup", 0.97)]
+    assert LensReading([], [], [], regions=regions, calibrated=False).things == []
 
 
 def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:

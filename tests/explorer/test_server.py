@@ -14,6 +14,7 @@ from helpers.tiny_lens import tiny_lens
 from caption.cli.serve import _bound, _hosts
 from caption.explorer.requests import check
 from caption.explorer.service import Service
+from caption.models.model_zoo import load
 from caption.visualize.page_script import page_description
 
 
@@ -123,7 +124,7 @@ def test_requests_that_make_no_sense_are_refused_with_a_sentence(port):
         found, answer = send(port, "/api/captions", body)
         assert (found, reason in answer["error"]) == (status, True), answer
     assert send(port, "/api/nothing")[0] == 404
-    assert send(port, f"/api/scene?number={'9' * 5000}")[0] == 200
+    assert send(port, f"/api/example?number={'9' * 5000}")[0] == 200
     assert send(port, "/api/captions", {"photo": known, "changes": [FORCE]})[0] == 200
 
 
@@ -141,6 +142,13 @@ def test_names_of_this_computer_keep_other_names_out(host):
     with closing(_bound(host, 0)) as sock:
         assert ("*" in _hosts(sock)) == (host == "0.0.0.0")
         assert "*" in _hosts(sock) or sock.getsockname()[0] in _hosts(sock)
+
+
+def test_there_is_a_photo_to_begin_with_and_scenes_for_models_of_scenes():
+    photos, scenes = Service({"": captioner()}), Service({"": load("shapes")})
+    assert photos.add(photos.example(1), "example")["photos"][0]["size"] == (512, 512)
+    assert photos.example(2) == photos.example(1)
+    assert scenes.example(2) != scenes.example(1)
 
 
 def test_photos_of_many_pixels_are_forgotten_sooner(monkeypatch):

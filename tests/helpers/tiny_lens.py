@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from caption.analysis.lens import Lens
+from caption.analysis.lens import Calibration, Lens
 from caption.encoders.classifier import Classifier
 from caption.text.nouns import Nouns
 
@@ -20,7 +20,10 @@ def tiny_lens() -> Lens:
         linear.weight.copy_(40 * torch.randn(len(NOUNS), 6, generator=generator))
         linear.bias.zero_()
     others = {"saxophone": ["sax"]}
+    # The classifier's own probabilities, and surer ones for regions alone.
+    calibration = Calibration((1.0, 0.0, 0.0, 0.0, 0.0), of_regions=(3.0, 0.0, 0.0), sharpest=0.01)
     return Lens(
         Classifier(linear),
         Nouns([(noun, noun) for noun in NOUNS], [(noun, "", others.get(noun, [])) for noun in NOUNS]),
+        calibration,
     )

@@ -54,7 +54,7 @@ def _clicks(model: str, photo: Path | None, setting: Setting) -> list[dict[str, 
             page = browser.open(server.stdout.readline().strip(), 1400, 900)
             page.run(WATCH.read_text(encoding="utf-8"))
             if photo is None:
-                page.click(".satt-scene")
+                page.click(".satt-example")
             else:
                 page.run(f"drop('{base64.b64encode(photo.read_bytes()).decode()}')")
             page.wait_for("!!document.querySelector('.satt-said')")

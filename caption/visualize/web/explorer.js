@@ -15,7 +15,6 @@ const SEARCHES = [
   ["beam", "beam of 5"],
   ["sample", "sample"],
 ];
-const SHOWN_THINGS = 6;
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class Explorer {
@@ -71,18 +70,17 @@ export class Explorer {
     buttons.append(this.undo, this.reset, row, this.again);
     const { lens } = this.card.photo.captions[0];
     this.things = [];
-    bar.append(tools, ...(lens ? [this.makeThings(lens.things.slice(0, SHOWN_THINGS))] : []), buttons);
+    bar.append(tools, ...(lens ? [this.makeThings(lens.things)] : []), buttons);
     return bar;
   }
 
-  // The things that the model's lens sees in the photo, and a field for others.
+  // The things that the model's lens surely sees in the photo, and a field for others.
   makeThings(things) {
     const choice = element("fieldset", "satt-tool satt-things");
-    this.things = things.map(([noun, p]) => {
+    this.things = things.map(([noun]) => {
       const made = button("satt-thing", noun);
       made.value = noun;
-      made.append(" ", element("small", "", p.toFixed(1)));
-      made.title = "Make the chosen word look there; the number is the probability";
+      made.title = "Make the chosen word look there";
       made.addEventListener("click", () => this.lookAt(noun));
       return made;
     });
@@ -251,6 +249,8 @@ export class Explorer {
     if (after) lines.push(element("small", "", "Probability of each word: as it looked → with your changes"));
     this.sentences.replaceChildren(...lines);
     const { steps } = this.card.photo.change;
+    // Where a sentence is wider than the screen, from the first word that looks elsewhere.
+    for (const line of this.sentences.querySelectorAll(".satt-tokens")) line.scrollLeft = line.children[steps[0] || 0].offsetLeft;
     this.card.chips.forEach((chip, index) => {
       chip.classList.toggle("satt-moved", steps.includes(index - 1));
       chip.classList.toggle("satt-new", Boolean(after) && index > 0 && before.tokens[index - 1] !== after.tokens[index - 1]);
@@ -289,14 +289,15 @@ function sentence(name, { tokens, without, under }) {
   const line = element("div", "satt-sentence");
   const sum = (logs) => logs.reduce((total, log) => total + (log === null ? -Infinity : log), 0);
   const logs = [without, under].map((side) => rounded(sum(side), 2).replace("Infinity", "∞"));
-  line.append(element("p", "satt-of", `${name}: log p ${logs.join(" → ")}`));
+  const row = element("div", "satt-tokens");
+  line.append(element("p", "satt-of", `${name}: log p ${logs.join(" → ")}`), row);
   tokens.forEach((token, index) => {
     const [one, other] = [without[index], under[index]].map((log) => (log === null ? -Infinity : log));
     const part = element("span", "satt-token");
     part.style.setProperty("--shift", Number.isFinite(one - other) ? 1 - Math.exp(-Math.abs(one - other)) : 1);
     const numbers = new Set([one, other].map(probability)); // one number where both are the same
     part.append(element("span", "", token), element("small", "", Array.from(numbers).join(" → ")));
-    line.append(part);
+    row.append(part);
   });
   return line;
 }

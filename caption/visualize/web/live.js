@@ -30,12 +30,9 @@ class LivePage {
     const choose = button("satt-choose", "Choose a photo");
     choose.addEventListener("click", () => this.input.click());
     const buttons = root.querySelector(".satt-buttons");
-    buttons.replaceChildren(choose);
-    if (this.data.scenes) {
-      const scene = button("satt-scene", "A scene of shapes");
-      scene.addEventListener("click", () => this.openScene());
-      buttons.append(scene);
-    }
+    const example = button("satt-example", this.data.scenes ? "A scene of shapes" : "An example photo");
+    example.addEventListener("click", () => this.openExample());
+    buttons.replaceChildren(choose, example);
     window.addEventListener("dragover", (event) => event.preventDefault());
     for (const kind of ["dragenter", "dragleave", "drop"]) {
       window.addEventListener(kind, () => root.classList.toggle("satt-over", kind === "dragenter"));
@@ -47,11 +44,11 @@ class LivePage {
     window.addEventListener("paste", (event) => event.clipboardData.files.length && this.open(event.clipboardData.files[0]));
   }
 
-  async openScene() {
-    this.scene = (this.scene || 0) + 1;
+  async openExample() {
+    this.example = (this.example || 0) + 1;
     try {
-      const response = await fetch(`api/scene?number=${this.scene}`);
-      const name = `scene ${this.scene}.png`;
+      const response = await fetch(`api/example?number=${this.example}`);
+      const name = this.data.scenes ? `scene ${this.example}.png` : "photographer.jpg";
       this.open(new File([await response.blob()], name));
     } catch {
       this.problem.textContent = LOST;
