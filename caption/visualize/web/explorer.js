@@ -250,7 +250,9 @@ export class Explorer {
     this.sentences.replaceChildren(...lines);
     const { steps } = this.card.photo.change;
     // Where a sentence is wider than the screen, from the first word that looks elsewhere.
-    for (const line of this.sentences.querySelectorAll(".satt-tokens")) line.scrollLeft = line.children[steps[0] || 0].offsetLeft;
+    for (const line of this.sentences.querySelectorAll(".satt-tokens")) {
+      line.scrollLeft = line.children[steps[0] || 0].offsetLeft - line.offsetLeft;
+    }
     this.card.chips.forEach((chip, index) => {
       chip.classList.toggle("satt-moved", steps.includes(index - 1));
       chip.classList.toggle("satt-new", Boolean(after) && index > 0 && before.tokens[index - 1] !== after.tokens[index - 1]);
