@@ -45,6 +45,7 @@ POSITIONS = {
     "chunk_max_pooling",
     "k_max_pooling",
     "spatial_pyramid_pooling",
+    "fixed_map",
     "smoothed",
 }
 """The place of a region in the grid matters."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from caption.attention import (
     ChunkMaxPooling,
     DeepSets,
+    FixedMap,
     KMaxPooling,
     MaxPooling,
     MeanPooling,
@@ -202,3 +203,15 @@ def test_the_mean_of_stochastic_pooling_is_its_expectation() -> None:
                 share = (values == REGIONS[i, feature].item()).mean()
                 assert abs(share - p[i]) < 4 * np.sqrt(p[i] * (1 - p[i]) / many)
         assert set(values) == {REGIONS[i, feature].item() for i in range(5) if p[i]}
+
+
+def test_a_fixed_map_is_the_softmax_of_its_cells_without_the_masked_ones() -> None:
+    case = run(FixedMap(6), views=(Regions(REGIONS.expand(2, -1, -1), (1, 5), REAL.expand(2, -1)),))
+    weights = case.attention.bias.detach()[0, :5].masked_fill(~REAL, -torch.inf).softmax(0)
+    output = case.outputs[0]
+    torch.testing.assert_close(output.weights, weights.expand_as(output.weights))
+    torch.testing.assert_close(output.context, (weights @ REGIONS).expand_as(output.context))
+    with pytest.raises(
+        UserError, match="side 4 of FixedMap is too small for a grid of 1x5 regions: make it 5"
+    ):
+        run(FixedMap(4), views=(Regions(REGIONS.expand(2, -1, -1), (1, 5), None),))
