@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from caption.analysis.table import Table, Tabled, Value
 from caption.metrics.significance import Estimate, estimate
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from caption.analysis.replay import Sentences, Step
 
 Measured = TypeVar("Measured", bound="PerWord")
-
-
-ROWS = 30
-"""Words that a table shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,14 +49,13 @@ class PerWord(Tabled):
 
     def table(self) -> Table:
         """A row for each word, of the first 30; of several photos also the means of all words, with 95 % intervals."""
-        columns = self.columns
-        table = Table(("word", *columns))
-        for label, *values in list(zip(self.labels, *columns.values(), strict=True))[:ROWS]:
+        table = Table(("word", *self.columns))
+        for label, *values in list(zip(self.labels, *self.columns.values(), strict=True))[:30]:
             table.add(
                 [["–" if math.isnan(value) else f"{round(value, 2) + 0:.2f}" for value in values]], label
             )
         if len(set(self.images.tolist())) > 1:
-            table.add([[Value(self.mean(values), 2) for values in columns.values()]], f"all {len(self)}")
+            table.add([[Value(self.mean(values), 2) for values in self.columns.values()]], f"all {len(self)}")
         return table
 
     def __repr__(self) -> str:
@@ -85,9 +79,14 @@ class PerWord(Tabled):
         return dataclasses.replace(self, **{**kept, "words": words})
 
     def mean(self, values: np.ndarray) -> Estimate:
-        """The mean of what could be measured: a caption of one word has no other word. NaN if nothing could."""
-        known = ~np.isnan(values)
-        return estimate(values[known], self.images[known]) if known.any() else Estimate(*[math.nan] * 3)
+        """See `known_mean`."""
+        return known_mean(values, self.images)
+
+
+def known_mean(values: np.ndarray, images: np.ndarray) -> Estimate:
+    """The mean of what could be measured: a caption of one word has no other word. NaN if nothing could."""
+    known = ~np.isnan(values)
+    return estimate(values[known], images[known]) if known.any() else Estimate(*[math.nan] * 3)
 
 
 class Measurements:

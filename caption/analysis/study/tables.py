@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from caption.analysis.hallucination import hallucination_table, noun_uses
 from caption.analysis.lens import make_lens
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
-from caption.analysis.per_word import Measured
+from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import Cell, Table, Value, share
@@ -130,7 +131,7 @@ def faithfulness(table: Table, subjects: Subjects) -> None:
         gain = subject.faithfulness
         numbers = f"{gain.difference:.3f} [{gain.low:.3f}, {gain.high:.3f}]"
         finding = (
-            f"{subject.name}: hiding regions in the order of α lowers the probability of a word by {numbers} "
+            f"{subject.name}: hiding regions in the order of α lowers a word's probability by {numbers} "
         )
         table.answer(f"{finding}more than hiding them at random.", numbers, "below random orders")
         for way, curves in subject.curves.items():
@@ -167,18 +168,14 @@ def permutation(table: Table, subjects: Subjects) -> None:
         with subject.progress("permuted maps") as advance:
             measured = permute(subject.captioner, counted(subject.photos, advance), subject.captions)
         some = subject.images.about(measured)
-        rows = {
-            name: (
-                Value(some.mean(some.falls[name]), 2),
-                Value(some.mean(some.distances[name])),
-                share(some.mean(some.changed[name])),
-            )
-            for name in some.falls
-        }
-        fall, _, changed = rows["permuted"]
-        finding = f"{subject.name}: with its weights permuted a word loses {fall} nats, and {changed} of the likeliest "
-        table.answer(f"{finding}words change.", changed, "of the likeliest words change")
-        table.add(([name, *cells] for name, cells in rows.items()), subject.name)
+        for name, falls in some.falls.items():
+            fall, changed = Value(some.mean(falls), 2), share(some.mean(some.changed[name]))
+            table.add([[name, fall, Value(some.mean(some.distances[name])), changed]], subject.name)
+            if name == "permuted":
+                finding = f"{subject.name}: with its weights permuted a word loses {fall} nats, and {changed}"
+                table.answer(
+                    f"{finding} of the likeliest words change.", changed, "of the likeliest words change"
+                )
 
 
 @measure("model", "words", "divergence", "distance", "divergence, permuted", "distance, permuted")
@@ -204,16 +201,14 @@ def exchange(table: Table, subjects: Subjects) -> None:
     """
     for subject in subjects:
         for kind, words in subject.images.naming.items():
-            with subject.progress(f"exchanged maps of {kind}") as advance:
+            with subject.progress(f"exchanged maps of {kind}") as advance, suppress(UserError):
+                # Unless no caption has two of the words.
                 photos = counted(subject.photos, advance)
-                try:
-                    pairs = interchange(subject.captioner, photos, words, subject.captions)
-                except UserError:  # no caption has two of them
-                    continue
-            for name in pairs.follows:
-                follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
-                cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
-                table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
+                pairs = interchange(subject.captioner, photos, words, subject.captions)
+                for name in pairs.follows:
+                    follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
+                    cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
+                    table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
 
 
 @measure("models", "words", "measure", "same word", "another word", "another image")
@@ -284,13 +279,9 @@ def _map_cells(captions: Sequence[Caption]) -> list[Value]:
     def over_captions(measure: Callable[[Caption], np.ndarray]) -> Estimate:
         values = [measure(caption) for caption in captions]
         images = np.repeat(np.arange(len(captions)), [len(several) for several in values])
-        return (
-            estimate(np.concatenate(values), images)
-            if len(images)
-            else Estimate(math.nan, math.nan, math.nan)
-        )
+        return known_mean(np.concatenate(values), images)
 
-    hardly = over_captions(lambda caption: np.array([unseen(caption)] * bool(caption.words)))
+    hardly = over_captions(lambda caption: np.array([unseen(caption)]))
     return [Value(over_captions(entropies), 2), Value(over_captions(changes), 2), share(hardly)]
 
 
