@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from caption.analysis.table import Table, Tabled, Value
 from caption.metrics.significance import Estimate, estimate
