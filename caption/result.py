@@ -150,8 +150,8 @@ class Caption:
     def __repr__(self) -> str:
         steps, rows, cols = self.weights.shape
         unfinished = "" if self.finished else ", unfinished"
-        log_p = round(self.log_prob, 2) + 0.0  # −0.0 is 0
-        facts = f"{steps} words on {rows}x{cols}, log p {log_p:.2f}{unfinished}"
+        # Adding 0 turns −0.0 into 0.0.
+        facts = f"{steps} words on {rows}x{cols}, log p {round(self.log_prob, 2) + 0.0:.2f}{unfinished}"
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def _run(args: list[str]) -> int:
     args = [arg for arg in args if arg != "--debug"]
     if verb not in VERBS:
         if os.path.splitext(verb)[1] or os.path.exists(verb):
-            command = shlex.join(["caption", "describe", verb])
-            return _failed(f"there is no verb {verb!r}; to caption this photo: {command}", WRONG_USAGE)
+            meant = f"to caption this photo: caption describe {shlex.quote(verb)}"
+            return _failed(f"there is no verb {verb!r}; {meant}", WRONG_USAGE)
         meant = did_you_mean(verb, (*VERBS, "--help", "--version"))
         return _failed(f"there is no verb {verb!r}{meant}; the verbs are {', '.join(VERBS)}", WRONG_USAGE)
     module = VERBS[verb][0]

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import warnings
 from argparse import ArgumentParser
@@ -56,7 +57,7 @@ from caption import checkpoint
 from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
-from caption.cli.configuration.files import OPTIONS, with_layers
+from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.configuration.resumed import (
     changed_options,
@@ -99,12 +100,8 @@ INTENDED = (
 )
 # Evaluating a checkpoint in another folder than that of its training is intended; resuming it there deserves a warning.
 INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
-UNINFORMATIVE = (
-    "💡 Tip:",
-    "TPU available:",
-    "GPU available: False",
-    "Seed set to",
-    "`Trainer.fit` stopped: `max_epochs",
+UNINFORMATIVE = re.compile(
+    "💡 Tip:|TPU available:|GPU available: False|Seed set to|`Trainer.fit` stopped: `max_epochs"
 )
 """How log messages of Lightning begin that say nothing new."""
 
@@ -371,11 +368,8 @@ def main(args: list[str]) -> int:
     if asked := [place for place, arg in enumerate(args) if arg in ("-h", "--help")]:
         print(_help(args[0], everything=args[asked[0] + 1 :] == ["all"]), end="")
         return DONE
-    names = [arg.partition("=")[0] for arg in args]
-    enough = {*OPTIONS, "--model.decoder", "--model.decoder.class_path"} | (
-        {"--ckpt_path"} if args[0] != "fit" else set()
-    )
-    if enough.isdisjoint(names) and not any(name.endswith(".help") for name in names):
+    enough = ("-c", "--config", "--model.decoder", *["--ckpt_path"] * (args[0] != "fit"))
+    if not any(arg.startswith(enough) or ".help" in arg for arg in args):
         raise UserError(
             f"caption {args[0]} needs a configuration: name one, such as -c shapes_soft (caption configs lists them)"
         )
@@ -447,12 +441,8 @@ def verb_parsers() -> Mapping[str, ArgumentParser]:
 @contextmanager
 def _quiet(evaluating: bool) -> Iterator[None]:
     """Hide Lightning's advertisements and warnings about intended behaviour; print its tables to stderr."""
-    packages = ("pytorch_lightning", "lightning_fabric")
-    loggers = [
-        logging.getLogger(f"{package}.utilities.{name}")
-        for package in packages
-        for name in ("rank_zero", "seed")
-    ]
+    names = ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.rank_zero")
+    loggers = [logging.getLogger(name) for name in (*names, "lightning_fabric.utilities.seed")]
     for logger in loggers:
         logger.addFilter(_is_information)
     rich.reconfigure(stderr=True)
@@ -468,4 +458,4 @@ def _quiet(evaluating: bool) -> Iterator[None]:
 
 
 def _is_information(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(UNINFORMATIVE)
+    return UNINFORMATIVE.match(record.getMessage()) is None

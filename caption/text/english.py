@@ -1,7 +1,8 @@
 """English nouns: their plurals, and the tables of words that come with the package.
 
 The tables are this project's own, to be read and mended: `nouns.tsv` and `imagenet_classes.tsv` (see
-`caption.text.nouns`), and `coco_words.tsv`, other words for COCO's categories.
+`caption.text.nouns`), `coco_words.tsv`, other words for COCO's categories, and `caption_words.tsv`, words of captions
+by kind.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ def coco_words(category: str) -> tuple[str, ...]:
 @cache
 def _coco_table() -> dict[str, list[str]]:
     return {row["category"]: row["other words"].split(", ") for row in read_table("coco_words.tsv")}
+
+
+@cache
+def words_by_kind() -> dict[str, frozenset[str]]:
+    """Words of captions that name nothing, by kind: "function", "verb", "adjective"; and the "noun in -ing".
+
+    Verbs are those that are rarely nouns in captions; those in -ing are not listed. Adjectives are those that may end a
+    phrase: "a black and white dog".
+    """
+    return {row["kind"]: frozenset(row["words"].split()) for row in read_table("caption_words.tsv")}
 
 
 def read_table(name: str) -> list[dict[str, str]]:

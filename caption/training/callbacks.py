@@ -123,7 +123,6 @@ class EpochReport(Callback):
 
     def __init__(self, samples: int = 0) -> None:
         self.samples = samples
-        self.has_head = False
         self.best: float | None = None
         self._begin()
 
@@ -162,9 +161,8 @@ class EpochReport(Callback):
             or not evaluation
         ):
             return
-        if not self.has_head:
+        if self.best is None:
             _print_row("epoch", "loss", "NLL", "CIDEr", "seconds")
-            self.has_head = True
         when = "start" if trainer.sanity_checking else trainer.current_epoch
         loss = f"{self.loss / self.batches:.3f}" if self.batches else "–"
         scores = [f"{evaluation.numbers[name]:.4f}" for name in ("NLL", "CIDEr")]

@@ -91,10 +91,7 @@ def photo_record(
     room = MAP_BYTES - caption.weights.size
     maps, room = _fitting(first["maps"], room)
     captions, room = _fitting(others, room)
-    left_out = {
-        "left_out": len(others) - len(captions),
-        "maps_left_out": len(first["maps"]) - len(maps),
-    }
+    left_out = {"left_out": len(others) - len(captions), "maps_left_out": len(first["maps"]) - len(maps)}
     first["maps"] = maps
     beam = None if caption.beam_tree is None else _beam_record(caption, caption.beam_tree, room)
     return {

@@ -25,42 +25,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caption.lens_reading import LEAST_SEEN, Seen
+from caption.text.english import words_by_kind
 
 if TYPE_CHECKING:
     from caption.result import Caption
 
-FUNCTION_WORDS = frozenset(
-    """
-    is are was were be been being a an the this that these those his her its their some another other each both all no
-    one two three four five six several many few
-    and or but while as with without in on at of to into onto from by for up down out off over under above below
-    between among around through across along against behind beside near next front back top left right inside outside
-    toward towards past after before during
-    am has have having do does did can there we it he she they him them who which what where while not
-    """.split()  # noqa: SIM905
-)
+FUNCTION_WORDS = words_by_kind()["function"]
 """Words of English that name nothing: articles, pronouns, numbers, prepositions, auxiliary verbs."""
-VERBS = frozenset(
-    """
-    carries chases climbs flies get gets goes hangs holds jumps lays leans leaps look looks makes performs plays poses
-    pushes rides run runs see sees sit sits smiles stand stands swims takes talks throws tries waits walks watches wears
-    attached covered dressed filled gathered held seated surrounded thrown
-    """.split()  # noqa: SIM905
-)
-"""Verbs of captions that are rarely nouns there; those in -ing are recognised without a list."""
-NOUNS_IN_ING = frozenset(
-    """
-    awning building ceiling clothing crossing drawing earring evening king landing lighting morning painting railing
-    ring something spring string swing thing wedding wing
-    """.split()  # noqa: SIM905
-)
-ADJECTIVES = frozenset(
-    """
-    beige black blue brown golden gray green grey orange pink purple red silver tan white yellow
-    airborne asleep away big fast full high large little long nearby old open ready short small tall together wet young
-    """.split()  # noqa: SIM905
-)
-"""Adjectives and adverbs of captions that may end a phrase: "a black and white dog"."""
 Words = int | str | Sequence[str | int]
 """A number of words, a word, or words and places."""
 
@@ -120,13 +91,11 @@ def naming_steps(caption: Caption, count: int) -> list[int]:
         names = list(range(len(words)))
     else:
         ends = [word in FUNCTION_WORDS or _is_verb(word) for word in words]
-        names = [
-            step
-            for step, (end, next_end) in enumerate(pairwise([*ends, True]))
-            if next_end and not end and words[step] not in ADJECTIVES
-        ]
+        last = [step for step, (end, next_end) in enumerate(pairwise([*ends, True])) if next_end and not end]
+        names = [step for step in last if words[step] not in words_by_kind()["adjective"]]
     return sorted(sorted(names, key=lambda step: -distance[step])[:count])
 
 
 def _is_verb(word: str) -> bool:
-    return word in VERBS or (word.endswith("ing") and word not in NOUNS_IN_ING)
+    kinds = words_by_kind()
+    return word in kinds["verb"] or (word.endswith("ing") and word not in kinds["noun in -ing"])

@@ -17,10 +17,7 @@ from typing import Any, NoReturn
 from caption.errors import UserError, did_you_mean
 
 # Texts keep their line breaks.
-FORMAT: dict[str, Any] = {
-    "formatter_class": argparse.RawDescriptionHelpFormatter,
-    "allow_abbrev": False,
-}
+FORMAT: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
 
 TRUST = "take classes of this package, or weights of this name, that a checkpoint names; code runs; may be repeated"
 

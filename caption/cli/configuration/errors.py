@@ -13,9 +13,8 @@ from sysconfig import get_path
 
 from caption.errors import UserError, did_you_mean, kind_and_reason
 
-SCAFFOLDING = (
-    *("Does not validate against any of the Union", "Subtypes:", "Errors:"),
-    *("Given value type:", "Given value: {", "Given value: Namespace(", "Given value: NestedArg("),
+SCAFFOLDING = re.compile(
+    r"Does not validate|Subtypes:|Errors:|Given value type:|Given value: (\{|Namespace|NestedArg)"
 )
 """How lines of jsonargparse's messages begin that have types of Python, or a whole part."""
 TYPES = re.compile(
@@ -39,9 +38,9 @@ def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
 def one_line(message: str) -> str:
     """An error message of jsonargparse without types of Python. Of a part's own errors, what else it might be goes."""
     lines = [TYPES.sub("", line.strip(" -")) for line in message.splitlines()]
+    lines = [line for line in lines if line and not SCAFFOLDING.match(line)]
     of_part = any("class_path" in line or "is not accepted" in line for line in lines)
-    dropped = (*SCAFFOLDING, "Expected a <class") if of_part else SCAFFOLDING
-    return " ".join(line for line in lines if line and not line.startswith(dropped))
+    return " ".join(line for line in lines if not (of_part and line.startswith("Expected a <class")))
 
 
 def _hint(message: str, parser: ArgumentParser) -> str:

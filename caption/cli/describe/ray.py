@@ -20,18 +20,8 @@ from caption.runtime.progress import progress_bar
 FORMATS = ("jsonl", "parquet")
 SEARCH = ("beam_size", "length_normalization")
 TAKEN = {
-    "engine",
-    "images",
-    "list",
-    "model",
-    "trust",
-    "out",
-    "format",
-    "per_file",
-    "actors",
-    "device",
-    *SEARCH,
-}
+    "engine", "images", "list", "model", "trust", "out", "format", "per_file", "actors", "device", *SEARCH,
+}  # fmt: skip
 """Options of `caption describe` that have a meaning here."""
 
 
