@@ -138,7 +138,7 @@ def _describe(plan: Plan) -> int:
                     else:
                         for remark in remarks(caption):
                             say("describe", f"{photos[index]}: {remark}")
-                        unlike = caption.lens and caption.lens.out_of_distribution
+                        unlike = None if caption.lens is None else caption.lens.out_of_distribution
                         if not plan.lens:
                             caption.lens = None
                         printer.add(photos[index], caption, unlike)
