@@ -130,31 +130,31 @@ def at_least_single(tensor: Tensor) -> torch.dtype:
 
 def is_near(tensor: Tensor) -> bool:
     """Whether all numbers lie between -FAR and FAR; not so for NaN."""
-    return bool((tensor.abs() <= FAR).all())
+    return not tensor.numel() or bool(tensor.detach().abs().max() <= FAR)
 
 
-class Exponential(torch.autograd.Function):
-    """x -> e^{2x}. The gradient of the result is taken to be that of x, which `Energies` computes."""
+class Encoding(torch.autograd.Function):
+    """Another way to write x. The gradient of the result is taken to be that of x, which `Energies` computes."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+class Exponential(Encoding):
+    """x -> e^{2x}."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return (2 * x.to(at_least_single(x))).exp_()
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
 
-
-class Logarithm(torch.autograd.Function):
-    """The inverse of `Exponential`, also of gradients."""
+class Logarithm(Encoding):
+    """The inverse of `Exponential`."""
 
     @staticmethod
     def forward(ctx: Any, exponential: Tensor) -> Tensor:
         return exponential.log() / 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
 
 
 class Recomputed(torch.autograd.Function):
@@ -209,13 +209,16 @@ class Energies(torch.autograd.Function):
         query, keys, weight = ctx.saved_tensors
         slope = weight if ctx.form == "relu" else -2 * weight  # ds/dx = −2 s (1 − s)
         grad_query, grad_weight = torch.empty_like(query), torch.zeros_like(weight)
-        grad_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
+        new = torch.empty_like if query.shape[1] else torch.zeros_like
+        grad_keys = new(keys) if ctx.needs_input_grad[1] else None
         for images, k, activated in tiles(query, keys, ctx.form):
             error = grad[images, k]  # (n, L)
             grad_weight.addmv_(activated.flatten(0, 1).T, error.flatten())
             grad_sums = through_activation_(error[..., None], activated, ctx.form)
             torch.sum(grad_sums, 1, out=grad_query[images, k])
-            if grad_keys is not None:
+            if grad_keys is not None and k == 0:
+                torch.mul(grad_sums, slope, out=grad_keys[images])
+            elif grad_keys is not None:
                 grad_keys[images].addcmul_(grad_sums, slope)
         return grad_query.mul_(slope), grad_keys, grad_weight, None
 
