@@ -193,7 +193,9 @@ class CaptionTraining(LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Set at each step, so that a resumed run equals an uninterrupted one. Each process has its own seed,
         # so that dropout and samples differ between processes.
-        torch.manual_seed(derive_seed(self.seed, self.current_epoch, batch_idx, self.global_rank))
+        # `torch.manual_seed` prepares all devices, and formats a stack trace for each that is absent.
+        set_seed = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        set_seed(derive_seed(self.seed, self.current_epoch, batch_idx, self.global_rank))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views = self.views(batch)

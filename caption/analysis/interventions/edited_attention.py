@@ -81,9 +81,7 @@ def edited_attention(
 def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
     """Within it, random numbers begin with `seed`; the global generators stay as they are."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        if device.type == "cpu":
-            # `torch.manual_seed` also prepares all other devices, which takes longer than a small decoder's step.
-            torch.default_generator.manual_seed(seed)
-        else:
-            torch.manual_seed(seed)
+        # `torch.manual_seed` also prepares all other devices, which takes longer than a small decoder's step.
+        set_seed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+        set_seed(seed)
         yield
