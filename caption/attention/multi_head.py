@@ -228,7 +228,7 @@ def remove_closed_heads(model: nn.Module) -> dict[str, tuple[int, int]]:
     }
     if not counts:
         raise UserError(
-            "no attention of this model has gates on its heads: train one with configs/attention/multi_head_gated.yaml "
-            "or self_attention_gated.yaml"
+            "no attention of this model has gates on its heads: train one with -c attention/multi_head_gated or "
+            "-c attention/self_attention_gated"
         )
     return counts

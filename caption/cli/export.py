@@ -12,9 +12,9 @@ training state. This package loads both:
   caption export runs/best.ckpt --format safetensors --precision float16 --out model.safetensors
   caption describe PHOTO --model model.safetensors
 
---remove-closed-heads is for models with gates on their heads (configs/attention/multi_head_gated.yaml and
-self_attention_gated.yaml): heads whose gates training has closed are left out. The model is smaller and faster, and its
-captions stay the same.
+--remove-closed-heads is for models with gates on their heads (-c attention/multi_head_gated and
+-c attention/self_attention_gated): heads whose gates training has closed are removed. The model becomes smaller and
+faster, and its captions stay the same.
 
 Docs/export.md lists the attention mechanisms that can be exported as ONNX files.
 """
