@@ -171,9 +171,9 @@ VALUES = """
 --trainer.model_registry --trainer.strategy --trainer.val_check_interval --trainer.plugins+
 """
 GROUPS = """
---attention_figures --attention_temperature --checkpoint --early_stopping --last_checkpoint --lr_scheduler --model
---trainer --data.flip --data.transform --data.vocabulary --model.decoder --model.encoder --model.objective
---model.refiner --model.scheduler --model.search --model.validation_search
+--attention_figures --attention_temperature --checkpoint --early_stopping --epoch_report --last_checkpoint
+--lr_scheduler --model --trainer --data.flip --data.transform --data.vocabulary --model.decoder --model.encoder
+--model.objective --model.refiner --model.scheduler --model.search --model.validation_search
 """
 NOT_OUTPUTS = {*READ.split(), *VALUES.split(), *GROUPS.split()}
 """Options whose value names no output: what is read; names and values; groups, and classes that write nothing."""
