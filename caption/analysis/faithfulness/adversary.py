@@ -99,8 +99,7 @@ def adversarial_maps(
             begin = permuted(replay, step, step.maps, starts, generator)
             searched = _search(replay, step, begin, tolerance, steps)
             measured.add(batch, step, _measures(replay, step, begin, searched, tolerance))
-    names = ("divergences", "distances", "permuted", "permuted_distances", "weights")
-    return measured.result(Adversaries, dict.fromkeys(names, np.zeros(0)))
+    return measured.result(Adversaries, dict.fromkeys(Adversaries.__annotations__, np.zeros(0)))
 
 
 def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: int) -> Maps:
