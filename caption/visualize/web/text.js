@@ -24,7 +24,7 @@ export function select(className, label, options) {
 
 // Rounded to so many digits, with a true minus sign; 0 has none.
 export function rounded(value, digits) {
-  return (Number(value.toFixed(digits)) + 0).toFixed(digits).replace("-", "−");
+  return Number(value.toFixed(digits)).toFixed(digits).replace("-", "−");
 }
 
 export function number(value) {
