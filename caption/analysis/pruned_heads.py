@@ -60,9 +60,7 @@ def head_pruning(
     captions = captioner.describe(photos, batch_size=batch_size) if captions is None else list(captions)
     heads = count_heads(captioner, photos, captions)
     if heads < 2:
-        raise UserError(
-            "this model has a single map for each word: heads are removed of one that has several"
-        )
+        raise UserError("this model has a single map for each word: take one with several heads or hops")
     none_or_one = torch.cat((torch.zeros(1, heads), torch.eye(heads))).bool()
     mean = _pruned(captioner, photos, captions, none_or_one, batch_size).log_probs.mean(0)
     falls = mean[0] - mean[1:]

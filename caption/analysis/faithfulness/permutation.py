@@ -81,9 +81,8 @@ def permute(
                 for measure, values in _compare(step, replay.rerun(step, maps)).items():
                     measures[measure][name] = values.masked_fill(~is_possible, torch.nan)
             measured.add(batch, step, {"log_probs": step.log_prob, **measures})
-    return measured.result(
-        Permutation, {"log_probs": np.zeros(0), "falls": {}, "distances": {}, "changed": {}}
-    )
+    none = {"log_probs": np.zeros(0), "falls": {}, "distances": {}, "changed": {}}
+    return measured.result(Permutation, none)
 
 
 def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torch.Generator) -> Maps:
