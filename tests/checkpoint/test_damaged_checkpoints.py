@@ -138,6 +138,7 @@ def test_a_safetensors_header_of_another_kind(tmp_path: Path, model: Captioner):
         checkpoint.load(tmp_path / "model.safetensors")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -188,6 +189,7 @@ def test_names_that_no_file_can_have(name: str):
 # -- evaluated and resumed --------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
     cli: Cli, trained: Trained, tmp_path: Path
 ):
@@ -222,6 +224,7 @@ MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("change", "said"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
     cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
@@ -236,6 +239,7 @@ def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
     assert path.read_bytes() == before
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_model_without_training_state_is_evaluated_and_not_resumed(
     cli: Cli, trained: Trained, tmp_path: Path

@@ -92,6 +92,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_every_kind_of_encoder(kind: str, tmp_path: Path):
     torch.manual_seed(0)

@@ -97,6 +97,7 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
     check_outputs({"--out": [folder / "analysis.html", folder / "analysis.json"]})  # may be replaced
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_scenes_are_measured_where_no_photos_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

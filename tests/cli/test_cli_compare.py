@@ -154,6 +154,7 @@ def test_references_may_be_given(cli: Cli, runs: list[str]):
     assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
 
 
+@pytest.mark.nightly
 def test_curves_maps_and_page_are_drawn(cli: Cli, runs: list[str]):
     ran = cli(
         "compare", *runs, "--curves", "curves.png", "--photos", "x.png", "y.png", "--maps", "maps",

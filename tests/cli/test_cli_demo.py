@@ -96,6 +96,7 @@ def alignment(path: Path) -> object:
     return caption.load(path).decoder.attention.alignment
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_hard_starts_from_soft_and_is_scored_and_drawn(cli: Cli, configs: None, tmp_path: Path, monkeypatch):
     folder = tmp_path / "demo"

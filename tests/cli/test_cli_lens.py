@@ -49,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_a_lens_is_made_drawn_and_found_beside_its_model(cli: Cli, folder: Path) -> None:
     untrusted = cli(*MAKE[:4], "--out", "model.lens")
     assert untrusted.code == 2

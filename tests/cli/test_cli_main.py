@@ -88,6 +88,7 @@ def test_usage_is_printed_without_slow_imports(args: list[str]):
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("picture", "more"), [([], []), (["--heatmap", "photo.pdf"], ["matplotlib"])], ids=["caption", "heatmap"]

@@ -100,6 +100,7 @@ def test_a_second_ctrl_c_stops_at_once(cli: Cli, tiny: Path, tmp_path: Path, mon
     assert not (tmp_path / "run" / "last.ckpt").exists()
 
 
+@pytest.mark.nightly
 def test_a_stopped_evaluation_has_not_succeeded(cli: Cli, trained: Trained, tmp_path: Path, monkeypatch):
     send(monkeypatch, signal.SIGTERM, "test_step", 0, 0)
     where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
@@ -135,6 +136,7 @@ def _epoch(path: Path) -> int:
     return torch.load(path, weights_only=True)["epoch"] if path.exists() else -1
 
 
+@pytest.mark.nightly
 def test_a_training_with_workers_that_fails_ends_them(cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch):
     """A failure in validation leaves workers of training behind, for which Python would wait at its exit."""
 
@@ -160,6 +162,7 @@ def test_auto_starts_where_there_is_nothing_and_goes_on(cli: Cli, tiny: Path, tm
     assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"version_0", "version_1"}
 
 
+@pytest.mark.nightly
 def test_auto_takes_the_best_where_the_last_is_damaged(cli: Cli, trained: Trained, copied: Path):
     (copied / "last.ckpt").write_bytes((copied / "last.ckpt").read_bytes()[:1000])
     where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto")
@@ -170,6 +173,7 @@ def test_auto_takes_the_best_where_the_last_is_damaged(cli: Cli, trained: Traine
     assert same(weights(copied), weights(trained.folder))
 
 
+@pytest.mark.nightly
 def test_auto_does_not_start_anew_over_damaged_checkpoints(cli: Cli, trained: Trained, copied: Path):
     for name in ("last.ckpt", "best.ckpt"):
         (copied / name).write_bytes(b"damaged")
@@ -181,6 +185,7 @@ def test_auto_does_not_start_anew_over_damaged_checkpoints(cli: Cli, trained: Tr
     assert (copied / "last.ckpt").read_bytes() == b"damaged"
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_moved_keeps_its_best_model(cli: Cli, trained: Trained, copied: Path):
     contents = torch.load(copied / "last.ckpt", weights_only=True)
     (key,) = [key for key in contents["callbacks"] if key.startswith("ModelCheckpoint")]
@@ -199,6 +204,7 @@ def test_a_run_that_was_moved_keeps_its_best_model(cli: Cli, trained: Trained, c
     assert (state["dirpath"], list(state["best_k_models"])) == (str(copied), [f"{copied}/best.ckpt"])
 
 
+@pytest.mark.nightly
 def test_checkpoints_of_the_folder_by_name(cli: Cli, tiny: Path, tmp_path: Path):
     assert [find_checkpoint(name, tmp_path, "test") for name in ("last", "best", "my.ckpt", None)] == [
         str(tmp_path / "last.ckpt"),
@@ -222,6 +228,7 @@ def test_checkpoints_of_the_folder_by_name(cli: Cli, tiny: Path, tmp_path: Path)
 # -- files of others -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_others_is_not_overwritten(cli: Cli, tiny: Path, tmp_path: Path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "last.ckpt").write_text("somebody's")
@@ -232,6 +239,7 @@ def test_a_checkpoint_of_others_is_not_overwritten(cli: Cli, tiny: Path, tmp_pat
     assert (tmp_path / "run" / "last.ckpt").read_text() == "somebody's"
 
 
+@pytest.mark.nightly
 def test_two_trainings_do_not_share_a_folder(cli: Cli, tiny: Path, tmp_path: Path):
     (tmp_path / "run").mkdir()
     with FileLock(tmp_path / "run" / LOCK):
@@ -290,6 +298,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.nightly
 def test_what_a_resumed_run_keeps_is_said_and_recorded(cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         send(patch, signal.SIGTERM, *TRAIN)

@@ -91,6 +91,7 @@ def test_captions_and_the_model_summary_are_shown_on_request(cli: Cli, tiny: Pat
     assert "  1000003: " not in ran.err
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: Cli, tiny: Path):
     never_better = ("--checkpoint.monitor", "val/attention_entropy_max", "--checkpoint.mode", "max")
@@ -100,6 +101,7 @@ def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: C
     assert progress(tiny.parent / "run" / "last.ckpt") == (2, 10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("trial", ["--trainer.fast_dev_run=1", "--trainer.limit_val_batches=0"])
 def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
     ran = cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)
@@ -143,6 +145,7 @@ def test_what_is_watched_is_refused_before_the_first_step(
     assert not (tiny.parent / "run" / "best.ckpt").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_direction_follows_from_the_name(cli: Cli, tiny: Path):
     """With --checkpoint.monitor val/NLL the best checkpoint is the epoch of the lowest NLL."""
@@ -159,6 +162,7 @@ def test_the_direction_follows_from_the_name(cli: Cli, tiny: Path):
         assert (config[section]["monitor"], config[section]["mode"]) == ("val/NLL", "min")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_best_epoch_is_chosen_by_nll_where_cider_is_always_0(cli: Cli, tiny: Path):
     scenes = ("--data.reader.init_args.folder", tiny.parent / "scenes", "--data.reader.init_args.val", 1)
@@ -181,6 +185,7 @@ def test_without_a_configuration_the_message_says_to_name_one(cli: Cli, verb: st
     assert f"caption {verb} needs a configuration: name one, such as -c shapes_soft" in ran.err
 
 
+@pytest.mark.nightly
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
     before = (copied / "last.ckpt").read_bytes()
     elsewhere = shutil.copy(copied / "last.ckpt", tmp_path / "other.ckpt")
@@ -232,6 +237,7 @@ def test_test_writes_captions_and_scores_and_prints_them(
     assert not any(noise in said for noise in NOISE)
 
 
+@pytest.mark.nightly
 def test_validate_prints_the_numbers_of_greedy_search(cli: Cli, trained: Trained, tmp_path: Path):
     where = ("--ckpt_path", trained.folder / "last.ckpt", "--trainer.default_root_dir", tmp_path)
     ran = cli("validate", "-c", trained.config, *QUIET, *where)
@@ -257,6 +263,7 @@ def test_predict_captions_every_image_of_a_split(cli: Cli, trained: Trained, tmp
     assert [result["image_id"] for result in results] == known
 
 
+@pytest.mark.nightly
 def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoints(
     cli: Cli, trained, tmp_path, shapes
 ):
@@ -277,6 +284,7 @@ def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoin
     assert results[0]["caption"] == expected.text
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_checkpoint_is_tested_with_its_own_configuration_on_data_that_the_user_names(
     cli: Cli, trained: Trained, copied: Path
@@ -301,6 +309,7 @@ def test_a_checkpoint_is_tested_with_its_own_configuration_on_data_that_the_user
     assert len(json.loads(path.read_text())) == 8  # of the test split
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("verb", ["test"])
 def test_a_checkpoint_decides_neither_what_is_read_nor_how_many_processes(
     verb: str, cli: Cli, trained: Trained, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

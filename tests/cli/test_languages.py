@@ -33,6 +33,7 @@ def chinese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_model_in_chinese(cli: Cli, chinese: Path):
     data = ("zh.csv", "--images", "photos")

@@ -72,6 +72,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.splitlines() if line.startswith("caption ")]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_page_leads_from_a_table_to_captions_without_any_other_package(
     cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

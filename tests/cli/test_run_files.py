@@ -46,6 +46,7 @@ def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # -- the configuration -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_users_configuration_in_the_runs_folder_stays(cli: Cli, tiny: Path, tmp_path: Path):
     run = tmp_path / "run"
     run.mkdir()
@@ -71,6 +72,7 @@ def test_the_users_configuration_in_the_runs_folder_stays(cli: Cli, tiny: Path, 
 # -- results of evaluations ------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("verb", "names"),
     [
@@ -106,6 +108,7 @@ def test_logs_that_a_link_would_lead_elsewhere_are_refused(cli: Cli, tiny: Path,
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
+@pytest.mark.nightly
 def test_every_start_logs_into_a_new_folder(cli: Cli, copied: Path, trained: Trained):
     logs = copied / "logs"
     (logs / "version_7_mine").mkdir()
@@ -132,6 +135,7 @@ def resume(cli: Cli, trained: Trained, folder: Path, *options: object) -> Ran:
     return cli("fit", "-c", trained.config, *QUIET, "--trainer.logger=false", *where, *options)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["file", "folder", "lost link"])
 def test_a_checkpoint_of_another_origin_is_named_before_the_training(
     cli: Cli, trained: Trained, copied: Path, kind: str
@@ -158,6 +162,7 @@ def test_a_checkpoint_of_another_origin_is_named_before_the_training(
         assert best.is_symlink()
 
 
+@pytest.mark.nightly
 def test_a_linked_checkpoint_is_resumed_and_its_target_stays(
     cli: Cli, trained: Trained, copied: Path, tmp_path: Path
 ):
@@ -173,6 +178,7 @@ def test_a_linked_checkpoint_is_resumed_and_its_target_stays(
     assert torch.load(copied / "last.ckpt", weights_only=True)["epoch"] == 2
 
 
+@pytest.mark.nightly
 def test_lightning_does_not_clear_a_folder_for_its_link(
     cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

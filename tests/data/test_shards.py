@@ -365,6 +365,7 @@ def configured(source: Path, tmp_path: Path, tiny: Path) -> Iterator[Path]:
     return tiny
 
 
+@pytest.mark.nightly
 def test_the_command_prints_the_section_that_trains(configured: Path, tmp_path: Path, cli: Any):
     ran = cli("prepare", "shards", "-c", configured, "--out", tmp_path / "made", "--samples", 6)
     assert ran.code == 0, ran.err

@@ -85,6 +85,7 @@ def test_a_small_cnn_starts_from_the_encoder_of_an_installed_model():
         SmallCNN(weights="caption.models:circles.ckpt").load_pretrained()
 
 
+@pytest.mark.nightly
 def test_weights_that_a_models_file_names_are_not_called_or_opened_unless_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -192,6 +192,7 @@ def test_erased_masked_searched_anew_and_heads_of_another_model(visit):
     assert page.complaints() == []
 
 
+@pytest.mark.nightly
 def test_a_word_is_made_to_look_at_a_thing_that_the_lens_sees(browser):
     with_lens = captioner()
     with_lens.postprocessors = [tiny_lens()]
@@ -306,6 +307,7 @@ def test_photos_that_made_room_for_others_are_not_kept(visit):
     assert after["jsEventListeners"] <= before["jsEventListeners"] + 5
 
 
+@pytest.mark.nightly
 def test_the_tree_of_the_search_follows_the_changes(visit):
     page = opened(visit(width=390, height=844))
     page.run("document.querySelector('.satt-beam').open = true")

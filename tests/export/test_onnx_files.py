@@ -103,6 +103,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Exported(captioner, out)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_onnx_runtime_writes_the_same_captions(exported: Exported) -> None:
     captioner, folder = exported

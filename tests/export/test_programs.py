@@ -40,6 +40,7 @@ class Branching(AdditiveScore):
         return scores if bool((scores > 0).any()) else -scores
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bias", [0.0, 60.0])  # with 60, keys are beyond those that have exponentials
 @torch.no_grad()
 def test_the_programs_give_the_captioners_numbers(bias: float) -> None:

@@ -32,6 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("codebase", MODELS)
 def test_imported_models_describe_photos(codebase: str, cli: Cli):
     ran = cli(*MODELS[codebase].split(), *ENCODER, "--out", "models/model.ckpt")
@@ -99,6 +100,7 @@ def test_another_encoder_must_be_one_that_fits(text: str, said: str, cli: Cli):
     assert said in ran.err
 
 
+@pytest.mark.nightly
 def test_the_published_encoders_are_the_default():
     """Built without weights: 14x14 regions, of 512 and 2048 numbers."""
     for published, size, wanted in ((arctic.ENCODER, 224, 512), (sgrvinod.ENCODER, 256, 2048)):

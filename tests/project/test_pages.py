@@ -65,6 +65,7 @@ def follow(page: str, folder: Path) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_mechanism(tmp_path: Path):
     with working_in(tmp_path, "four_heads"):
@@ -142,6 +143,7 @@ def run(block: int, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_tutorial_captions_a_photo_and_says_why_it_looks_there(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -158,6 +160,7 @@ def test_the_tutorial_captions_a_photo_and_says_why_it_looks_there(
     assert without_numbers(run(2, capsys)) == without_numbers(page_blocks(TUTORIAL, "")[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_tutorial_makes_a_mechanism_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]):
     mechanism, draw = page_blocks(TUTORIAL, "python")

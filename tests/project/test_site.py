@@ -48,6 +48,7 @@ def resized(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
+@pytest.mark.nightly
 def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
     written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
     # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.

@@ -91,6 +91,7 @@ def read(form: str, text: str) -> list[str]:
     return [f"{e['image_id']}.png" if form == "coco" else Path(e["image"]).name for e in entries]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "form"),

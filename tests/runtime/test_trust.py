@@ -271,6 +271,7 @@ def test_a_part_of_another_package_is_refused_by_name(
     assert not canary.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_users_own_mechanism_in_the_users_own_checkpoint(
     cli: Cli, tiny: Path, tmp_path: Path, canary: Path, shapes: Path
@@ -299,6 +300,7 @@ def test_the_users_own_mechanism_in_the_users_own_checkpoint(
     assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", tmp_path / "run" / "last.ckpt").code == 0
 
 
+@pytest.mark.nightly
 def test_warm_starting_asks_for_trust_too(cli: Cli, tiny: Path, path: Path, canary: Path, tmp_path: Path):
     fit = ("fit", "-c", tiny, *QUIET, "--model.warm_start", path)
     ran = cli(*fit)

@@ -54,6 +54,7 @@ def test_a_high_one_makes_weights_even(tmp_path: Path, reader: Shapes) -> None:
     assert first["train/attention_entropy"] == pytest.approx(torch.tensor(144.0).log().item(), rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_without_one_training_is_as_it_was(tmp_path: Path, reader: Shapes) -> None:
     plain, one, tempered = (
         weights(fit(tmp_path, reader, *callbacks))
@@ -63,6 +64,7 @@ def test_without_one_training_is_as_it_was(tmp_path: Path, reader: Shapes) -> No
     assert "captioner.decoder.attention.score.query.weight" in differing(plain, tempered)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*weights_only.*", "ignore:Checkpoint directory.*exists")
 def test_a_resumed_training_goes_on_with_it(tmp_path: Path, reader: Shapes) -> None:
     whole = Watch(temperature)

@@ -99,6 +99,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 # -- the figures and their times -------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_every_validation_leaves_two_pictures_of_the_first_images_with_its_search(
     tmp_path: Path, reader: Shapes, described: list[Any]
 ):
@@ -139,6 +140,7 @@ def test_nor_in_the_check_before_training_nor_in_evaluation(
     assert len(described) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("average", [AveragedWeights, EMAWeightAveraging])
 def test_the_model_that_training_starts_from_is_reported(
     tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str], average: type[WeightAveraging]

@@ -43,6 +43,7 @@ def finite(path: Path) -> bool:
     return all(value.isfinite().all() for value in torch.load(path, weights_only=True)["state_dict"].values())
 
 
+@pytest.mark.nightly
 def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch):
     ids = change(monkeypatch, 7, lambda loss, module: loss * math.nan)
     ran = cli("fit", "-c", tiny, *QUIET)
@@ -63,6 +64,7 @@ def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path:
     assert finite(last.with_name("best.ckpt"))
 
 
+@pytest.mark.nightly
 def test_a_loss_far_above_that_of_an_untrained_model_ends_training(cli: Cli, tiny: Path, tmp_path: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--model.optimizer", "Adam", "--model.optimizer.lr", "1e6")
     assert ran.code == 2
@@ -88,6 +90,7 @@ def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, monkeypatch):
     assert "there is no checkpoint yet" in ran.err
 
 
+@pytest.mark.nightly
 def test_weights_that_are_not_finite_are_not_written(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch):
     original = CaptionTraining.on_validation_epoch_end
 

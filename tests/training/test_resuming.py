@@ -312,6 +312,7 @@ LONGER = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=4)}
 STEPS = {"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.1)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("before", "after", "rates"),
     [
@@ -346,6 +347,7 @@ def test_changed_rates_take_effect_from_where_the_run_goes_on(
         assert ends[0] == pytest.approx(ends[1])
 
 
+@pytest.mark.nightly
 def test_a_plateau_keeps_its_reductions_of_a_changed_rate(reader: Shapes, tmp_path: Path):
     plateau = {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, threshold=1e9)}
     never_stopped = Run(reader, tmp_path / "whole", **plateau)

@@ -88,6 +88,7 @@ def test_every_decoder_has_its_rows_found(reader: Shapes, decoder: Callable[[], 
     assert {len(state[name]) for name in names} == {len(captioner.vocabulary)}
 
 
+@pytest.mark.nightly
 def test_the_command_starts_from_an_installed_model_by_name_and_keeps_its_words(
     cli: Callable[..., Ran], tiny: Path, tmp_path: Path
 ):

@@ -40,6 +40,7 @@ def decoder_weights(module: Any) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.captioner.decoder.named_parameters()}
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*weights_only.*", "ignore:Checkpoint directory.*exists")
 def test_the_average_is_validated_and_saved_and_training_goes_on_from_the_weights(
     tmp_path: Path, reader: Shapes

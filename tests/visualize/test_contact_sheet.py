@@ -95,6 +95,7 @@ def test_rows_are_packed_without_holes(count):
     assert max(heights) < 2.3
 
 
+@pytest.mark.nightly
 def test_no_text_lies_on_a_picture_or_on_other_text():
     fig = sheet_of(SIZES * 2)
     fig.draw_without_rendering()

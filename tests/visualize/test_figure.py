@@ -133,6 +133,7 @@ def test_figures_are_written_in_the_format_of_their_name(one_word, tmp_path, ext
         assert path.read_text().count("<text") + path.read_text().count("<use") > 30
 
 
+@pytest.mark.nightly
 def test_the_sentence_is_the_title_and_no_formula():
     words = ["a", "$\\frac$", "<unk>", *["and", "another"] * 12]
     fig = plot_caption(caption_of(words), Image.new("RGB", (500, 375)))
@@ -189,6 +190,7 @@ def test_words_alone_are_drawn_on_the_scale_of_all(dog):
         plot_caption(caption, photo_of(), words="cat")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rows", "columns"), [(1, 13), (2, 7), (5, 3), (40, 1)])
 def test_rows_are_as_many_as_asked_for(dog, rows, columns):
     fig = plot_caption(dog[0], photo_of(), rows=rows)

@@ -411,6 +411,7 @@ def test_words_are_shown_as_they_are(show):
     assert np.abs(silent.picture(".satt-photo") - GREY).max() <= 2
 
 
+@pytest.mark.nightly
 def test_moving_light_arrives_where_still_light_jumps_to(show, dog):
     pictures = []
     for still in (True, False):

@@ -53,6 +53,7 @@ def chips(page, selector):
     return page.run(f"[...document.querySelectorAll('{selector}')].map(chip => chip.firstChild.textContent)")
 
 
+@pytest.mark.nightly
 def test_pointing_at_a_hypothesis_lights_its_cell_and_tells_its_sentence(show):
     page = show(searched().to_html(style="cells"))
     assert page.run("document.querySelectorAll('.satt-node').length") == 0

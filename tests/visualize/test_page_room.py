@@ -91,6 +91,7 @@ def test_words_that_looked_at_the_place_under_the_pointer_light_up(show, dog):
     assert page.run("document.querySelectorAll('.satt-pointing').length") == 0
 
 
+@pytest.mark.nightly
 def test_two_models_stand_side_by_side_over_one_photo(show, dog):
     cat = caption_of(["a", "cat"])
     html = to_html({"soft <1>": [dog, cat], "hard": [cat, dog]})
@@ -133,6 +134,7 @@ def test_each_style_has_the_colours_of_the_figures(show, style):
     np.testing.assert_array_equal(again[again.shape[0] // 2, again.shape[1] // 10], seen[0])
 
 
+@pytest.mark.nightly
 def test_colour_maps_can_be_chosen_here_and_beforehand(show, dog):
     page = show(dog.to_html())
     page.choose(".satt-cmap", "viridis")
@@ -188,6 +190,7 @@ def test_photos_have_the_names_of_their_files_without_folders(show):
     assert "&lt;i&gt;mine" in own
 
 
+@pytest.mark.nightly
 def test_a_gallery_is_filtered_and_sorted(show):
     weights = np.full((1, 1, 3), 0.1)
     weights[0, 0, 0] = 0.8

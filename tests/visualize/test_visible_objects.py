@@ -61,6 +61,7 @@ def drawn_without_attention(scene: Scene, style: str) -> np.ndarray:
     return draw_overlay(render(scene), weights, box, Scale(0, 0.3, mean=1 / 64), style=style)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("style", STYLE_NAMES)
 def test_every_object_is_visible_where_alpha_is_0(style: str):
     least: dict[str, float] = {}

@@ -103,6 +103,7 @@ def test_a_caption_without_the_words_is_named_and_the_others_are_drawn(describe,
     assert not list((tmp_path / "none").iterdir())
 
 
+@pytest.mark.nightly
 def test_every_word_has_a_file(describe, photos, tmp_path, words):
     assert describe(*photos, "--heatmap", tmp_path / "words", "--per-word").code == 0
     names = sorted(path.name for path in (tmp_path / "words").iterdir())

@@ -332,6 +332,7 @@ def test_damaged_photos_are_named_and_left_out(tmp_path: Path, capsys: pytest.Ca
     assert len(list((tmp_path / "out" / "images").iterdir())) == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @needs_flickr8k
 def test_flickr8k_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
