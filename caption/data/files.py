@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from caption.errors import DataError
@@ -212,3 +212,10 @@ def field(entry: Mapping[str, Any], key: str, kind: type | tuple[type, ...], whe
             f"{where} has no valid '{key}' (found {shortened(value)}). Correct it, or use another file."
         )
     return value
+
+
+def coco_id(photo: str) -> int | str:
+    """The image id for COCO's tools: 42 for COCO_val2014_000000000042.jpg, otherwise the name without suffix."""
+    stem = PurePath(photo).stem
+    number = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", stem)
+    return int(number[1]) if number else stem

@@ -33,7 +33,7 @@ class Kind(Enum):
     LONG = ("over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them.",
             NOTE)
     LINES = ("caption of several lines", "captions of several lines",
-             "Is a quote left open? Otherwise a line end is a space.", NOTE)
+             "A line end counts as a space. In CSV, is a quote left open?", NOTE)
     DUPLICATE = ("duplicate within a split", "duplicates within a split",
                  "Such a picture has more weight than others.", NOTE)
     BLACK = ("black image", "black images",

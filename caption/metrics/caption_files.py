@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from caption.data.files import read_text, utf8_text
+from caption.data.files import coco_id, read_text, utf8_text
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, caption_fault
 from caption.data.readers.detect import detect_format
@@ -103,7 +103,7 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
 def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, list[str]]:
     """The captions of photos by the names that are given, without spaces at their ends; those without are left out.
 
-    A photo is found by its name, with or without folder and suffix.
+    A photo is found by its name, with or without folder and suffix, or by the id in the name of one of COCO's files.
     """
     names = _names(references)
     captions = {}
@@ -125,6 +125,6 @@ def _names(references: CaptionFile) -> dict[str, Id]:
 
 
 def _spellings(image: Id) -> list[str]:
-    """The name as it is, without folder, and without suffix."""
+    """The name as it is, without folder, without suffix, and the id of one of COCO's files."""
     path = PurePath(str(image))
-    return list(dict.fromkeys([str(image), path.name, path.stem]))
+    return list(dict.fromkeys([str(image), path.name, path.stem, str(coco_id(path.name))]))

@@ -17,16 +17,19 @@ from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
 from caption.analysis.named_groups import count_named
+from caption.analysis.pointing_game import Grounding, Pointing
 from caption.analysis.study import Images, Subject, study, tables
 from caption.analysis.study import subject as subject_module
-from caption.analysis.study.subject import TRAINING_SCENES
+from caption.analysis.study.subject import TRAINING_SCENES, Pointed
 from caption.analysis.table import Table, Value
 from caption.attention import MultiHeadAttention
+from caption.data.photo_boxes import BoxedPhoto
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.metrics.significance import Estimate, difference
 from caption.models.model_zoo import load
 from caption.result import Caption
+from caption.text.mentions import Mention
 
 WORDS = ("red", "circle", "above", "the")
 SCENES = 40
@@ -188,6 +191,46 @@ def test_the_maps_played_are_those_they_are_called(tmp_path: Path, monkeypatch: 
     assert images.sigma is not None
     assert 0.15 < images.sigma < 0.3
     assert len(images.training) == TRAINING_SCENES
+
+
+MAN, DOG = Mention("man", 0, ((0, 0, 1, 1),)), Mention("dog", 1, ((0, 0, 1, 1),))
+UNKNOWN = Mention("sky", 2, ((0, 0, 1, 1),))
+
+
+def test_the_middle_stands_beside_each_kind_and_each_frequent_word(monkeypatch: pytest.MonkeyPatch):
+    """The maps hit each man and no dog, and the middle the reverse; a word of no kind is in the whole alone."""
+    mentions = [
+        (0, MAN),
+        (0, DOG),
+        (0, UNKNOWN),
+        (1, MAN),
+        (1, Mention("woman", 0, MAN.boxes)),
+        (1, DOG),
+        (1, MAN),
+    ]
+
+    def played(hit: str) -> Grounding:
+        return Grounding(tuple(Pointing(n, one, float(one.name == hit), 0, 0.5, 0) for n, one in mentions))
+
+    kinds = {"man": "person", "woman": "person", "dog": "animal"}
+    photos = [BoxedPhoto(Path(name), {}, kinds) for name in "ab"]
+    fake = SimpleNamespace(
+        groundings={"own maps": played("man"), "middle cell": played("dog")},
+        pointed=Pointed([], photos, np.arange(2)), images=Images([]), parts=lambda maps: Subject.parts(fake, maps),
+        images_of=lambda grounding: grounding.captions,
+    )  # fmt: skip
+    monkeypatch.setattr(subject_module, "WORDS", 2)
+    found = [
+        (name, words, round(hits.estimate.mean, 2)) for name, words, hits, _ in tables._grounding_rows(fake)
+    ]
+    assert found == [
+        ("own maps", 7, 0.43),
+        *[("own maps, animal", 2, 0), ("middle cell, animal", 2, 1)],
+        *[("own maps, person", 4, 0.75), ("middle cell, person", 4, 0)],
+        *[('own maps, "man"', 3, 1), ('middle cell, "man"', 3, 0)],
+        *[('own maps, "dog"', 2, 0), ('middle cell, "dog"', 2, 1)],
+        ("middle cell", 7, 0.29),
+    ]
 
 
 @pytest.mark.parametrize("spoken", [0, 1])

@@ -72,6 +72,7 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
     # Two captions of each of two photos name the dog; the man has no box, and nobody names a sink.
     own = data["grounding"]["rows"][0]
     assert (own["model"], own["maps"], own["words"]) == ("one", "own maps", 4)
+    assert [row["maps"] for row in data["grounding"]["rows"][1:3]] == ["own maps, dog", "middle cell, dog"]
     assert 0 <= own["pointing accuracy"]["low"] <= own["pointing accuracy"]["mean"] <= 1
     chance = next(row for row in data["grounding"]["rows"] if row["maps"] == "any cell (chance)")
     # The model sees the middle of the photo, 20 to 60 across, and the dog is left of 40.

@@ -7,6 +7,7 @@ import pytest
 from caption.data.files import (
     JsonError,
     YamlError,
+    coco_id,
     field,
     load_json,
     load_yaml,
@@ -130,3 +131,16 @@ def test_a_message_shows_a_value_in_short() -> None:
         with pytest.raises(DataError) as raised:
             field({"id": value}, "id", dict if not isinstance(value, dict) else int, "entry 1")
         assert len(str(raised.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_id"),
+    [
+        ("COCO_val2014_000000000042.jpg", 42),
+        ("folder/000000000042.jpg", 42),
+        ("COCO_val2014_x.jpg", "COCO_val2014_x"),
+        ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e"),
+    ],
+)
+def test_coco_ids(name: str, expected_id: int | str):
+    assert coco_id(name) == expected_id

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from caption.errors import DataError
-from caption.metrics.caption_files import match_images, read_captions
+from caption.metrics.caption_files import captions_of, match_images, read_captions
 
 EXPECTED = {1: ["a dog", "the dog"], 2: ["a cat"]}
 COCO = {
@@ -109,6 +109,18 @@ def test_an_image_may_be_named_in_several_ways(write, name):
     references = read_captions(write(COCO, "r"))
     candidates = read_captions(write([{"image": name, "caption": "x"}], "c"))
     assert match_images(candidates, references) == {1: "x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["val2017/000000000001.jpg", "COCO_val2014_000000000001.jpg", "000000000001"]
+)
+def test_the_file_of_one_of_cocos_photos_means_its_id(write, name):
+    """COCO's results, and the references that `caption test` writes, name no files."""
+    by_id = read_captions(write([{"image_id": 1, "caption": "x"}], "ids"))
+    assert captions_of(by_id, [name, "val2017/000000000010.jpg"]) == {name: ["x"]}
+    by_file = read_captions(write({name: ["y"]}, "files"))
+    assert match_images(by_file, by_id) == {1: "y"}
+    assert match_images(by_id, by_file) == {name: "x"}
 
 
 def test_candidates_may_name_a_file_beside_their_id(write):

@@ -41,6 +41,8 @@ OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
 """Names of the maps of the pointing game; see `caption.analysis.baseline_maps`."""
 DRAWS = 3
 """Random orders of deletion."""
+WORDS = 12
+"""That have rows of their own in the pointing game."""
 TRAINING_SCENES = 500
 """Scenes that the width of the centre prior and the mean region are taken from."""
 
@@ -219,16 +221,19 @@ class Subject:
 
         return posterior(self.captioner, paths(), self.pointed.captions)
 
-    @property
-    def by_kind(self) -> dict[str, Grounding]:
-        """The model's own maps at the words for each kind of thing."""
-        grounding, photos = self.groundings[OWN], self.pointed.photos
-        pointings: dict[str, list[Pointing]] = {}
+    def parts(self, maps: str) -> dict[str, Grounding]:
+        """The pointing game of one of the maps, at the words for each kind of thing and at each of the most frequent
+        words, which stand in quotes; {} where kinds are not known."""
+        grounding, photos = self.groundings[maps], self.pointed.photos
+        parts: dict[str, list[Pointing]] = {}
+        words: dict[str, list[Pointing]] = {}
         for one in grounding.pointings:
-            pointings.setdefault(photos[one.caption].kinds.get(one.mention.name, ""), []).append(one)
-        return {
-            kind: replace(grounding, pointings=tuple(pointings[kind])) for kind in sorted(pointings) if kind
-        }
+            if kind := photos[one.caption].kinds.get(one.mention.name):
+                parts.setdefault(kind, []).append(one)
+                words.setdefault(f'"{one.mention.name}"', []).append(one)
+        frequent = sorted(words, key=lambda word: -len(words[word]))[:WORDS]
+        parts = {kind: parts[kind] for kind in sorted(parts)} | {word: words[word] for word in frequent}
+        return {part: replace(grounding, pointings=tuple(several)) for part, several in parts.items()}
 
     def images_of(self, grounding: Grounding) -> np.ndarray:
         """(N,) the image of every mention, for `estimate`."""

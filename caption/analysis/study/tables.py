@@ -69,7 +69,8 @@ def grounding(table: Table, subjects: Subjects) -> None:
     The pointing game: for every word that names something with a box, the most attended cell should lie in such a
     box (or mask). Maps that know less are the measure: the middle of the image, where people put things; the mean
     of the model's maps; its maps of another word and of another image. Posterior maps know the word. The mass is
-    the share of attention in the boxes. This says where it looked, not that the word comes from there.
+    the share of attention in the boxes. Rows for each kind of thing, and for the words that come most often, have
+    the middle of the image beside them. This says where it looked, not that the word comes from there.
     """
     images = subjects[0].images
     if not images.boxed:
@@ -110,8 +111,9 @@ def _grounding_finding(subject: Subject) -> tuple[str, Value, str]:
 
 
 def _grounding_rows(subject: Subject) -> Rows:
-    kinds = {f"{OWN}, {kind}": grounding for kind, grounding in subject.by_kind.items()}
-    for name, played in ({OWN: subject.groundings[OWN]} | kinds | subject.groundings).items():
+    own, middle = subject.parts(OWN), subject.parts(MIDDLE)
+    parts = {f"{name}, {part}": of[part] for part in own for name, of in ((OWN, own), (MIDDLE, middle))}
+    for name, played in ({OWN: subject.groundings[OWN]} | parts | subject.groundings).items():
         images, is_share = subject.images_of(played), not subject.images.naming
         means = (estimate(played.values(field), images) for field in ("hit", "mass"))
         yield [name, len(played), *(Value(mean, is_share=is_share) for mean in means)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.printing import json_text
+from caption.data.files import coco_id
 from caption.errors import printable
 from caption.lens_reading import OUT_OF_DISTRIBUTION
 
@@ -76,13 +75,6 @@ def _seen(caption: Caption) -> str:
 
     things = [f"{word}: {seen}" for word, seen in seen_at_words(caption)]
     return f"\tsees {', '.join(things) or 'nothing that it knows'}"
-
-
-def coco_id(photo: str) -> int | str:
-    """The image id for COCO's tools: 42 for COCO_val2014_000000000042.jpg, otherwise the name without suffix."""
-    stem = Path(photo).stem
-    number = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", stem)
-    return int(number[1]) if number else stem
 
 
 def remarks(caption: Caption) -> list[str]:

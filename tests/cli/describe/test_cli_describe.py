@@ -26,7 +26,7 @@ from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli.describe import command
 from caption.cli.describe.pictures import Pictures
-from caption.cli.describe.printer import Printer, coco_id
+from caption.cli.describe.printer import Printer
 from caption.search import BeamSearch, Greedy, Search
 
 Cli = Callable[..., Ran]
@@ -115,19 +115,6 @@ def test_coco_is_a_results_file(cli: Cli, model, tmp_path, expected):
     (tmp_path / "results.json").write_text(ran.out)
     read = COCO(str(tmp_path / "captions.json")).loadRes(str(tmp_path / "results.json"))
     assert [read.imgToAnns[name][0]["caption"] for name in (42, "holiday")] == [r["caption"] for r in results]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected_id"),
-    [
-        ("COCO_val2014_000000000042.jpg", 42),
-        ("folder/000000000042.jpg", 42),
-        ("COCO_val2014_x.jpg", "COCO_val2014_x"),
-        ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e"),
-    ],
-)
-def test_coco_ids(name: str, expected_id: int | str):
-    assert coco_id(name) == expected_id
 
 
 # -- search ----------------------------------------------------------------------------------------------------
