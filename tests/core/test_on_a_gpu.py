@@ -1,26 +1,40 @@
-"""On a GPU, every model gives the numbers that it gives on a CPU."""
+"""On a GPU, every model gives the numbers that it gives on a CPU; on a fake GPU, no operation mixes devices."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from helpers import mechanisms
 from helpers.command_line import QUIET, TINY, run_command
-from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS
+from helpers.fake_gpu import failure_of, fake_gpu_process, needs_python_backends
+from helpers.on_devices import (
+    ENCODERS,
+    MODELS,
+    OBJECTIVES,
+    SEARCHES,
+    encode,
+    learn,
+    numbers,
+    refine,
+    train,
+    write,
+)
 from helpers.refiner_cases import CASES, case, views_of
 from helpers.tiny_captioner import WORDS, photo
-from torch import Tensor, nn
+from torch import nn
 
 from caption import checkpoint, objectives, search
 from caption.captioner import Captioner
 from caption.objectives import CaptionBatch, Objective
 from caption.tensor_tree import leaves, map_tensors
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda")
 
 
@@ -33,36 +47,16 @@ def without_chance(model: Captioner) -> Captioner:
     return model
 
 
-def numbers(name: str, device: torch.device) -> list[Tensor]:
-    """Loss, gradients, logits, maps and steps of a model in double precision, and its states."""
-    model = without_chance(mechanisms.captioner(mechanisms.decoder(name)))
-    pixels = torch.stack([model.transform(photo(seed=seed)) for seed in (1, 2)]).double()
-    generator = torch.Generator().manual_seed(1)
-    words = torch.randint(4, 4 + len(WORDS), (2, 3, 5), generator=generator).to(device)
-    lengths = torch.tensor([[2, 5, 3], [4, 1, 0]], device=device)
-    model = copy.deepcopy(model).to(device)
-    memory = model.project(model.encoder(pixels.to(device)))
-    unrolled = model.decoder(memory, words, lengths)
-    loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
-    loss.backward()
-    found = [loss, *(p.grad for p in model.parameters() if p.grad is not None)]
-    found += [unrolled.logits, unrolled.trace.weights, *unrolled.trace.maps.values()]
-    with torch.no_grad():
-        state = model.decoder.start(memory, 3)
-        for t in range(3):
-            log_probs, state = model.decoder.step(state, words[:, :, t])
-            found.append(log_probs)
-        found += leaves(state.carried)
-    assert all(tensor.device.type == device.type for tensor in found)
-    return [tensor.detach().cpu() for tensor in found]
-
-
+@needs_gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_has_the_same_logits_maps_and_gradients(name: str) -> None:
-    for theirs, ours in zip(numbers(name, torch.device("cpu")), numbers(name, GPU), strict=True):
+    model = without_chance(mechanisms.captioner(mechanisms.decoder(name)))
+    on_cpu = numbers(copy.deepcopy(model), torch.device("cpu"))
+    for theirs, ours in zip(on_cpu, numbers(model, GPU), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
+@needs_gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_describes_a_photo_in_the_same_words(name: str) -> None:
     model = mechanisms.captioner(mechanisms.decoder(name)).float()
@@ -74,6 +68,7 @@ def test_every_model_describes_a_photo_in_the_same_words(name: str) -> None:
         torch.testing.assert_close(on_gpu.weights, on_cpu.weights, rtol=1e-2, atol=1e-3)
 
 
+@needs_gpu
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_every_refiner_gives_the_same_regions(name: str, masked: bool) -> None:
@@ -84,6 +79,7 @@ def test_every_refiner_gives_the_same_regions(name: str, masked: bool) -> None:
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
+@needs_gpu
 @pytest.mark.parametrize(
     "objective",
     [
@@ -112,6 +108,7 @@ def test_objectives_draw_on_the_gpu_and_lower_the_loss(objective: Objective) -> 
     assert losses[-1] < losses[0] - 0.1
 
 
+@needs_gpu
 def test_a_run_trains_stops_goes_on_and_describes(shapes: Path, tmp_path: Path) -> None:
     """Resumed after one of two epochs, it ends where the run without a stop does, and both processors caption alike."""
     config = tmp_path / "config.yaml"
@@ -132,3 +129,44 @@ def test_a_run_trains_stops_goes_on_and_describes(shapes: Path, tmp_path: Path) 
     assert on_gpu.code == 0, on_gpu.err
     assert on_gpu.out == on_cpu.out
     assert on_gpu.out
+
+
+# -- without a GPU -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[ProcessPoolExecutor]:
+    with fake_gpu_process() as executor:
+        yield executor
+
+
+def case_name(value: Any) -> str:
+    """`additive-Greedy`, `linear-True`."""
+    parts = value if isinstance(value, tuple) else (value,)
+    named = (
+        part if isinstance(part, (str, bool)) else getattr(part, "__name__", type(part).__name__)
+        for part in parts
+    )
+    return "-".join(map(str, named))
+
+
+@pytest.mark.nightly
+@needs_python_backends
+@pytest.mark.parametrize(
+    ("work", "arguments"),
+    [
+        *((train, (name,)) for name in MODELS),
+        *((write, (name, method)) for name in ("additive", "hard", "transformer") for method in SEARCHES),
+        *((learn, (name,)) for name in [*OBJECTIVES, "critic"]),
+        *((refine, (name, masked)) for name in CASES for masked in (False, True)),
+        *((encode, (name,)) for name in ENCODERS),
+    ],
+    ids=case_name,
+)
+def test_no_operation_mixes_devices(
+    work: Callable[..., None], arguments: tuple[object, ...], process: ProcessPoolExecutor
+) -> None:
+    if arguments == ("timm",):
+        pytest.importorskip("timm")
+    failure = process.submit(failure_of, work, *arguments).result()
+    assert not failure, failure
