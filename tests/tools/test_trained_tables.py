@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from caption.errors import UserError
 from caption.metrics.java import java_fault
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
-from tools.tables import measures, own_photos, render, runs
+from tools.tables import measures, own_photos, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, read_table
 
@@ -49,7 +50,7 @@ sections:
     head: model
     columns:
       - {{title: NLL, score: NLL}}
-      - {{title: deletion, interval: gain}}
+      - {{title: deletion, area: gain}}
       - {{title: regions, field: regions, show: last, form: ""}}
 """
 
@@ -241,31 +242,108 @@ def test_every_mechanism_has_a_family_and_an_equation():
 # -- what is shown ---------------------------------------------------------------------------------------------
 
 
-def test_a_gap_is_welchs_interval():
-    # By hand: means 2 and 5, variances 1 and 4, error sqrt(1/3 + 4/3), 2 degrees of freedom.
-    gap = render.gap([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
-    assert gap is not None
-    assert gap.difference == pytest.approx(-3.0)
-    assert gap.high - gap.difference == pytest.approx(4.303 * (5 / 3) ** 0.5)
-    assert gap.text("+.1f") == "−3.0 [−8.6, +2.6]"
-    near = render.gap([1.0, 1.01, 0.99], [3.0, 3.01, 2.99])
-    assert near is not None
-    assert near.text("+.1f") == "**−2.0 [−2.0, −2.0]**"
-    assert render.gap([1.0], [3.0, 5.0]) is None
+@pytest.mark.parametrize(("t", "freedom"), [(12.706, 1), (4.303, 2), (3.182, 3), (2.776, 4), (2.262, 9)])
+def test_students_t_has_the_values_of_its_tables(t: float, freedom: int):
+    assert significance.two_sided(t, freedom) == pytest.approx(0.05, abs=1e-4)
+    assert significance.two_sided(-t, freedom) == significance.two_sided(t, freedom)
+    assert significance.quantile(0.05, freedom) == pytest.approx(t, abs=1e-3)
+    assert significance.two_sided(0, freedom) == pytest.approx(1)
 
 
-def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
+def test_the_smallest_p_value_is_multiplied_by_the_number_of_comparisons_and_the_next_by_one_less():
+    # 4 · 0.005, 3 · 0.01, 2 · 0.03, and 0.04, which is not below the one before it.
+    assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert significance.holm([0.4, 0.9, 0.5]) == pytest.approx([1, 1, 1])
+
+
+def by_seed(*values: float) -> dict[str, float]:
+    return {str(seed): value for seed, value in enumerate(values)}
+
+
+def test_seeds_that_both_have_are_pairs():
+    # Differences 1, 2, 6 by hand: mean 3, variance 7, error √(7/3), 2 degrees of freedom, p = 1 − t / √(2 + t²).
+    found = significance.over_seeds(by_seed(2, 4, 9), by_seed(1, 2, 3))
+    assert found is not None
+    t = 3 / (7 / 3) ** 0.5
+    assert found.mean == pytest.approx(3)
+    half = 4.3027 * (7 / 3) ** 0.5
+    assert found[:3] == pytest.approx((3, 3 - half, 3 + half), rel=1e-4)
+    assert found.p_value == pytest.approx(1 - t / (2 + t * t) ** 0.5)
+    assert found.spread == pytest.approx(7**0.5)
+    assert significance.over_seeds(by_seed(1, 2, 6)) == found
+    assert significance.over_seeds(by_seed(1, 2), by_seed(1, 2)) == (0, 0, 0, 1, 1, 0)
+    assert significance.over_seeds(by_seed(1)) is significance.over_seeds(by_seed(1, 2), {}) is None
+
+
+def test_unequal_numbers_of_seeds_have_welchs_interval():
+    # Means 2 and 6; variances 1 / 3 and 10 / 5; degrees (7/3)² / ((1/3)² / 2 + 2² / 4) = 5.16.
+    found = significance.over_seeds(by_seed(1, 2, 3), by_seed(2, 4, 6, 8, 10))
+    assert found is not None
+    assert found.mean == pytest.approx(-4)
+    assert found.high - found.mean == pytest.approx(2.5706 * (7 / 3) ** 0.5, rel=1e-4)
+
+
+def fake_runs(**values: list[float]) -> runs.Runs:
+    """NLL by row and seed; the gain of deletion is the same number."""
+    areas = {"images": [0, 1], "words": [3, 1], "attention": [0.0, 0.0]}
+    return {
+        name: {
+            seed: {"scores": {"test": {"NLL": value}}, "deletion": {**areas, "random": [value, value]}}
+            for seed, value in by_seed(*each).items()
+        }
+        for name, each in values.items()
+    }
+
+
+def test_verdicts_count_differences_before_and_after_correction():
+    # Less base: 1 ± .01, surely; ½ ± .1732, whose t is 5 and p .038, twice that after correction; and about 0.
+    known = fake_runs(
+        base=[1, 2, 3],
+        worse=[2, 3.01, 3.99],
+        maybe=[1.3268, 2.5, 3.6732],
+        same=[1.1, 2, 2.9],
+        far=[-2, 9, -4],
+    )
+    known["far"].popitem()
+    known["far"].popitem()
+    less = {"less": "base", "form": "+.2f"}
+    columns = [
+        {"title": "Δ", "score": "NLL", **less},
+        {"title": "Δ gain", "area": "gain", **less, "given": {"score": "NLL", "less": "base", "above": 0.02}},
+    ]
+    section = {"rows": [*known], "columns": columns, "apart": {"NLL": 2.1}, "head": "question"}
+    text = render._verdicts(read_table("seeds"), section, known)
+    assert "| question | comparisons | above 0 | below 0 | undecided |" in text
+    assert "| Δ | 3 | 2 / 1 | 0 / 0 | 2 |" in text
+    assert "| Δ gain | 2 | 2 / 1 | 0 / 0 | 1 |" in text
+    assert "- **Δ**, after correction: above 0 `worse` +1.00 [+0.98, +1.02]; below 0 none." in text
+    assert "apart for 1 of 5: `maybe` (1.33, 2.50, 3.67)." in text
+    # The median of the three standard deviations is 0.1: 0.1 / √3 times the t of 0.05 / 3, which is 7.65.
+    assert "| 2 | 0.44 |" in text
+
+
+def test_intervals_in_tables_are_marked_before_and_after_correction():
+    known = fake_runs(base=[1, 2, 3], worse=[2, 3.01, 3.99], maybe=[1.3268, 2.5, 3.6732], same=[1.1, 2, 2.9])
+    column = {"title": "Δ", "score": "NLL", "less": "base", "form": "+.1f", "show": "interval"}
+    table = read_table("seeds")
+    rows = dict.fromkeys(known, next(iter(table.rows.values())))
+    shown = render._table(replace(table, rows=rows), {"columns": [column]}, known).splitlines()[2:]
+    cells = [line.split(" | ")[1].rstrip(" |") for line in shown]
+    assert cells == ["(reference)", "**+1.0 [+1.0, +1.0]**", "*+0.5 [+0.1, +0.9]*", "+0.0 [−0.2, +0.2]"]
+    one = {**column, "less": {"maybe": "same"}, "other": ""}
+    assert "+0.5" in render._table(replace(table, rows=rows), {"rows": ["maybe"], "columns": [one]}, known)
+
+
+def test_areas_of_deletion_are_means_over_words():
     areas = {
         "images": [0, 1, 2],
         "words": [2, 1, 1],
         "attention": [0.25, 0.2, 0.4],
         "random": [0.65, 0.5, 0.9],
     }
-    every = [{"deletion": areas}, {"deletion": areas}, {}]
-    assert render._deletion(render.Column("", interval="attention"), every) == "0.275"
-    gain = render._deletion(render.Column("", interval="gain"), every)
-    assert gain.startswith("0.400 [0.3")
-    assert render._deletion(render.Column("", interval="gain"), [{}]) == ""
+    found = render._areas({"deletion": areas})
+    assert found == pytest.approx({"attention": 0.275, "random": 0.675, "gain": 0.4})
+    assert render._areas({}) == {}
 
 
 # -- photos of one's own ---------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ A section is a mapping in the table's YAML file:
     families   true: rows stand together by family, below a line with its name; flat: without that line
     order      a score of the first test; within a family, rows with less of it come first
     columns    see `Column`
+    verdicts   true: no row for each mechanism, but for each column how many are above and below 0
+    apart      {score: distance}: after these, the rows whose seeds lie farther apart
     show       how the values of seeds are shown, if a column does not say: a name of SHOWN
     empty      what stands where there is no value
     also       further lines, at the end
@@ -21,20 +23,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from caption.metrics.significance import difference, estimate
 from tools.documents import table
 from tools.tables.runs import Run, Runs
+from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile
 from tools.tables.table import Row, Table
 
 LEARNED = 0.5
-QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
-"""Of Student's t: 97.5 % by degrees of freedom."""
+PLANNED = (3, 5, 10)
+"""Numbers of seeds for which verdicts say what they can tell apart."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,19 @@ class Column:
     """In place of a score, another entry of the run, or `seed`."""
     header: str = ""
     """In place of a score, a part of the header of the row's configuration."""
-    interval: str = ""
-    """In place of a score, the areas of deletion of all seeds: attention, random, or gain, with its interval."""
+    area: str = ""
+    """In place of a score, the area of deletion: attention, random, or gain, which is random less attention."""
     form: str = ".3f"
     per: Any = 1
     """What a value is divided by: a number, or a field."""
     show: str = ""
-    less: str = ""
-    """The row from whose value of the same seed the difference is shown."""
-    welch: str = ""
-    """The row from whose seeds the difference is shown with its interval; with `other`, from another score."""
+    """A name of SHOWN, or interval: the mean with its interval over seeds."""
+    less: str | Mapping[str, str] = ""
+    """The row from whose value of the same seed the difference is shown, or that of each row."""
     other: str = ""
+    """With `show: interval`, the score from which the difference is shown."""
+    given: Mapping[str, Any] | None = None
+    """In verdicts, only rows whose interval of another column, this one, lies above its `above`."""
     of: str = ""
     """A score that stands behind it: "of 4.39"."""
 
@@ -87,41 +91,14 @@ SHOWN: dict[str, Callable[[list[Any], str], str]] = {
 """How the values of several seeds are shown."""
 
 
-class Gap(NamedTuple):
-    """A difference of means over seeds, with its 95 % interval."""
-
-    difference: float
-    low: float
-    high: float
-
-    def text(self, form: str, bold: bool = True) -> str:
-        """The difference with its interval in brackets; bold if the interval leaves out 0."""
-        text = f"{self.difference:{form}} [{self.low:{form}}, {self.high:{form}}]".replace("-", "−")
-        return f"**{text}**" if bold and (self.low > 0 or self.high < 0) else text
-
-
-def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
-    """Mean of `values` less mean of `others`; None unless both have two seeds or more.
-
-    Welch's interval with the fewest degrees of freedom that his formula allows, one less than the smaller number of
-    seeds, which makes it wide rather than narrow.
-    """
-    fewest = min(len(values), len(others))
-    if fewest < 2:
-        return None
-    found = statistics.mean(values) - statistics.mean(others)
-    error = math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in (values, others)))
-    half = QUANTILES[min(fewest - 1, max(QUANTILES))] * error
-    return Gap(found, found - half, found + half)
-
-
 def sections(described: Table, runs: Runs) -> dict[str, str]:
     """The Markdown of each section, by its name."""
     texts: dict[str, list[str]] = {}
     for section in described.sections:
         text = section.get("text", "").format(**_facts(described, runs))
+        shown = _verdicts if section.get("verdicts") else _table
         texts.setdefault(section["section"], []).append(
-            f"{text}\n\n{_table(described, section, runs)}".strip()
+            f"{text}\n\n{shown(described, section, runs)}".strip()
         )
     return {name: "\n\n".join(parts) for name, parts in texts.items()}
 
@@ -130,6 +107,12 @@ def _table(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
     columns = [Column(**each) for each in section["columns"]]
     lines = section.get("lines")
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
+    found = {
+        (column.title, test): _estimates(column, test, names, runs)
+        for column in columns
+        for test in lines or ["test"]
+        if column.show == "interval"
+    }
     rows: list[list[str]] = []
     for family, members in _families(described, section, names, runs):
         if family and section["families"] is True:
@@ -140,7 +123,12 @@ def _table(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
             for test, shown in (lines or {"test": None}).items():
                 if lines and not any(_scores(run, test) for run in runs[name].values()):
                     continue
-                cells = [_cell(column, row, test, section, runs) for column in columns]
+                cells = [
+                    _interval(found[column.title, test], column, name, section)
+                    if column.show == "interval"
+                    else _cell(column, row, test, section, runs)
+                    for column in columns
+                ]
                 rows.append([row.title, *([shown] if lines else []), *cells])
     head = [section.get("head", ""), *(["at test"] if lines else []), *(column.title for column in columns)]
     rows += [[*map(str, extra), *[""] * (len(head) - len(extra))] for extra in section.get("also", ())]
@@ -166,19 +154,9 @@ def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs:
     empty, of_row = section.get("empty", "–"), runs[row.name]
     if column.header:
         return row.header()[column.header].replace("|", "\\|")
-    if column.interval:
-        return _deletion(column, of_row.values()) or empty
     values = _values(column, test, of_row)
-    if column.welch or column.other:
-        if column.welch == row.name:
-            return "(reference)"
-        other = Column("", score=column.other or column.score)
-        found = gap(
-            [*values.values()], [*_values(other, test, runs.get(column.welch or row.name, {})).values()]
-        )
-        return empty if found is None else found.text(column.form)
     if column.less:
-        base = _values(column, test, runs.get(column.less, {}))
+        base = _values(column, test, runs.get(str(column.less), {}))
         values = {seed: value - base[seed] for seed, value in values.items() if seed in base}
         if column.less == row.name:
             return ""
@@ -194,8 +172,11 @@ def _values(column: Column, test: str, runs: Mapping[str, Run]) -> dict[str, Any
     """By seed; without seeds that have no such value."""
     values = {}
     for seed, run in sorted(runs.items(), key=lambda each: int(each[0])):
-        entries = {**run, "seed": int(seed)} if column.field else _scores(run, column.test or test)
-        value = entries.get(column.field or column.score)
+        if column.field:
+            entries: Mapping[str, Any] = {**run, "seed": int(seed)}
+        else:
+            entries = _areas(run) if column.area else _scores(run, column.test or test)
+        value = entries.get(column.field or column.area or column.score)
         if value is not None:
             per = run[column.per] if isinstance(column.per, str) else column.per
             values[seed] = value if per == 1 else value / per
@@ -208,23 +189,87 @@ def _scores(run: Run, test: str) -> dict[str, float]:
     return scores
 
 
-def _deletion(column: Column, runs: Any) -> str:
-    """An area over all words of several seeds, or the difference of both with its 95 % interval.
+def _areas(run: Run) -> dict[str, float]:
+    """Under the curves of deletion: means over all words of a run."""
+    found = run.get("deletion")
+    if not found:
+        return {}
+    areas = {name: float(np.average(found[name], weights=found["words"])) for name in ("attention", "random")}
+    return areas | {"gain": areas["random"] - areas["attention"]}
 
-    The bootstrap draws images: the words of an image, of all seeds, stay together.
-    """
-    areas = [run["deletion"] for run in runs if run.get("deletion")]
-    if not areas:
-        return ""
-    images, attention, random = (
-        np.concatenate([np.repeat(area[name], area["words"]) for area in areas])
-        for name in ("images", "attention", "random")
-    )
-    if column.interval == "gain":
-        gain = difference(attention, random, images)
-        return Gap(gain.difference, gain.low, gain.high).text(column.form, bold=False)
-    area = {"attention": attention, "random": random}[column.interval]
-    return format(estimate(area, images).mean, column.form)
+
+def _estimates(column: Column, test: str, names: Sequence[str], runs: Runs) -> dict[str, Estimate]:
+    """By row the mean or difference, its p-value corrected for the number of rows."""
+    found = {}
+    for name in names:
+        base = column.less if isinstance(column.less, str) else column.less.get(name, "")
+        others = None
+        if base or column.other:
+            other = replace(column, score=column.other or column.score)
+            others = _values(other, test, runs.get(base or name, {}))
+        if base != name and (estimate := over_seeds(_values(column, test, runs[name]), others)):
+            found[name] = estimate
+    corrected = holm([estimate.p_value for estimate in found.values()])
+    return {
+        name: found[name]._replace(corrected=p_value) for name, p_value in zip(found, corrected, strict=True)
+    }
+
+
+def _interval(found: Mapping[str, Estimate], column: Column, name: str, section: Mapping[str, Any]) -> str:
+    """A mean with its interval: italic if it leaves out 0, bold if it does after correction."""
+    if name not in found:
+        return "(reference)" if column.less == name else section.get("empty", "–")
+    estimate = found[name]
+    mean, low, high = (format(value, column.form).replace("-", "−") for value in estimate[:3])
+    mark = "**" if estimate.corrected < LEVEL else "*" * (estimate.p_value < LEVEL)
+    return f"{mark}{mean} [{low}, {high}]{mark}"
+
+
+def _verdicts(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
+    """For each column a row of counts, and below the table the differences that remain after correction."""
+    names = [name for name in section.get("rows", described.rows) if runs.get(name)]
+    rows, lines = [], []
+    for column in (Column(**each) for each in section["columns"]):
+        every = _estimates(column, "test", names, runs)
+        spread = statistics.median(estimate.spread for estimate in every.values())
+        found = {name: every[name] for name in _given(column, every, runs)}
+        counts, kept = [], []
+        for side, sign in (("above", 1), ("below", -1)):
+            there = {name: each for name, each in found.items() if each.mean * sign > 0}
+            left = [name for name, each in there.items() if each.corrected < LEVEL]
+            counts.append(f"{sum(each.p_value < LEVEL for each in there.values())} / {len(left)}")
+            left.sort(key=lambda name: -abs(found[name].mean))
+            shown = [f"`{name}` {_interval(found, column, name, section).strip('*')}" for name in left]
+            kept.append(f"{side} 0 {', '.join(shown) or 'none'}")
+        undecided = sum(each.corrected >= LEVEL for each in found.values())
+        least = (quantile(LEVEL / len(every), n - 1) * spread / math.sqrt(n) for n in PLANNED)
+        numbers = [format(each, column.form.lstrip("+")) for each in least]
+        rows.append([column.title, str(len(found)), *counts, str(undecided), *numbers])
+        lines.append(f"- **{column.title}**, after correction: {'; '.join(kept)}.")
+    for score, distance in section.get("apart", {}).items():
+        lines.append(_apart(score, distance, {name: runs[name] for name in names}))
+    told = [f"told by {n} seeds" for n in PLANNED]
+    head = [section.get("head", ""), "comparisons", "above 0", "below 0", "undecided", *told]
+    return "\n".join([table(head, rows), "", *lines])
+
+
+def _given(column: Column, names: Iterable[str], runs: Runs) -> list[str]:
+    """The rows that a verdict is about."""
+    if column.given is None:
+        return [*names]
+    other = {key: value for key, value in column.given.items() if key != "above"}
+    found = _estimates(Column("", **other), "test", [*names], runs)
+    return [name for name, each in found.items() if each.low > column.given["above"]]
+
+
+def _apart(score: str, distance: float, runs: Runs) -> str:
+    """The rows whose seeds lie farther apart than a distance."""
+    column = Column("", score=score)
+    every = {name: [*_values(column, "test", of_row).values()] for name, of_row in runs.items()}
+    apart = {name: sorted(values) for name, values in every.items() if values and np.ptp(values) > distance}
+    shown = (f"`{name}` ({SHOWN['list'](values, '.2f')})" for name, values in apart.items())
+    of = f"{len(apart)} of {sum(map(bool, every.values()))}"
+    return f"- **{score}**: seeds lie more than {distance} apart for {of}: {'; '.join(shown)}."
 
 
 def _facts(described: Table, runs: Runs) -> dict[str, Any]:

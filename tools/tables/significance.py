@@ -1,0 +1,92 @@
+"""Means over seeds, with Student's intervals, and p-values of many comparisons corrected by Holm's method.
+
+What is compared is how a mechanism does when it is trained again, so a seed is one observation, whatever the number of
+its images.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+LEVEL = 0.05
+"""A p-value below it counts; intervals are those of 1 − LEVEL."""
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds, or a difference of two means."""
+
+    mean: float
+    low: float
+    """Bounds of the 95 % interval."""
+    high: float
+    p_value: float
+    """Two-sided, against 0."""
+    corrected: float = 1.0
+    """The same after Holm's correction."""
+    spread: float = 0.0
+    """The standard error times √seeds: for pairs, the standard deviation of the differences."""
+
+
+def over_seeds(values: Mapping[str, float], others: Mapping[str, float] | None = None) -> Estimate | None:
+    """The mean of `values`, or how much it exceeds that of `others`; None if either has fewer than two seeds.
+
+    Where both have the same seeds, the differences of each seed are the observations. Else the interval is Welch's
+    (1947), with his degrees of freedom rounded down.
+
+    Args:
+        values, others: one number for each seed.
+    """
+    if others is not None and values.keys() == others.keys():
+        values, others = {seed: value - others[seed] for seed, value in values.items()}, None
+    samples = [[*each.values()] for each in (values, others) if each is not None]
+    if min(map(len, samples)) < 2:
+        return None
+    mean = statistics.mean(samples[0]) - sum(statistics.mean(other) for other in samples[1:])
+    variances = [statistics.variance(sample) / len(sample) for sample in samples]
+    if not any(variances):
+        return Estimate(mean, mean, mean, float(mean == 0))
+    error = math.sqrt(sum(variances))
+    terms = (variance**2 / (len(sample) - 1) for variance, sample in zip(variances, samples, strict=True))
+    freedom = math.floor(error**4 / sum(terms) + 1e-9)
+    half = quantile(LEVEL, freedom) * error
+    spread = error * math.sqrt(len(samples[0]))
+    return Estimate(mean, mean - half, mean + half, two_sided(mean / error, freedom), spread=spread)
+
+
+def two_sided(t: float, freedom: int) -> float:
+    """How often Student's t lies at least as far from 0, by the finite series for whole degrees of freedom.
+
+    Abramowitz and Stegun 1964, 26.7.3 and 26.7.4.
+    """
+    angle, odd = math.atan(abs(t) / math.sqrt(freedom)), freedom % 2
+    term, series = math.cos(angle) ** odd, 0.0
+    for n in range(2 + odd, freedom + 1, 2):
+        series += term
+        term *= (n - 1) / n * math.cos(angle) ** 2
+    inside = math.sin(angle) * series
+    return 1 - ((angle + inside) * 2 / math.pi if odd else inside)
+
+
+def quantile(p_value: float, freedom: int) -> float:
+    """The t whose two-sided p-value this is, by bisection."""
+    low, high = 0.0, 1e6
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, freedom) > p_value else (low, middle)
+    return low
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number: below a level with a chance of at most that level if all differences are 0.
+
+    Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure": the smallest of n is multiplied by n, the next
+    by n − 1, and so on, and none is smaller than the one before it.
+    """
+    corrected, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
