@@ -398,7 +398,7 @@ def test_a_wrong_command_line(cli: Cli, tiny: Path, args: list[str], named: str)
 
 
 def test_what_is_missing_is_named(cli: Cli, tiny: Path):
-    for args, missing in ((["fit"], "model.encoder"), (["test", "-c", tiny], "--ckpt_path")):
+    for args, missing in ((["fit"], "-c shapes_soft"), (["test", "-c", tiny], "--ckpt_path")):
         ran = cli(*args)
         assert (ran.code, ran.out, missing in ran.err) == (2, "", True), ran.err
 

@@ -37,10 +37,11 @@ def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
 
 def one_line(message: str) -> str:
     """An error message of jsonargparse without types of Python. Of a part's own errors, what else it might be goes."""
-    lines = [TYPES.sub("", line.strip(" -")) for line in message.splitlines()]
-    lines = [line for line in lines if line and not SCAFFOLDING.match(line)]
-    of_part = any("class_path" in line or "is not accepted" in line for line in lines)
-    return " ".join(line for line in lines if not (of_part and line.startswith("Expected a <class")))
+    lines = [line.strip() for line in message.splitlines()]
+    if any("class_path" in line or "is not accepted" in line for line in lines):
+        lines = [line for line in lines if not line.startswith("- Expected a <class")]
+    lines = [TYPES.sub("", line.lstrip("- ")) for line in lines]
+    return " ".join(line for line in lines if line and not SCAFFOLDING.match(line))
 
 
 def _hint(message: str, parser: ArgumentParser) -> str:

@@ -17,6 +17,7 @@ from caption.data.readers.coco import split_in_name
 from caption.data.splits import (
     SPLIT_NAMES,
     Splits,
+    check_fractions,
     check_split_names,
     split_by_fraction,
 )
@@ -79,6 +80,8 @@ class Flickr(CheckedReader):
         """The images that the lists of the splits name, in their order, or all of them as `fractions` divide them."""
         if (self.splits is None) == (not self.fractions):
             raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
+        if self.fractions:
+            check_fractions(self.fractions)
         check_split_names(self.splits or ())
         folder = user_path(self.images)
         entries = list(self.entries(CaptionText(read_text(self.captions), self.source), findings))
