@@ -106,10 +106,10 @@ def test_output_of_a_stopped_describe_is_whole(
     """The signal comes in the middle of the second entry, and again while the end is written."""
     add, finish = Printer.add, Printer.finish
 
-    def added(self: Any, name: str, caption: Any) -> None:
+    def added(self: Any, name: str, *of_photo: Any) -> None:
         if name.endswith("b.png"):
             send(number)
-        add(self, name, caption)
+        add(self, name, *of_photo)
 
     def finished(self: Any) -> None:
         if number != signal.SIGINT:

@@ -97,7 +97,7 @@ def interchange(
             measured.add(batch, of_pairs, values)
     if not others:
         raise UserError(
-            f"no caption has two of {', '.join(words)}: name words of one caption, or give more photos"
+            f"no caption has two of {', '.join(words) or '(no words)'}: name words of one caption, or give more photos"
         )
     return measured.result(Interchange, {}, others=np.array(others))
 
