@@ -73,7 +73,7 @@ export class Card {
     this.meter.setAttribute("aria-valuemin", "0");
     this.meter.setAttribute("aria-valuemax", "1");
     this.meter.append(element("span"));
-    this.gate.append(this.gateLabel, this.meter, element("small", "", "how much the word drew on the image"));
+    this.gate.append(this.gateLabel, this.meter, element("small", "", "how much the word used the image"));
     return this.gate;
   }
 
