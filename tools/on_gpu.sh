@@ -47,8 +47,8 @@ table() { # TABLE ROW...: rows of a table with three seeds side by side; then it
             while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-$(nproc)}" ]; do wait -n; done
             row "$name" "$each" "$seed" &
         done
-        wait # what starts from a model of this seed finds it
     done
+    wait
     step "$name" python -m tools.tables "$name" --rows "${rows[@]}" --seeds 0 1 2 "${common[@]}" --write
 }
 
@@ -62,8 +62,9 @@ for section in training search photos ${SGRVINOD:+sgrvinod}; do
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     table controls_on_flickr8k soft fixed_map mean_pooling show_and_tell
+    # They start from the soft models of the same seeds, which are trained by now.
     table hard_on_flickr8k paper authors authors_without_entropy authors_of_16 authors_of_16_without_entropy averaged leave_one_out
-    table doubly_stochastic_on_flickr8k soft doubly_stochastic
+    table doubly_stochastic_on_flickr8k soft doubly_stochastic_tenth doubly_stochastic
     step flickr8k_vgg_features caption features --config flickr8k_vgg --out runs/flickr8k_vgg_features --device cuda
     fit flickr8k_paper_soft -c flickr8k_vgg -c presets/paper_soft \
         --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4

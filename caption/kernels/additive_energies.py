@@ -120,8 +120,13 @@ def tiled(query: Tensor, keys: AdditiveKeys, energy: Tensor, activation: Activat
 
 def plain(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
     """The reference form of `additive_energies`, of keys k."""
-    joined = keys[:, None] + query[:, :, None]  # (B, K, L, A)
-    return (joined.tanh() if activation == "tanh" else joined.relu()) @ energy
+    return activate(query, keys, activation) @ energy
+
+
+def activate(query: Tensor, keys: Tensor, activation: Activation) -> Tensor:
+    """f(k + q), (B, K, L, A)."""
+    sums = keys[:, None] + query[:, :, None]
+    return sums.tanh_() if activation == "tanh" else sums.relu_()
 
 
 def at_least_single(tensor: Tensor) -> torch.dtype:
@@ -164,7 +169,7 @@ class Recomputed(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, keys: Tensor, weight: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(query, keys, weight)
         ctx.activation = activation
-        return activate(query, keys, activation) @ weight
+        return plain(query, keys, weight, activation)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -179,12 +184,6 @@ class Recomputed(torch.autograd.Function):
             error = torch.ops.aten.tanh_backward(error, activated)
         grad_keys = error.sum(1).to(keys.dtype) if ctx.needs_input_grad[1] else None
         return error.sum(2), grad_keys, grad_weight, None
-
-
-def activate(query: Tensor, keys: Tensor, activation: Activation) -> Tensor:
-    """f(k + q), (B, K, L, A)."""
-    sums = keys[:, None] + query[:, :, None]
-    return sums.tanh_() if activation == "tanh" else sums.relu_()
 
 
 Form = Literal["relu", "logistic", "reciprocal"]

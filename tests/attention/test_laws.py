@@ -11,6 +11,7 @@ from helpers import mechanisms
 from helpers.exact_paths import every_path
 from helpers.loops import randomise
 from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS, TWO_VIEWS
+from helpers.on_devices import descend
 from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
@@ -391,16 +392,7 @@ def test_training_lowers_the_loss(name: str) -> None:
     objective: Objective = (
         Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy([AttentionPenalty(0.01)])
     )
-    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
-    model.decoder.train()
-    losses = []
-    for _ in range(10):
-        torch.manual_seed(0)
-        optimizer.zero_grad()
-        loss = objective(model.decoder, model.project(views), captions)
-        loss.value.backward()
-        optimizer.step()
-        losses.append(float(loss.logged["NLL"]))
+    losses = descend(model, objective, views, captions, steps=10)
     assert losses[-1] < losses[0] - 0.1
 
 

@@ -15,12 +15,15 @@ from helpers.command_line import QUIET, TINY, run_command
 from helpers.fake_gpu import failure_of, fake_gpu_process, needs_python_backends
 from helpers.on_devices import (
     ENCODERS,
+    LENGTHS,
     MODELS,
     OBJECTIVES,
     SEARCHES,
+    descend,
     encode,
     learn,
     numbers,
+    pixels_for,
     refine,
     train,
     write,
@@ -91,20 +94,11 @@ def test_every_refiner_gives_the_same_regions(name: str, masked: bool) -> None:
 def test_objectives_draw_on_the_gpu_and_lower_the_loss(objective: Objective) -> None:
     name = "hard" if isinstance(objective, objectives.Reinforce) else "additive"
     model = mechanisms.captioner(mechanisms.decoder(name)).to(GPU)
-    pixels = torch.stack([model.transform(photo(seed=seed)) for seed in (1, 2)]).double().to(GPU)
     words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5), device=GPU)
-    captions = CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]], device=GPU))
-    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
-    model.decoder.train()
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        with torch.no_grad():
-            views = model.encoder(pixels)
-        loss = objective(model.decoder, model.project(views), captions)
-        loss.value.backward()
-        optimizer.step()
-        losses.append(float(loss.logged["NLL"]))
+    captions = CaptionBatch(words, targets, torch.tensor(LENGTHS, device=GPU))
+    with torch.no_grad():
+        views = model.encoder(pixels_for(model).to(GPU))
+    losses = descend(model, objective, views, captions, steps=20)
     assert losses[-1] < losses[0] - 0.1
 
 

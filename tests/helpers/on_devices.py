@@ -21,6 +21,7 @@ from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, Torchvision
 from caption.encoders.base import view_sizes
 from caption.objectives import CaptionBatch, Critic, Objective, Reinforce
 from caption.parts import make
+from caption.regions import Views
 from caption.search.constrained import mentioning
 from caption.tensor_tree import leaves, map_tensors
 from tools.tables.table import laid_over
@@ -74,6 +75,23 @@ def numbers(model: Captioner, device: torch.device) -> list[Tensor]:
         found += leaves(state.carried)
     assert all(tensor.device.type == device.type for tensor in found)
     return [tensor.detach().cpu() for tensor in found]
+
+
+def descend(
+    model: Captioner, objective: Objective, views: Views, captions: CaptionBatch, steps: int
+) -> list[float]:
+    """The NLL before each step of Adam in training mode, in which the same is drawn at every step."""
+    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
+    model.decoder.train()
+    losses = []
+    for _ in range(steps):
+        torch.manual_seed(0)
+        optimizer.zero_grad()
+        loss = objective(model.decoder, model.project(views), captions)
+        loss.value.backward()
+        optimizer.step()
+        losses.append(float(loss.logged["NLL"]))
+    return losses
 
 
 # -- on the fake GPU, in a process of `fake_gpu_process` ---------------------------------------------------------------
