@@ -55,6 +55,11 @@ def hard(alpha: Tensor) -> Tensor:
     return F.one_hot(alpha.detach().multinomial(1)[:, 0], alpha.shape[1]).to(alpha.dtype)
 
 
+def half_soft(coins: Tensor, phi: Phi) -> Phi:
+    """Section 4.1: captions whose coin (N, 1) is true read the expectation at all their steps, the others φ."""
+    return lambda alpha: torch.where(coins, soft(alpha), phi(alpha))
+
+
 # Section 3.1.2: an LSTM writes the caption. Before each word it looks at the regions.
 class Decoder(nn.Module):
     def __init__(self, V: int, D: int = 128, m: int = 64, n: int = 128, A: int = 128) -> None:
@@ -149,9 +154,7 @@ def scenes(split: str, count: int) -> tuple[Tensor, list[list[str]]]:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        "python -m caption.textbook", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = argparse.ArgumentParser("python -m caption.textbook", description="The paper, on Shapes.")
     parser.add_argument("--hard", action="store_true", help="then half as many epochs of hard attention")
     parser.add_argument("--scenes", type=int, default=4000, help="number of training scenes (default: 4000)")
     parser.add_argument("--epochs", type=int, default=12, help="epochs of soft attention (default: 12)")
@@ -171,9 +174,8 @@ def main(args: Sequence[str] | None = None) -> None:
             ids = [torch.tensor(vocabulary.encode(text)) for text in texts]
             targets = nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=PAD)
             inputs = F.pad(targets, (1, -1), value=START)
-            # Section 4.1: reads the expectation half of the time.
-            half = soft if torch.rand(()) < 0.5 else phi
-            log_p, alpha, s = decoder(encoder(images[batch]), inputs, half)
+            coins = torch.rand(len(batch), 1) < 0.5
+            log_p, alpha, s = decoder(encoder(images[batch]), inputs, half_soft(coins, phi))
             likelihood = log_likelihoods(log_p.detach(), targets).sum()
             if phi is soft:  # without the penalty: ten words cannot cover 64 regions
                 loss = soft_loss(log_p, alpha, targets, penalty=0.0)

@@ -66,7 +66,7 @@ def main(args: list[str]) -> int:
             _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
         )
         captioners = {name: load(model, options.device, options.trust) for name, model in models.items()}
-        result = study(captioners, images, progress=partial(progress_bar, unit="photos"))
+        result = study(captioners, images, options.measures, partial(progress_bar, unit="photos"))
         document = report_html(result, setting)
     save_html(document, page, opener=replacing_own)
     data = {"written_by": MARK, "setting": setting, **result.to_dict()}
@@ -82,11 +82,9 @@ def main(args: list[str]) -> int:
 
 def _plan(options: argparse.Namespace) -> tuple[dict[str, str], list[str], Path]:
     """The models by name, the photos (none = scenes of Shapes), and the page, checked before any work."""
-    about_photos = ("boxes", "references", "recursive")
-    if not options.photos and (
-        given := next((name for name in about_photos if getattr(options, name)), None)
-    ):
-        raise UserError(f"--{given} is about photos: name them with --photos")
+    about_photos = [name for name in ("boxes", "references", "recursive") if getattr(options, name)]
+    if about_photos and not options.photos:
+        raise UserError(f"--{about_photos[0]} is about photos: name them with --photos")
     if options.split and not options.references:
         raise UserError("--split is about people's captions: name them with --references")
     if not options.photos and options.limit == 1:
@@ -129,6 +127,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--split", metavar="NAME", help="of references that have splits")
     help_ = f"the first N photos; or test scenes, by default all {SCENES}"
     add("--limit", type=count, metavar="N", help=help_)
+    help_ = "parts of the page, such as grounding, which are named in its JSON; default all"
+    add("--measures", nargs="+", metavar="NAME", help=help_)
     help_ = "a page; default analysis.html; the JSON beside it has the same name"
     add("--out", metavar="FILE", default="analysis.html", help=help_)
     add_device(parser)

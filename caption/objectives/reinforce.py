@@ -38,7 +38,8 @@ from caption.runtime.eval_mode import eval_mode
 class Reinforce(Objective):
     """Maximises the bound L_s (eq. 10) by sampling, with a baseline and an entropy bonus.
 
-    The gradient of `value` is the estimator above, but `value` itself is not a useful measure of progress; use the NLL.
+    The defaults are the estimator of the paper's text, with `Multinoulli()`: `configs/estimators` has others. The
+    gradient of `value` is the estimator above, but `value` itself is not a useful measure of progress; use the NLL.
     All terms are summed over a caption's words and averaged over captions and their samples. Steps that read the
     expectation have no score-function term.
 
@@ -49,21 +50,21 @@ class Reinforce(Objective):
     Args:
         baseline: b; None = the paper's `MovingAverage()`.
         samples: number of samples of each caption.
-        reward_weight: λ_r; 1 makes the estimator unbiased, the authors' code has 0.1.
+        reward_weight: λ_r, which the paper does not give; 1 makes the estimator unbiased, the authors' code has 0.1.
         reward: "sum" for log p(y|s̃,a) as in the paper's equation, or "mean" to divide it by the caption's number of
             words, as in the authors' code.
         credit: "caption" or "future".
         per: the elements that the score-function term is divided by (see `Term`); () as in the authors' code, which
             makes its weight grow with the batch.
-        terms: added to the loss; None = the authors' `Entropy(-0.002)`, λ_e = 0.002.
+        terms: added to the loss; None = `Entropy(-0.002)`, with the authors' λ_e = 0.002; the paper does not give it.
     """
 
     def __init__(
         self,
         baseline: Baseline | None = None,
         samples: int = 1,
-        reward_weight: float = 0.1,
-        reward: Literal["mean", "sum"] = "mean",
+        reward_weight: float = 1.0,
+        reward: Literal["mean", "sum"] = "sum",
         credit: Literal["caption", "future"] = "caption",
         per: Sequence[Unit] = PER_CAPTION,
         terms: list[Term] | None = None,

@@ -112,6 +112,14 @@ def test_scenes_are_measured_where_no_photos_are_given(
     assert (tmp_path / "analysis.html").read_text(encoding="utf-8").count("data:image/jpeg") == 2
 
 
+def test_parts_are_chosen(folder: Path):
+    args = "--model one.ckpt --photos in --measures entropy"
+    assert main(args.split()) == 0
+    assert [name for name in json.loads((folder / "analysis.json").read_text()) if name in MEASURED] == [
+        "entropy"
+    ]
+
+
 def test_what_is_not_given_is_left_out(folder: Path):
     assert main(["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
     page = (folder / "page.html").read_text(encoding="utf-8")

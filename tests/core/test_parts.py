@@ -93,7 +93,7 @@ def test_defaults_are_recorded_with_the_arguments():
     # Otherwise a model would change when a later release changes a default.
     assert Multinoulli(0.25).spec == {
         "class_path": "caption.attention.Multinoulli",
-        "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
+        "init_args": {"expectation": 0.25, "share": "caption", "at_test": "expectation"},
     }
     assert CrossEntropy().spec["init_args"].keys() >= {"terms", "label_smoothing"}
 

@@ -118,6 +118,13 @@ def test_hard_attention_reads_one_region_with_the_probability_of_its_weight():
     torch.testing.assert_close(s.mean(0), alpha[0], rtol=0, atol=0.02)
 
 
+def test_each_caption_has_a_coin_of_its_own():
+    alpha = torch.tensor([[0.1, 0.2, 0.7]]).expand(4, 3)
+    s = textbook.half_soft(torch.tensor([[True], [False], [True], [False]]), textbook.hard)(alpha)
+    assert torch.equal(s[::2], alpha[::2])
+    assert torch.equal(s[1::2].amax(1), torch.ones(2))
+
+
 def test_greedy_search_ends_with_the_end_and_says_where_it_looked(batch: tuple[Tensor, Tensor, Tensor]):
     copy = textbook_of(package_decoder(Softmax()))
     regions = batch[0][:1]

@@ -83,7 +83,7 @@ def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others()
     """Two captions with very different rewards: the advantages of each sum to 0."""
     decoder = toy()
     baseline, calls = watched(LeaveOneOut)
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     Reinforce(baseline, samples=4, reward="sum")(decoder, *problem(decoder, [[2, 1]]))
     advantages = calls[0][0].credited - calls[0][1]
     assert advantages.shape == (1, 2, 4, 2)

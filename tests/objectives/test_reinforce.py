@@ -28,7 +28,7 @@ SAMPLED = torch.zeros(2, 2, 3, dtype=torch.long)
 
 
 def objective(baseline: float = 0.0, decay: float = 0.9, **options: Any) -> Reinforce:
-    options = {"reward_weight": 1.0, "terms": [], **options}
+    options = {"reward": "mean", "terms": [], **options}
     made = Reinforce(MovingAverage(decay), **options)
     made.baseline.value.fill_(baseline)
     return made
@@ -113,7 +113,7 @@ def test_the_authors_rule_on_the_scores():
     drawn = log_weights.gather(-1, location.clamp_min(0)[..., None]).squeeze(-1)
     log_prob = torch.where(location >= 0, drawn, 0.0)
     mean_nll_so_far = 1.3
-    objective = Reinforce()  # the defaults
+    objective = Reinforce(reward_weight=0.1, reward="mean")
     objective.baseline.value.fill_(-mean_nll_so_far)
     loss_of(
         objective, unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS

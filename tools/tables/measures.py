@@ -89,15 +89,9 @@ def captions(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
 def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
     """`caption analyse` on the photos with boxes, fed with people's captions: scores of the test `photos`."""
     page, references = folder / "photos.html", folders["data"] / "Flickr8k.token.txt"
-    photos = [
-        "--photos",
-        str(folders["photos"]),
-        "--boxes",
-        *map(str, BOXES),
-        "--references",
-        str(references),
-    ]
-    if code := caption(["analyse", "--model", f"model={best}", *photos, "--out", str(page)]):
+    more = ["--boxes", *BOXES, "--references", references, "--measures", "grounding", "--out", page]
+    photos = ["--model", f"model={best}", "--photos", folders["photos"], *more]
+    if code := caption(["analyse", *map(str, photos)]):
         sys.exit(code)
     rows = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["grounding"]["rows"]
     own = next(row for row in rows if row["maps"] == "own maps")

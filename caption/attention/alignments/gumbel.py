@@ -31,7 +31,7 @@ class GumbelSoftmax(Multinoulli):
         self,
         temperature: float = 1.0,
         expectation: float = 0.0,
-        share: Literal["batch", "caption"] = "batch",
+        share: Literal["batch", "caption"] = "caption",
         at_test: AtTest = "expectation",
     ) -> None:
         super().__init__(expectation, share, at_test)

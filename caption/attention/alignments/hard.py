@@ -24,7 +24,8 @@ class Multinoulli(Stochastic, Alignment):
 
     Args:
         expectation: probability of the expectation in training; the paper's is 0.5.
-        share: whether the choice is drawn once for the whole batch, as in the authors' code, or for each caption.
+        share: whether the choice is drawn for each caption, as in the paper ("for a given image"), or once for the
+            whole batch, as in the authors' code.
         at_test: what is read outside training: the expected context (the authors' default), the most probable region,
             or a sample. `caption.attention.override_at_test` changes it for a trained model.
     """
@@ -32,7 +33,7 @@ class Multinoulli(Stochastic, Alignment):
     def __init__(
         self,
         expectation: float = 0.5,
-        share: Literal["batch", "caption"] = "batch",
+        share: Literal["batch", "caption"] = "caption",
         at_test: AtTest = "expectation",
     ) -> None:
         super().__init__(at_test)
