@@ -262,6 +262,14 @@ class Captioner(nn.Module):
             hypotheses, self.decoder, vocabulary or self.vocabulary, placements, photos or [None] * len(seen)
         )
 
+    def split(self, caption: Caption) -> Caption:
+        """A caption with a word for each step of this model; itself, unless the model writes words in pieces."""
+        return caption
+
+    def joined(self, caption: Caption) -> Caption:
+        """The inverse of `split`."""
+        return caption
+
     def boxes(self, seen: BoxLike) -> list[Box]:
         """The part of a photo that the grid of each view covers, in the photo's pixels.
 

@@ -104,6 +104,7 @@ class Caption:
             (`caption.analysis.lens.novel_objects`).
         replaced: the text that the model wrote before it was made to name them; "" if it was not.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
+        by_piece: the same caption with a word for each piece, if the model writes words in several pieces; else None.
     """
 
     text: str
@@ -124,6 +125,7 @@ class Caption:
     named: list[str] = field(default_factory=list)
     replaced: str = ""
     beam_tree: BeamTree | None = None
+    by_piece: Caption | None = None
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -185,6 +187,11 @@ class Caption:
         }
 
     @property
+    def stepwise(self) -> Caption:
+        """The caption with a word for each step of the model: itself, unless the model writes words in pieces."""
+        return self if self.by_piece is None else self.by_piece
+
+    @property
     def sentinel_shares(self) -> np.ndarray | None:
         """(T,) the sentinel's share of each word's attention, 1 − Σ α; None without a sentinel."""
         return 1 - self.weights.sum(axis=(1, 2)) if self.properties.sentinel else None
@@ -234,7 +241,7 @@ class Caption:
         """
         return replace(
             self, weights=weights, properties=properties or self.properties,
-            maps=AttentionMaps(), alternatives=[], lens=None, beam_tree=None,
+            maps=AttentionMaps(), alternatives=[], lens=None, beam_tree=None, by_piece=None,
         )  # fmt: skip
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:

@@ -45,10 +45,10 @@ def attend(
         for row, (caption, photo) in enumerate(zip(batch.captions, batch.photos, strict=True)):
             steps, box = len(caption.words), captioner.boxes(photo.box)[0]
             said = log_probs[row, :steps]
-            fed.append(Caption(
+            fed.append(captioner.joined(Caption(
                 caption.text, caption.words, weights[row, :steps], float(said.sum()), said, box, finished=False,
                 image=photo.photo, properties=captioner.decoder.properties, seen=photo.box,
-            ))  # fmt: skip
+            )))  # fmt: skip
     return fed
 
 

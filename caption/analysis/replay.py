@@ -46,6 +46,7 @@ class Sentences(NamedTuple):
     """B images with a caption each, ready for teacher forcing."""
 
     captions: list[Caption]
+    """With a word for each step."""
     photos: list[DecodedPhoto]
     encoded: Views
     """The regions as the encoder gives them."""
@@ -354,6 +355,7 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     if captions is None:
         hypotheses, seen = captioner.generate(encoded), [photo.box for photo in decoded]
         captions = list(captioner.captions(hypotheses, captioner.grids(encoded), seen, photos))
+    captions = [captioner.split(caption) for caption in captions]
     words = [
         torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)
         for caption in captions

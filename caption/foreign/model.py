@@ -76,13 +76,12 @@ class ForeignModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def step(self, pieces: Tensor, past: TensorTree, position: int, attend: Attend) -> tuple[Tensor, TensorTree]:
+    def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         """One step.
 
         Args:
             pieces: (R,) int64, the previous piece of R captions.
             past: tensors (R, ...), the cache.
-            position: number of steps before this one.
             attend: the attention to the image, see `Attend`.
 
         Returns:

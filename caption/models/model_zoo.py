@@ -85,6 +85,10 @@ def lens_path(model: str | os.PathLike[str]) -> Path:
 
 
 def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captioner:
+    if name.startswith("transformers:"):
+        from caption.foreign.loading import load
+
+        return load(name, check_device(device))
     from caption import checkpoint
 
     return checkpoint.load(find(name), check_device(device), trust)

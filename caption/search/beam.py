@@ -142,7 +142,7 @@ class Beam:
 
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Take the most probable extensions. See `Frontier`."""
-        totals, parents, words, terms = self._best_extensions(log_probs)
+        totals, parents, words, terms = self._best_extensions(log_probs, self.search.beam_size)
         self.emitted += 1
         possible = totals > -math.inf
         ended = possible & (words == self.end)
@@ -163,13 +163,13 @@ class Beam:
         finished = both.finished & (both.scores > -math.inf)
         return both._replace(finished=finished).best(self.search.candidates)
 
-    def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log-probability, parent, word and its log-probability of the K best, (B', K); −inf if there are fewer."""
-        beam_size = self.search.beam_size
-        # Only the K best words of a hypothesis can be among the K best of its image.
-        terms, words = top_k(log_probs, beam_size)
+    def _best_extensions(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log-probability, parent, word and its log-probability of the `count` best, (B', count); −inf if there are
+        fewer."""
+        # Only the best words of a hypothesis, as many, can be among the best of its image.
+        terms, words = top_k(log_probs, count)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
-        best, index = padded_topk(totals, beam_size)
+        best, index = padded_topk(totals, count)
         terms = terms.gather(1, index).where(best > -math.inf, -math.inf)
         return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 

@@ -161,7 +161,7 @@ class EncodedPhoto:
             with fixed_seed(self.seed, model.device):
                 step = with_computed_steps(self._step(), kept)
                 hypotheses = recording(search or model.search)(step, start, 1, START, END, FORBIDDEN)
-        caption = next(model.captions(hypotheses, self.grids, [self.seen], [self.photo]))
+        caption = next(model.captions(hypotheses, self.grids, [self.seen], [self.photo])).stepwise
         return EditedCaption(edits, caption, self.follow(caption, edits, kept))
 
     def follow(

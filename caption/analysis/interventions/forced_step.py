@@ -89,7 +89,7 @@ def force_everywhere(
     """
     image, replay = open_image(photo), Replay(captioner.decoder)
     with override_at_test(captioner, "expectation"):
-        caption = captioner.describe(image, search)
+        caption = captioner.describe(image, search).stepwise
     rows, cols = caption.weights.shape[1:]
     tokens = tokens_of(caption)
     steps = step_of(at, tokens) + 1

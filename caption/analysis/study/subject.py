@@ -196,10 +196,12 @@ class Subject:
             if self.images.naming:
                 adversaries = self.adversaries
                 maps["an adversary's map"] = [
-                    caption.with_weights(
-                        adversaries.weights[adversaries.images == n].reshape(caption.weights.shape)
+                    self.captioner.joined(
+                        steps.with_weights(
+                            adversaries.weights[adversaries.images == n].reshape(steps.weights.shape)
+                        )
                     )
-                    for n, caption in enumerate(captions)
+                    for n, steps in enumerate(map(self.captioner.split, captions))
                 ]
             if self.images.sigma is not None:
                 maps["centre prior"] = baseline_maps.centred(captions, self.images.sigma)

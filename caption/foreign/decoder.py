@@ -1,0 +1,168 @@
+"""The text model of a foreign captioner as a decoder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import AttentionOutput
+from caption.decoders.base import Decoder, Trace, Unrolled
+from caption.decoders.base import Memory as DecoderMemory
+from caption.errors import UserError
+from caption.foreign.attention import HeadQuery, LayerMemory, PatchAttention
+from caption.foreign.encoder import cannot_be_saved, tokens_of
+from caption.foreign.model import ForeignModel
+from caption.parts import Spec
+from caption.regions import Views
+from caption.tensor_tree import State, TensorTree, map_tensors
+from caption.text.vocabulary import SPECIAL_TOKENS, START
+
+SUMMARY = re.compile(r"mean|looking|layer (\d+)(?: head (\d+))?")
+LOOKING = 0.5
+"""A layer looks at the image if its heads give it at least this part of what the layer that looks most gives it."""
+
+
+class ForeignMemory(NamedTuple):
+    """All that the model needs of B images; `views` and `projected` as in `decoders.base.Memory`."""
+
+    views: Views
+    projected: tuple[LayerMemory, ...]
+    past: TensorTree
+    """Tensors (B, ...), see `model.Memory.past`."""
+
+
+class ForeignDecoder(Decoder):
+    """Runs the text model one word piece at a time; every layer's attention to the image is a `PatchAttention`.
+
+    The words of its vocabulary are the special tokens of this package, then the model's pieces: piece n is word
+    n + 4. The model's end pieces are never said, since END stands for them.
+
+    Args:
+        model: the whole model.
+        summary: which maps are the weights for heatmaps: "mean" over all layers and heads; "layer 3", the mean of its
+            heads; "layer 3 head 5"; or "looking", the mean of the layers that look at the image most at that step.
+
+    Raises:
+        UserError: there is no such summary.
+    """
+
+    def __init__(self, model: ForeignModel, summary: str = "looking") -> None:
+        super().__init__()
+        self.model = model
+        self.layers = nn.ModuleList(PatchAttention(model.views) for _ in model.heads)
+        self.query_size = max(model.heads)
+        self.summary = summary
+
+    @property
+    def summary(self) -> str:
+        """Which maps are the weights for heatmaps; may be set."""
+        return self._summary
+
+    @summary.setter
+    def summary(self, summary: str) -> None:
+        match = SUMMARY.fullmatch(summary)
+        layer, head = (int(number or 0) for number in (match.groups() if match else (0, 0)))
+        if not match or layer >= len(self.model.heads) or head >= self.model.heads[layer]:
+            raise UserError(
+                f"summary {summary!r} is unknown: choose mean, looking, a layer such as 'layer 0' (there are "
+                f"{len(self.model.heads)}) or a head of one, such as 'layer 0 head 0'"
+            )
+        self._summary = summary
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        """The model has its weights."""
+
+    def trace_name(self, number: int, name: str) -> str:
+        return f"layer {number} {name}"
+
+    def project(self, views: Views) -> DecoderMemory:
+        tokens = tokens_of(views, self.model.region_size)
+        memory = self.model.memory(tokens, [view.mask for view in views])
+        return ForeignMemory(views, memory.layers, memory.past)  # type: ignore[return-value]
+
+    def start(self, memory: DecoderMemory, hypotheses: int = 1) -> State:
+        past = memory.past  # type: ignore[attr-defined]
+        carried = map_tensors(lambda tensor: tensor[:, None].expand(-1, hypotheses, *tensor.shape[1:]), past)
+        return State(memory, carried, None)
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        memory: ForeignMemory = state.shared
+        outputs: dict[int, AttentionOutput] = {}
+        rows = words.shape
+        pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
+        pieces = pieces.where(words != START, self.model.start)
+        past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
+        attend = partial(self._attend, memory.projected, rows, outputs)
+        logits, past = self.model.step(pieces.flatten(), past, attend)
+        log_probs = self._of_words(logits.float().log_softmax(-1).unflatten(0, rows))
+        carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
+        return log_probs, State(memory, carried, self._trace([outputs[n] for n in range(len(self.layers))]))
+
+    def _attend(
+        self,
+        memory: Sequence[LayerMemory],
+        rows: tuple[int, int],
+        outputs: dict[int, AttentionOutput],
+        layer: int,
+        query: Tensor,
+        keys: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
+        """See `model.Attend`."""
+        own = memory[layer]
+        others = [own.other_keys[:, None], own.other_values[:, None]]
+        if keys is not None and values is not None:
+            said = [tensor.unflatten(0, rows) for tensor in (keys, values)]
+            others = [
+                torch.cat((other.expand(-1, rows[1], -1, -1, -1), words), 3)
+                for other, words in zip(others, said, strict=True)
+            ]
+        heads = HeadQuery.of(query.unflatten(0, rows), *others)
+        outputs[layer] = output = self.layers[layer](heads, own)
+        return output.context.flatten(0, 1).view_as(query)
+
+    def _of_words(self, log_probs: Tensor) -> Tensor:
+        """Of pieces (B, K, V) -> of words (B, K, 4 + V)."""
+        ends = torch.tensor(self.model.ends, device=log_probs.device)
+        end = log_probs[..., ends].amax(-1, keepdim=True)
+        never = torch.full_like(end, -torch.inf)
+        return torch.cat((never, never, end, never, log_probs.index_fill(-1, ends, -torch.inf)), -1)
+
+    def _trace(self, outputs: Sequence[AttentionOutput]) -> Trace:
+        maps = {
+            f"layer {number} {name}": getattr(output.maps, name)
+            for number, output in enumerate(outputs)
+            for name in self.layers[number].map_views  # type: ignore[union-attr]
+        }
+        return Trace(self._summarised([output.maps.heads for output in outputs]), maps)
+
+    def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
+        """(B, K, M, L) of each layer -> (B, K, L)."""
+        match = SUMMARY.fullmatch(self.summary)
+        layer, head = match.groups() if match else (None, None)
+        if layer is not None:
+            of_layer = heads[int(layer)]
+            return of_layer.mean(2) if head is None else of_layer[:, :, int(head)]
+        layers = torch.stack([of_layer.mean(2) for of_layer in heads])  # (layers, B, K, L)
+        if self.summary == "mean":
+            return layers.mean(0)
+        shares = layers.sum(-1, keepdim=True)
+        looking = (shares >= LOOKING * shares.amax(0)).to(layers.dtype)
+        return (layers * looking).sum(0) / looking.sum(0)
+
+    def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
+        """Foreign models are trained by their own code: raises a UserError."""
+        raise UserError(
+            "objectives of this package cannot train a model of other people's code: train it with its own, such as the "
+            "Trainer of transformers, and load what that writes"
+        )
+
+    @property
+    def spec(self) -> Spec:
+        """Foreign models have no description: raises a UserError."""
+        raise cannot_be_saved()

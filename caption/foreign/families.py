@@ -1,0 +1,22 @@
+"""The architectures of transformers that are known, by the names in their `config.json`.
+
+A family is a class made of `(model, processor, tokenizer)`: the model, its image processor and its tokenizer, all of
+transformers. Its attribute `transform` is the `ProcessorTransform` that fits the architecture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FAMILIES = {
+    "VisionEncoderDecoderModel": "caption.foreign.cross_attention:VisionEncoderDecoder",
+    "BlipForConditionalGeneration": "caption.foreign.cross_attention:Blip",
+}
+"""Module and class of each architecture."""
+
+
+def end_pieces(model: Any, *more: int | None) -> tuple[int, ...]:
+    """The pieces that end a caption, by the model's generation config, or else those of `more` that are not None."""
+    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = configured if isinstance(configured, (list, tuple)) else [configured]
+    return tuple(dict.fromkeys(piece for piece in (*listed, *more) if piece is not None))

@@ -1,0 +1,95 @@
+"""Tiny random models of transformers, with tokenizers and image processors of their own."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+WORDS = "a red green blue circle square triangle left right of above and two small".split()
+PIECES = ("gi", "##raf", "##fe", "##s", ".", ",")
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+class Tiny(NamedTuple):
+    """The three parts of a model."""
+
+    model: Any
+    processor: Any
+    tokenizer: Any
+
+
+def wordpiece_tokenizer() -> PreTrainedTokenizerFast:
+    """As BERT's: "##" marks what continues a word."""
+    names = [*SPECIALS, *PIECES, *WORDS]
+    tokenizer = Tokenizer(models.WordPiece({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    """As GPT-2's: "Ġ" marks what begins a word."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = ["<|endoftext|>", *letters, *("Ġ" + word for word in WORDS), "Ġgi", "raf", "fe"]
+    vocabulary = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], fuse_unk=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    end = "<|endoftext|>"
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=end, eos_token=end, pad_token=end)
+
+
+def vit_processor(**options: Any) -> Any:
+    """Of 32 x 32 pixels."""
+    return transformers.ViTImageProcessor(**{"size": {"height": 32, "width": 32}, **options})
+
+
+def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
+    """A VisionEncoderDecoderModel: 4 x 4 patches and a class token; two layers of two heads of GPT-2 or BERT."""
+    torch.manual_seed(seed)
+    tokenizer = byte_level_tokenizer() if decoder == "gpt2" else wordpiece_tokenizer()
+    tower = transformers.ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8,
+        initializer_range=0.5,
+    )  # fmt: skip
+    if decoder == "gpt2":
+        text = transformers.GPT2Config(
+            vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.5,
+            bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
+        start, end = 0, 0
+    else:
+        text = transformers.BertConfig(
+            vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=32, max_position_embeddings=64, initializer_range=0.5,
+        )  # fmt: skip
+        start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(tower, text)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = start, tokenizer.pad_token_id, end
+    model = transformers.VisionEncoderDecoderModel(config).eval()
+    model.generation_config.update(
+        decoder_start_token_id=start, pad_token_id=tokenizer.pad_token_id, eos_token_id=end, max_length=9, num_beams=1
+    )
+    return Tiny(model, vit_processor(), tokenizer)
+
+
+def blip(seed: int = 0) -> Tiny:
+    """BLIP: 4 x 4 patches and a class token, two layers of two heads."""
+    torch.manual_seed(seed)
+    tokenizer = wordpiece_tokenizer()
+    tower = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+             "image_size": 32, "patch_size": 8, "initializer_range": 0.5}  # fmt: skip
+    text = {"vocab_size": len(tokenizer), "hidden_size": 16, "encoder_hidden_size": 24, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64,
+            "initializer_range": 0.5, "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
+            "sep_token_id": tokenizer.sep_token_id, "pad_token_id": tokenizer.pad_token_id}  # fmt: skip
+    config = transformers.BlipConfig(text_config=text, vision_config=tower, projection_dim=16)
+    model = transformers.BlipForConditionalGeneration(config).eval()
+    model.generation_config.update(max_length=9)
+    processor = transformers.BlipImageProcessor(size={"height": 32, "width": 32})
+    return Tiny(model, processor, tokenizer)
