@@ -65,7 +65,9 @@ def posterior(
         for step in replay.steps(batch):
             weights[step.rows.cpu(), step.number] = _of_step(replay, step).cpu()
         posteriors += [
-            captioner.joined(caption.with_weights(of_caption[: len(caption.words)].numpy(), WeightProperties()))
+            captioner.joined(
+                caption.with_weights(of_caption[: len(caption.words)].numpy(), WeightProperties())
+            )
             for caption, of_caption in zip(batch.captions, weights.unflatten(2, grid), strict=True)
         ]
     return posteriors

@@ -44,8 +44,8 @@ class HeadQuery(NamedTuple):
     def of(cls, hidden: Tensor, keys: Tensor, values: Tensor) -> HeadQuery:
         """Queries (B, K, M, d), and other keys and values (B, K, M', S, d); K may be 1 in these."""
         scores = (_grouped(hidden, keys.shape[2]) @ keys.mT).flatten(2, 3)  # (B, K, M, S)
-        read = scores.float().softmax(-1).to(values.dtype).unflatten(2, (keys.shape[2], -1)) @ values
-        return cls(hidden, scores.float().logsumexp(-1), read.flatten(2, 3))
+        read = _precise(scores).softmax(-1).to(values.dtype).unflatten(2, (keys.shape[2], -1)) @ values
+        return cls(hidden, _precise(scores).logsumexp(-1), read.flatten(2, 3))
 
 
 class PatchMaps(NamedTuple):
@@ -77,7 +77,7 @@ class PatchAttention(Attention):
         self.map_views = {"heads": 0, "second": 1} if views == 2 else {"heads": 0}
 
     def weigh(self, query: Any, memory: LayerMemory, state: TensorTree) -> WeighOutput:
-        scores = (_by_key_head(query.hidden, memory) @ memory.keys.mT).float()  # (B, M', G · K, L)
+        scores = _precise(_by_key_head(query.hidden, memory) @ memory.keys.mT)  # (B, M', M / M' · K, L)
         scores = hide_masked(_by_query(scores, query.hidden), memory.mask)
         weights = torch.cat((scores, query.elsewhere_score[..., None]), -1).softmax(-1)
         first, patches = memory.first_view, memory.keys.shape[2]
@@ -90,6 +90,11 @@ class PatchAttention(Attention):
         weights, elsewhere = (part.to(memory.values.dtype) for part in (weights, maps.elsewhere))
         read = _by_key_head(weights, memory) @ memory.values
         return (_by_query(read, weights) + elsewhere * query.elsewhere).flatten(2)
+
+
+def _precise(scores: Tensor) -> Tensor:
+    """In single precision at least, for a softmax."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def _grouped(heads: Tensor, key_heads: int) -> Tensor:

@@ -20,7 +20,11 @@ class VisionEncoderDecoder(CrossAttentionModel):
         start = (*start, tokenizer.bos_token_id, tokenizer.cls_token_id)
         prompt = [next(piece for piece in start if piece is not None)]
         ends = end_pieces(model, tokenizer.eos_token_id) or end_pieces(model, tokenizer.sep_token_id)
-        size = model.decoder.config.hidden_size if hasattr(model, "enc_to_dec_proj") else model.encoder.config.hidden_size
+        size = (
+            model.decoder.config.hidden_size
+            if hasattr(model, "enc_to_dec_proj")
+            else model.encoder.config.hidden_size
+        )
         super().__init__(model, processor, model.decoder, size, prompt, ends)
         self.find_sites()
 

@@ -99,7 +99,7 @@ class ForeignDecoder(Decoder):
         past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
         attend = partial(self._attend, memory.projected, rows, outputs)
         logits, past = self.model.step(pieces.flatten(), past, attend)
-        log_probs = self._of_words(logits.float().log_softmax(-1).unflatten(0, rows))
+        log_probs = self._of_words(logits.log_softmax(-1, dtype=torch.float32).unflatten(0, rows))
         carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
         return log_probs, State(memory, carried, self._trace([outputs[n] for n in range(len(self.layers))]))
 

@@ -28,13 +28,14 @@ class ForeignEncoder(Encoder):
         super().__init__()
         self.model = model
         with torch.no_grad():
-            tokens = model.image_tokens(pixels)
+            tokens = model.image_tokens(pixels.to(next(model.parameters(), pixels).dtype))
         size, others = model.region_size, tokens.others.shape[1]
         self.region_sizes = (size * (1 + others), *[size] * (len(tokens.patches) - 1))
 
     def forward(self, images: Tensor) -> Views:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            patches, grids, others = self.model.image_tokens(images)
+            weight = next(self.model.parameters(), images)
+            patches, grids, others = self.model.image_tokens(images.to(weight.dtype))
         first = patches[0]
         behind = others.flatten(1)[:, None].expand(-1, first.shape[1], -1)
         vectors = (torch.cat((first, behind), -1), *patches[1:])
@@ -58,7 +59,9 @@ def tokens_of(views: Views, size: int) -> ImageTokens:
     first, *more = views
     others = mean_region(first._replace(vectors=first.vectors[..., size:]))
     patches = (first.vectors[..., :size], *(view.vectors for view in more))
-    return ImageTokens(patches, tuple(view.grid for view in views), others.squeeze(1).unflatten(-1, (-1, size)))
+    return ImageTokens(
+        patches, tuple(view.grid for view in views), others.squeeze(1).unflatten(-1, (-1, size))
+    )
 
 
 def cannot_be_saved() -> UserError:

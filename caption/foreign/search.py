@@ -66,7 +66,9 @@ class _FullBeam(Beam):
         others = int(pooled.sum(1).max())
         order = torch.cat((_first(~ended, size), _first(pooled, others)), 1)
         totals, parents, words, terms = (values.gather(1, order) for values in best)
-        pooled = torch.cat((torch.zeros_like(order[:, :size], dtype=torch.bool), pooled.gather(1, order[:, size:])), 1)
+        pooled = torch.cat(
+            (torch.zeros_like(order[:, :size], dtype=torch.bool), pooled.gather(1, order[:, size:])), 1
+        )
         living = (totals > -torch.inf) & (words != self.end)
         living[:, size:] = False
         self._pool(rows, totals.where(pooled, -torch.inf))
@@ -75,7 +77,9 @@ class _FullBeam(Beam):
         self._note_unfinished(rows, living.any(1))
         self.log_probs = totals.where(living, -torch.inf)
         exists = living | pooled
-        return Extension(parents, words.where(exists, self.end), terms.where(exists, -torch.inf)), self._can_improve(rows)
+        return Extension(
+            parents, words.where(exists, self.end), terms.where(exists, -torch.inf)
+        ), self._can_improve(rows)
 
     def endings(self) -> Endings:
         if self.emitted < self.search.max_length:

@@ -56,7 +56,9 @@ def _attention(
         scaled = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
         if (context := route(module, scaled, key, value)) is not None:
             return context, None
-    attended: tuple[Tensor, Tensor | None] = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, **options)
+    attended: tuple[Tensor, Tensor | None] = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query, key, value, mask, **options
+    )
     return attended
 
 
@@ -79,7 +81,9 @@ def route_by_hook(module: nn.Module) -> None:
         hidden = args[0] if args else kwargs["hidden_states"]
         query = module.query(hidden).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
         given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
-        cached = None if given is None else getattr(given, "self_attention_cache", given).layers[module.layer_idx]
+        cached = (
+            None if given is None else getattr(given, "self_attention_cache", given).layers[module.layer_idx]
+        )
         keys, values = (None, None) if cached is None else (cached.keys, cached.values)
         context = route(module, query * query.shape[-1] ** -0.5, keys, values)
         return None if context is None else (context.flatten(2), *output[1:])
@@ -148,7 +152,9 @@ class TransformersModel(ForeignModel):
         """Context in which the sites ask `attend`, with their keys and values if they attend to `words`, too."""
         numbers = {id(module): number for number, module in enumerate(self.sites)}
 
-        def route(module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None) -> Tensor | None:
+        def route(
+            module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None
+        ) -> Tensor | None:
             if (layer := numbers.get(id(module))) is None:
                 return None
             said = (key, value) if words else ()
@@ -199,7 +205,11 @@ def layer_memories(
     """
     others = torch.ones(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
     others = others.index_fill(0, patches, False).nonzero()[:, 0]
-    mask = None if all(of_view is None for of_view in masks) else torch.cat([m for m in masks if m is not None], 1)
+    mask = (
+        None
+        if all(of_view is None for of_view in masks)
+        else torch.cat([m for m in masks if m is not None], 1)
+    )
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
@@ -259,7 +269,8 @@ class CrossAttentionModel(TransformersModel):
         )
         kept = len(self.prompt) - 1
         past = tuple(
-            (layer.keys[:, :, :kept], layer.values[:, :, :kept]) for layer in cache.self_attention_cache.layers
+            (layer.keys[:, :, :kept], layer.values[:, :, :kept])
+            for layer in cache.self_attention_cache.layers
         )
         return Memory(layers, past)
 

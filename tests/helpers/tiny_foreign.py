@@ -9,7 +9,22 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-WORDS = "a red green blue circle square triangle left right of above and two small".split()
+WORDS = [
+    "a",
+    "red",
+    "green",
+    "blue",
+    "circle",
+    "square",
+    "triangle",
+    "left",
+    "right",
+    "of",
+    "above",
+    "and",
+    "two",
+    "small",
+]
 PIECES = ("gi", "##raf", "##fe", "##s", ".", ",")
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -25,7 +40,9 @@ class Tiny(NamedTuple):
 def wordpiece_tokenizer() -> PreTrainedTokenizerFast:
     """As BERT's: "##" marks what continues a word."""
     names = [*SPECIALS, *PIECES, *WORDS]
-    tokenizer = Tokenizer(models.WordPiece({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordPiece({name: number for number, name in enumerate(names)}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -70,10 +87,18 @@ def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
         )  # fmt: skip
         start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(tower, text)
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = start, tokenizer.pad_token_id, end
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = (
+        start,
+        tokenizer.pad_token_id,
+        end,
+    )
     model = transformers.VisionEncoderDecoderModel(config).eval()
     model.generation_config.update(
-        decoder_start_token_id=start, pad_token_id=tokenizer.pad_token_id, eos_token_id=end, max_length=9, num_beams=1
+        decoder_start_token_id=start,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end,
+        max_length=9,
+        num_beams=1,
     )
     return Tiny(model, vit_processor(), tokenizer)
 
