@@ -16,9 +16,11 @@ class VisionEncoderDecoder(CrossAttentionModel):
     cross-attention, such as GPT-2 or BERT."""
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
-        start = (model.config.decoder_start_token_id, model.generation_config.decoder_start_token_id)
-        start = (*start, tokenizer.bos_token_id, tokenizer.cls_token_id)
-        prompt = [next(piece for piece in start if piece is not None)]
+        starts = (
+            model.generation_config.decoder_start_token_id, model.config.decoder_start_token_id,
+            tokenizer.bos_token_id, tokenizer.cls_token_id,
+        )  # fmt: skip
+        prompt = [next(piece for piece in starts if piece is not None)]
         ends = end_pieces(model, tokenizer.eos_token_id) or end_pieces(model, tokenizer.sep_token_id)
         size = (
             model.decoder.config.hidden_size

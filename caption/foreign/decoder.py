@@ -93,7 +93,7 @@ class ForeignDecoder(Decoder):
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         memory: ForeignMemory = state.shared
         outputs: dict[int, AttentionOutput] = {}
-        rows = words.shape
+        rows = words.shape[0], words.shape[1]
         pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
         pieces = pieces.where(words != START, self.model.start)
         past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
@@ -158,8 +158,8 @@ class ForeignDecoder(Decoder):
     def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
         """Foreign models are trained by their own code: raises a UserError."""
         raise UserError(
-            "objectives of this package cannot train a model of other people's code: train it with its own, such as the "
-            "Trainer of transformers, and load what that writes"
+            "objectives of this package cannot train a model of other people's code: train it with its own, such as "
+            "the Trainer of transformers, and load what that writes"
         )
 
     @property

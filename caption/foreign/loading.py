@@ -23,8 +23,9 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     """Load a captioner of transformers.
 
     Args:
-        address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is downloaded
-            unless its cache has it. Weights are read from safetensors alone, and no code of a repository is run.
+        address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is
+            downloaded unless its cache has it. Weights are read from safetensors alone, and no code of a repository is
+            run.
         device: where to put it.
 
     Raises:
@@ -74,8 +75,8 @@ def _architecture(config: Any, name: str | None = None) -> str:
     name = name or next(iter(getattr(config, "architectures", None) or []), str(config.model_type))
     if name not in FAMILIES:
         raise UserError(
-            f"the architecture {name} of transformers is not known here: those of {', '.join(FAMILIES)} are; or give it "
-            "the interface caption.foreign.model.ForeignModel (docs/any-captioner.md)"
+            f"the architecture {name} of transformers is not known here: {', '.join(FAMILIES)} are; or give it the "
+            "interface caption.foreign.model.ForeignModel (docs/any-captioner.md)"
         )
     return name
 

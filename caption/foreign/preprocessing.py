@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class ProcessorTransform(ImageTransform):
     """Photos as an image processor of transformers makes them, normalised, and the part of a photo that they cover.
 
-    It follows processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at the
-    right and the lower edge.
+    It follows processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at
+    the right and the lower edge.
 
     Args:
         processor: the image processor.
@@ -83,12 +84,10 @@ class ProcessorTransform(ImageTransform):
         if "height" in sides:
             return sides["width"], sides["height"]
         short, long = min(width, height), max(width, height)
-        new_short, new_long = sides.get("shortest_edge"), sides.get("longest_edge")
-        if new_short is None or (new_long is not None and long / short * new_short > new_long):
-            new_short, new_long = max(1, int(short * new_long / long)), new_long
-        else:
-            new_long = int(new_short * long / short)
-        return (new_short, new_long) if width <= height else (new_long, new_short)
+        longest = sides.get("longest_edge", math.inf)
+        shortest = min(sides.get("shortest_edge", math.inf), longest * short / long)
+        resized = int(shortest), int(min(longest, shortest * long / short))
+        return resized if width <= height else (resized[1], resized[0])
 
     def to_dict(self) -> dict[str, Any]:
         raise cannot_be_saved()

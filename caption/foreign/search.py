@@ -53,11 +53,12 @@ class _FullBeam(Beam):
     def __init__(self, search: GenerateBeam, images: int, end: int, device: torch.device) -> None:
         super().__init__(replace(search, candidates=search.beam_size), images, end, device)
         self.candidates, self.early_stopping = search.candidates, search.early_stopping
+        self.width = 2 * search.beam_size
         self.done = torch.zeros(images, dtype=torch.bool, device=device)
 
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         size = self.search.beam_size
-        best = self._best_extensions(log_probs, 2 * size)
+        best = self._best_extensions(log_probs)
         totals, words = best[0], best[2]
         self.emitted += 1
         first = torch.arange(2 * size, device=words.device) < size

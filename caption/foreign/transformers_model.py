@@ -1,8 +1,8 @@
 """Models of transformers: their text models run step by step, and their attention to the image is ours.
 
 Public extension points alone are used. A registered attention function gets queries, keys and values of every layer
-that goes through transformers' attention interface. Layers with an attention of their own (BLIP, GIT) have a forward hook,
-which replaces their output. Outside of a step of `ForeignDecoder`, both leave a model as it is.
+that goes through transformers' attention interface. Layers with an attention of their own (BLIP, GIT) have a forward
+hook, which replaces their output. Outside of a step of `ForeignDecoder`, both leave a model as it is.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NAME = "caption"
 """Of the attention function, among transformers' implementations."""
 
 Route = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor | None]
-"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) -> context (R, T, M, d); None = the
-layer attends as it does by itself."""
+"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) -> context (R, T, M, d); None =
+the layer attends as it does by itself."""
 
 _route: ContextVar[Route | None] = ContextVar("route", default=None)
 
@@ -70,8 +70,8 @@ def route_by_hook(module: nn.Module) -> None:
     """Let a layer with an attention of its own ask the route.
 
     Args:
-        module: its output is (context (R, T, M · d), ...), its queries are those of its part `query`. Its keys and values
-            are taken from its cache.
+        module: its output is (context (R, T, M · d), ...), its queries are those of its part `query`. Its keys and
+            values are taken from its cache.
     """
 
     def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Any, ...]) -> Any:
@@ -98,6 +98,8 @@ class WordsLayer(DynamicLayer):
         prefix: number of tokens of the prefix, which count in positions.
         keys, values: (R, M', T, d) of the words so far.
     """
+
+    keys: Tensor
 
     def __init__(self, prefix: int, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -261,7 +263,7 @@ class CrossAttentionModel(TransformersModel):
     def memory(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Memory:
         hidden = torch.cat((tokens.others, *tokens.patches), 1)
         fed = torch.tensor(self.prompt[:-1] or self.prompt, device=hidden.device).expand(len(hidden), -1)
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self._run(fed, hidden, cache)
         patches = torch.arange(tokens.others.shape[1], hidden.shape[1], device=hidden.device)
         layers = layer_memories(
@@ -276,7 +278,7 @@ class CrossAttentionModel(TransformersModel):
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         none = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])
-        cache = EncoderDecoderCache(DynamicCache(past), DynamicCache([(none, none)] * len(past)))
+        cache: Any = EncoderDecoderCache(DynamicCache(past), DynamicCache([(none, none)] * len(past)))
         with self.routed(attend, words=False):
             image = none.new_zeros(len(pieces), 1, self.region_size)  # the memory is read instead
             logits = self._run(pieces[:, None], image, cache)

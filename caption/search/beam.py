@@ -130,6 +130,7 @@ class Beam:
 
     def __init__(self, search: BeamSearch, images: int, end: int, device: torch.device) -> None:
         self.search = search
+        self.width = search.beam_size
         self.end = end
         self.emitted = 0
         # Of the live hypotheses of the images in the batch, (B', K); −inf marks an empty place.
@@ -142,7 +143,7 @@ class Beam:
 
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Take the most probable extensions. See `Frontier`."""
-        totals, parents, words, terms = self._best_extensions(log_probs, self.search.beam_size)
+        totals, parents, words, terms = self._best_extensions(log_probs)
         self.emitted += 1
         possible = totals > -math.inf
         ended = possible & (words == self.end)
@@ -163,13 +164,12 @@ class Beam:
         finished = both.finished & (both.scores > -math.inf)
         return both._replace(finished=finished).best(self.search.candidates)
 
-    def _best_extensions(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log-probability, parent, word and its log-probability of the `count` best, (B', count); −inf if there are
-        fewer."""
+    def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log-probability, parent, word and its log-probability of the best, (B', `width`); −inf if there are fewer."""
         # Only the best words of a hypothesis, as many, can be among the best of its image.
-        terms, words = top_k(log_probs, count)
+        terms, words = top_k(log_probs, self.width)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
-        best, index = padded_topk(totals, count)
+        best, index = padded_topk(totals, self.width)
         terms = terms.gather(1, index).where(best > -math.inf, -math.inf)
         return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 
