@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -48,7 +49,7 @@ class ForeignCaptioner(Captioner):
         return split(caption, self.vocabulary)
 
     def joined(self, caption: Caption) -> Caption:
-        return joined(caption)
+        return joined(replace(caption, text=self.vocabulary.tokenizer.join(caption.words)))
 
     def captions(self, *args: Any, **kwargs: Any) -> Iterator[Caption]:
         return map(joined, super().captions(*args, **kwargs))

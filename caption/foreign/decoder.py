@@ -135,9 +135,10 @@ class ForeignDecoder(Decoder):
 
     def _trace(self, outputs: Sequence[AttentionOutput]) -> Trace:
         maps = {
-            f"layer {number} {name}": getattr(output.maps, name)
+            f"layer {number} {name}": of_view
             for number, output in enumerate(outputs)
-            for name in self.layers[number].map_views  # type: ignore[union-attr]
+            for name, of_view in (("heads", output.maps.heads), ("second", output.maps.second))
+            if of_view is not None
         }
         return Trace(self._summarised([output.maps.heads for output in outputs]), maps)
 

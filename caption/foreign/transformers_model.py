@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -89,30 +89,6 @@ def route_by_hook(module: nn.Module) -> None:
         return None if context is None else (context.flatten(2), *output[1:])
 
     module.register_forward_hook(hook, with_kwargs=True)
-
-
-class WordsLayer(DynamicLayer):
-    """A layer's cache of the words after a prefix, whose keys and values are not in it but in a `LayerMemory`.
-
-    Args:
-        prefix: number of tokens of the prefix, which count in positions.
-        keys, values: (R, M', T, d) of the words so far.
-    """
-
-    keys: Tensor
-
-    def __init__(self, prefix: int, keys: Tensor, values: Tensor) -> None:
-        super().__init__()
-        self.prefix = prefix
-        self.update(keys, values)
-
-    def get_seq_length(self) -> int:
-        """Number of tokens before the next."""
-        return self.prefix + int(self.keys.shape[-2])
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Number of keys that `update` will return, and the position of the first."""
-        return int(self.keys.shape[-2]) + query_length, self.prefix
 
 
 def cached(module: Any, cache: Cache) -> dict[str, Any]:
