@@ -122,16 +122,16 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
-    arguments = {key: _make_value(value, trust) for key, value in init_args.items()}
+    arguments = {key: _make_value(value, kind, trust) for key, value in init_args.items()}
     try:
         return cls(**arguments)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not take these arguments: {error}") from error
 
 
-def _make_value(value: Any, trust: Iterable[str]) -> Any:
+def _make_value(value: Any, kind: type, trust: Iterable[str]) -> Any:
     if isinstance(value, Mapping) and "class_path" in value:
-        return make(value, Part, trust)
+        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may hold readers
     if isinstance(value, Mapping):
-        return {key: _make_value(entry, trust) for key, entry in value.items()}
-    return [_make_value(entry, trust) for entry in value] if isinstance(value, list) else value
+        return {key: _make_value(entry, kind, trust) for key, entry in value.items()}
+    return [_make_value(entry, kind, trust) for entry in value] if isinstance(value, list) else value

@@ -1,0 +1,67 @@
+"""Several data sets as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from caption.data.boxes import Boxes
+from caption.data.findings import Findings
+from caption.data.readers.base import CaptionReader, check_splits
+from caption.data.splits import SPLIT_NAMES, Splits
+from caption.errors import DataError
+
+
+@dataclass
+class Combined(CaptionReader):
+    """Several data sets as one, such as Flickr8k and a part of COCO: each split has the images of all of them.
+
+    Args:
+        readers: of the data sets. Within a split, every image needs its own id.
+        repeats: how often an epoch has the training images of each data set, so that a small one has more weight;
+            None = each once.
+
+    Raises:
+        DataError: there is no reader; `repeats` has another number of entries, or one below 1.
+    """
+
+    readers: list[CaptionReader]
+    repeats: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.readers:
+            raise DataError(
+                "a combined reader needs the readers of its data sets: list them under 'readers'."
+            )
+        if self.repeats is not None and (len(self.repeats) != len(self.readers) or min(self.repeats) < 1):
+            raise DataError(
+                f"repeats {self.repeats} do not fit {len(self.readers)} readers: give each a whole number from 1 on."
+            )
+
+    def read(self) -> Splits:
+        findings = Findings()
+        parts = self._survey(findings)
+        findings.refuse()
+        for part, times in zip(parts, self.repeats or (), strict=False):
+            part["train"] = part.get("train", []) * times
+        return _joined(parts)
+
+    def survey(self, findings: Findings) -> Splits:
+        return _joined(self._survey(findings))
+
+    def _survey(self, findings: Findings) -> list[Splits]:
+        """The splits of each data set. Images that two of them share are looked for once each is sound."""
+        parts = [reader.survey(findings) for reader in self.readers]
+        if not any(finding.kind.is_fault for finding in findings):
+            check_splits(_joined(parts), findings, "the combined data sets")
+        return parts
+
+    def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
+        found = [boxes for reader in self.readers if (boxes := reader.boxes(split)) is not None]
+        return {image: boxes for part in found for image, boxes in part.items()} if found else None
+
+
+def _joined(parts: list[Splits]) -> Splits:
+    """The images of each split, one data set after the other."""
+    joined = {split: [image for part in parts for image in part.get(split, ())] for split in SPLIT_NAMES}
+    return {split: images for split, images in joined.items() if images}
