@@ -103,6 +103,8 @@ class Caption:
         named: things that the search was made to name, because the lens is sure of them
             (`caption.analysis.lens.novel_objects`).
         replaced: the text that the model wrote before it was made to name them; "" if it was not.
+        unnamed: things that the lens is sure of and the caption leaves out, because the model has no good sentence with
+            them.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
         by_piece: the same caption with a word for each piece, if the model writes words in several pieces; else None.
     """
@@ -124,6 +126,7 @@ class Caption:
     lens: LensReading | None = None
     named: list[str] = field(default_factory=list)
     replaced: str = ""
+    unnamed: list[str] = field(default_factory=list)
     beam_tree: BeamTree | None = None
     by_piece: Caption | None = None
 
@@ -183,6 +186,7 @@ class Caption:
             "lens": self.lens and self.lens.to_dict(),
             "named": list(self.named),
             "replaced": self.replaced,
+            "unnamed": list(self.unnamed),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 

@@ -251,7 +251,7 @@ class Explorer:
         lens = lens_of(self._captioner)
         if lens is not None:
             regions = regions_of(self.photo.encoded, 0)
-            self._seen = self._seen or lens.read_photo(regions)
+            self._seen = self._seen or lens.read_photo(regions, self.photo.image)
             result.caption.lens = lens.read_words(self._seen, regions, result.caption)
         return result
 

@@ -17,15 +17,8 @@ IRREGULAR = {
     "volcano": "volcanoes", "wolf": "wolves",
 }  # fmt: skip
 """Plurals that no rule gives."""
-UNCHANGED = frozenset(
-    [
-        "aircraft", "armor", "bars", "binoculars", "bison", "bread", "broccoli", "buffalo", "cattle",
-        "clothing", "coral", "corn", "crayfish", "electronics", "fish", "food", "furniture", "glasses", "hay",
-        "jeans", "jellyfish", "luggage", "moose", "pajamas", "parasailing", "pasta", "people", "salmon",
-        "scissors", "shades", "sheep", "shellfish", "skis", "someone", "starfish", "sunglasses", "trunks",
-    ]
-)  # fmt: skip
-"""Nouns that are their own plural, or have none."""
+NO_OTHER_PLURAL = ("plural", "uncountable", "singular and plural")
+"""The kinds of nouns that are their own plural, or have none."""
 
 
 def plural(noun: str) -> str:
@@ -35,7 +28,7 @@ def plural(noun: str) -> str:
 
 
 def _plural(word: str) -> str:
-    if word in UNCHANGED or word in IRREGULAR:
+    if word in IRREGULAR or any(word in words_by_kind()[kind] for kind in NO_OTHER_PLURAL):
         return IRREGULAR.get(word, word)
     if word.endswith("man") and word != "human":
         return f"{word[:-3]}men"
@@ -65,10 +58,12 @@ def _coco_table() -> dict[str, list[str]]:
 
 @cache
 def words_by_kind() -> dict[str, frozenset[str]]:
-    """Words of captions that name nothing, by kind: "function", "verb", "adjective"; and the "noun in -ing".
+    """Words of captions, by kind.
 
     Verbs are those that are rarely nouns in captions; those in -ing are not listed. Adjectives are those that may end a
-    phrase: "a black and white dog".
+    phrase: "a black and white dog". "function" has all other words that name nothing; the determiners among them are
+    also listed by the number of their nouns. Of nouns there are those in -ing, those that are seldom said in the
+    singular ("plural"), those that follow no "a" ("uncountable"), and those with one form for both numbers.
     """
     return {row["kind"]: frozenset(row["words"].split()) for row in read_table("caption_words.tsv")}
 

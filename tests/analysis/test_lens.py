@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -116,6 +117,34 @@ def test_a_photo_shows_what_is_sure_in_a_region_by_the_calibration() -> None:
     assert LensReading([], [], [], regions=regions, calibrated=False).things == []
 
 
+def test_a_sharp_photo_is_unlike_only_if_its_small_copy_is_too(nouns: Nouns) -> None:
+    """This encoder sees something else in each pixel that differs from its neighbour, as in photos with more detail."""
+    near, far = torch.eye(4)[:1], torch.eye(4)[1:2]
+    known = Calibration((1.0,) * 5, known=(255 * near).byte(), neighbours=1, farthest=0.5, detail=8)
+    lens, lens.captioner = hand_lens(nouns, known), tiny_captioner()
+    regions = {name: Regions(vectors[:, None], (1, 1)) for name, vectors in (("near", near), ("far", far))}
+    images = []
+
+    def encoder(pixels: torch.Tensor) -> tuple[Regions]:
+        images.append(pixels.float().diff(dim=-1).abs().mean())
+        return (regions["far" if images[-1] > 20 else "near"],)
+
+    lens.captioner.encoder.forward = encoder  # type: ignore[method-assign, assignment]
+    sharp, coarse = (noise(size) for size in (32, 2))
+    assert lens.out_of_distribution(regions["far"])
+    assert not lens.out_of_distribution(regions["far"], sharp)
+    assert not lens.out_of_distribution(regions["near"], coarse)
+    assert len(images) == 1, "a photo that is like them is not encoded again"
+    lens.calibration = replace(known, detail=32)
+    assert lens.out_of_distribution(regions["far"], sharp), "they are as sharp"
+    lens.captioner = None
+    assert lens.out_of_distribution(regions["far"], sharp), "there is no copy"
+
+
+def noise(size: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
+
+
 def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
     calibration = Calibration((1.0, 0.0, 0.0, 0.0, 0.0), doubtful={"dog": 0.2}, companions={"dog": ["cup"]})
     lens = hand_lens(nouns, calibration)
@@ -155,7 +184,8 @@ def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
         for h in (0.05, 0.9)  # sharper maps are read as single regions
     )
     assert sharp < 0.6 < even
-    assert found.photos == 60
+    assert (found.photos, found.detail) == (60, 8)
+    assert found.least_fluency == pytest.approx(-0.5), "the mean of log p = -1 over the word and the end"
     assert found.known is not None
     assert found.known.dtype == torch.uint8
 

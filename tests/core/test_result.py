@@ -103,6 +103,7 @@ def test_the_dictionary_is_plain_json():
         "lens": None,
         "named": [],
         "replaced": "",
+        "unnamed": [],
         "points": [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]],
         "properties": {"sums_to_one": True, "signed": True, "sentinel": False},
         "likeliest": None,

@@ -42,6 +42,8 @@ RARE_SHARPNESS = 0.01
 """Share of the words whose maps are sharper than `Calibration.sharpest`: of them, the fit knows too little."""
 FALSE_ALARMS = 0.015
 """Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
+HALTING = 0.02
+"""Share of the fit's captions that read worse than `Calibration.least_fluency`."""
 REGIONS = 16
 RIDGE = 2e-3
 """For each pair of a word and a noun."""
@@ -131,7 +133,15 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
         known=known,
         farthest=farthest,
         photos=len(readings),
+        detail=round(float(np.median([_shorter_side(reading.caption) for reading in readings]))),
+        least_fluency=float(np.quantile([lens.fluency(reading.caption) for reading in readings], HALTING)),
     )
+
+
+def _shorter_side(caption: Caption) -> float:
+    """Of the part of its photo that the model has seen, in pixels."""
+    left, top, right, bottom = caption.seen or caption.box
+    return min(right - left, bottom - top)
 
 
 def of_regions(reading: PhotoReading) -> PhotoReading:

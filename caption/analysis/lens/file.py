@@ -27,7 +27,7 @@ from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import check_plain
 
 SUFFIX = ".lens"
-FORMAT = 3
+FORMAT = 4
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
@@ -98,7 +98,7 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         raise UserError(
             f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
         )
-    return Lens(classifier, None, calibration)
+    return Lens(classifier, None, calibration, captioner)
 
 
 def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
@@ -133,7 +133,7 @@ def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Cal
         raise ValueError("the calibration has another number of weights")
     return Calibration(
         of_words, of_regions, _finite(header["sharpest"]), doubtful, companions, known, neighbours,
-        _finite(header["farthest"]), int(header["photos"]),
+        _finite(header["farthest"]), int(header["photos"]), int(header["detail"]), _finite(header["least_fluency"]),
     )  # fmt: skip
 
 

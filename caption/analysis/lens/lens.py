@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch.nn import functional
 
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
+from caption.data.resize import LARGEST_SIDE
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.several_encoders import SeveralEncoders
@@ -32,6 +34,9 @@ from caption.lens_reading import Doubt, LensReading, Seen
 from caption.regions import Regions, Views, mean_region
 from caption.result import Caption
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
+
+if TYPE_CHECKING:
+    from caption.data.decoding import Photo
 
 SURE = 0.5
 """Probability from which the lens doubts a word."""
@@ -66,6 +71,8 @@ class Calibration:
         neighbours: how many of them a photo is compared with.
         farthest: cosine distance from its neighbours above which a photo is unlike them.
         photos: number of photos of the fit.
+        detail: pixels of the shorter side of most of them.
+        least_fluency: of captions that read well; see `Lens.fluency`.
     """
 
     of_words: tuple[float, ...]
@@ -77,6 +84,8 @@ class Calibration:
     neighbours: int = 10
     farthest: float = 1.0
     photos: int = 0
+    detail: int = LARGEST_SIDE
+    least_fluency: float = -100.0
 
     def probabilities(self, context: Tensor, entropy: Tensor, membership: Tensor) -> Tensor:
         """Logits (..., T, C) of contexts, H[α] / log L (..., T), classes in nouns (C, N) -> (..., T, N)."""
@@ -107,14 +116,20 @@ class Lens:
         classifier: for the regions of the encoder's first view.
         nouns: the nouns of its classes.
         calibration: None = probabilities are the classifier's own.
+        captioner: encodes small copies of photos; None = photos are judged by their own regions alone.
     """
 
     def __init__(
-        self, classifier: Classifier, nouns: Nouns | None = None, calibration: Calibration | None = None
+        self,
+        classifier: Classifier,
+        nouns: Nouns | None = None,
+        calibration: Calibration | None = None,
+        captioner: Captioner | None = None,
     ) -> None:
         self.classifier = classifier.eval().requires_grad_(False)
         self.nouns = nouns or imagenet_nouns()
         self.calibration = calibration
+        self.captioner = captioner
         count = classifier.linear.out_features
         if count != len(self.nouns.class_names):
             raise UserError(
@@ -225,16 +240,19 @@ class Lens:
         """
         photos = [regions_of(views, index) for index in range(len(captions))]
         pairs = zip(photos, captions, strict=True)
-        return [self.read_words(self.read_photo(regions), regions, caption) for regions, caption in pairs]
+        return [
+            self.read_words(self.read_photo(regions, caption.image), regions, caption)
+            for regions, caption in pairs
+        ]
 
-    def read_photo(self, regions: Regions) -> LensReading:
-        """What is seen in a photo (1, L, D), whatever its caption; without words."""
+    def read_photo(self, regions: Regions, photo: Photo | None = None) -> LensReading:
+        """What is seen in a photo, of which (1, L, D) are the regions, whatever its caption; without words."""
         return LensReading(
             [],
             [],
             self.things(self.probabilities(regions)[0, 0]),
             [],
-            self.out_of_distribution(regions),
+            self.out_of_distribution(regions, photo),
             self.calibration is not None,
             self.regions_alone(regions),
         )
@@ -256,12 +274,44 @@ class Lens:
             doubts=self.doubts(caption.words, probabilities),
         )
 
-    def out_of_distribution(self, regions: Regions) -> bool | None:
-        """Whether a photo (1, L, D) is unlike those that the lens was calibrated on; None if that is not known."""
+    def out_of_distribution(self, regions: Regions, photo: Photo | None = None) -> bool | None:
+        """Whether a photo is unlike those that the lens was calibrated on; None if that is not known.
+
+        Sharpness moves a mean region as far as another subject does. A photo must therefore be unlike them as a copy,
+        too, which has no more detail than they have.
+
+        Args:
+            regions: (1, L, D) of the photo.
+            photo: None = only these regions are judged.
+
+        Raises:
+            caption.errors.ImageError: the photo cannot be read.
+        """
         if self.calibration is None or self.calibration.known is None:
             return None
+        far = self._is_far(regions)
+        if far and photo is not None and self.captioner is not None:
+            transform = self.captioner.transform
+            share = min(1.0, self.calibration.detail / min(transform.height, transform.width))
+            size = round(share * transform.height), round(share * transform.width)
+            reduced = replace(
+                transform, size=size, resize=transform.resize and round(share * transform.resize)
+            )
+            far = self._is_far(regions_of(self.captioner.encode([reduced.read(photo).pixels]), 0))
+        return far
+
+    def _is_far(self, regions: Regions) -> bool:
+        """Whether the mean region is far from those of the calibration."""
+        assert self.calibration is not None
         mean = mean_region(regions._replace(vectors=regions.vectors.float()))[0, 0]
         return self.calibration.distance(mean) > self.calibration.farthest
+
+    def fluency(self, caption: Caption) -> float:
+        """Mean log p of the words of a sentence and of its end, without those that name things: how well the model
+        finds the sentence to read, given its nouns."""
+        others = np.array([not self.nouns.of_word(word) for word in caption.words], bool)
+        end = caption.log_prob - float(caption.word_log_probs.sum())
+        return (end + float(caption.word_log_probs[others].sum())) / (1 + int(others.sum()))
 
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
         """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
@@ -347,7 +397,7 @@ def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> L
     """
     transform = captioner.transform
     classifier = classifier_of(first_encoder(captioner), transform.height, transform.width)
-    return Lens(classifier, None, calibration)
+    return Lens(classifier, None, calibration, captioner)
 
 
 def first_encoder(captioner: Captioner) -> Encoder:

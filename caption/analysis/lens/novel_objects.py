@@ -9,13 +9,16 @@ in the classifier have a small angle.
 
     captions = NovelObjectCaptioning(captioner, lens)(views, captions)
 
-Captions of photos like those that the model knows are left alone, and so are those with nouns that the lens knows and
-does not doubt: there this costs CIDEr.
+Of the likeliest sentences that name it, the first is taken that is English (`caption.text.agreement`) and as probable,
+given its nouns, as captions of photos that the model knows. If there is none, the caption stays. Captions of photos
+like those that the model knows are left alone, and so are those with nouns that the lens knows and does not doubt:
+there this costs CIDEr.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +35,7 @@ from caption.search import BeamSearch, ConstrainedBeamSearch
 from caption.search.constrained import Automaton, mentioning
 from caption.search.step_functions import with_word_aliases
 from caption.tensor_tree import select_images
+from caption.text.agreement import agrees, noun_letter, with_articles
 from caption.text.nouns import GENERAL, Nouns
 from caption.text.vocabulary import UNKNOWN, Vocabulary
 
@@ -39,6 +43,8 @@ FREQUENT = 500
 """Words that the model knows how to use: so many of the most frequent ones. Only they stand in for others."""
 LEAST = 0.7
 """Probability from which the lens is sure, at any word of the caption: less costs CIDEr."""
+SENTENCES = 10
+"""Those that name the thing, from which one that reads well is taken."""
 
 
 class ThingWords(NamedTuple):
@@ -49,7 +55,8 @@ class ThingWords(NamedTuple):
     word_aliases: list[int]
     """For each word the one of the model that stands in for it; for most it is the word itself."""
     of_noun: dict[str, list[int]]
-    """The words for each noun that is not too general. Those that the model does not know well have stand-ins."""
+    """The words for each noun that is not too general. Those that the model does not know well have stand-ins, and are
+    said in the singular."""
 
     @classmethod
     def of(cls, lens: Lens, vocabulary: Vocabulary, well_known: int = FREQUENT) -> ThingWords:
@@ -71,11 +78,13 @@ class ThingWords(NamedTuple):
                 of_noun[noun] = sorted(known)
             else:
                 alike = list(examples)[int(similar[lens.places[noun]].argmax())]
-                forms |= dict(zip(lens.nouns.forms[noun][0], examples[alike], strict=True))
+                singular, plural = lens.nouns.forms[noun][0]
+                one, many = examples[alike]
+                forms |= {plural: many, singular: many if noun_letter(singular) == "p" else one}
         wider = vocabulary.widened(Vocabulary([*forms], vocabulary.tokenizer.name))
         word_aliases = [forms.get(word, number) for number, word in enumerate(wider)]
         novel = {noun for noun in nouns if noun not in of_noun}
-        of_noun |= {noun: sorted({wider[form] for form in lens.nouns.forms[noun][0]}) for noun in novel}
+        of_noun |= {noun: [wider[noun]] for noun in novel}
         return cls(wider, word_aliases, of_noun)
 
 
@@ -120,7 +129,7 @@ class NovelObjectCaptioning:
             regions: (1, L, D) of the encoder.
             caption: of this model, with weights over them.
         """
-        if not caption.words or not self.lens.out_of_distribution(regions):
+        if not caption.words or not self.lens.out_of_distribution(regions, caption.image):
             return None
         probabilities = self._probabilities(regions, caption)
         if not self._questionable(caption, probabilities):
@@ -157,7 +166,10 @@ class NovelObjectCaptioning:
             again = select_images(views, torch.tensor([*wanted], device=views[0].vectors.device))
             written = self.write(again, [captions[index] for index in wanted], [*wanted.values()], unwanted)
             for index, caption in zip(wanted, written, strict=True):
-                captions[index] = caption
+                if caption is None:
+                    captions[index].unnamed = [wanted[index]]
+                else:
+                    captions[index] = caption
         return captions
 
     def write(
@@ -166,8 +178,8 @@ class NovelObjectCaptioning:
         captions: Sequence[Caption],
         wanted: Sequence[str],
         unwanted: Sequence[set[str]] | None = None,
-    ) -> list[Caption]:
-        """Captions that name the noun which is wanted of each of B images.
+    ) -> list[Caption | None]:
+        """Captions that name the noun which is wanted of each of B images; None where none reads well.
 
         Args:
             views: of the images, from the encoder.
@@ -178,15 +190,30 @@ class NovelObjectCaptioning:
         unwanted = unwanted or [set() for _ in wanted]
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
+        search = replace(search, beam_size=SENTENCES, candidates=SENTENCES)
         constrained = ConstrainedBeamSearch(search, self._automaton(wanted, unwanted))
         word_aliases = partial(with_word_aliases, word_aliases=self.words.word_aliases)
         hypotheses = self.captioner.generate(views, constrained, [LIKELIEST_WORDS, word_aliases])
         seen = [Box(*(caption.seen or caption.box)) for caption in captions]
         grids = self.captioner.grids(views)
-        written = list(self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary))
-        for new, caption, noun in zip(written, captions, wanted, strict=True):
-            new.image, new.named, new.replaced = caption.image, [noun], caption.text
+        written: list[Caption | None] = []
+        found = self.captioner.captions(hypotheses, grids, seen, vocabulary=self.words.vocabulary)
+        for best, caption, noun in zip(found, captions, wanted, strict=True):
+            new = next((one for one in (best, *best.alternatives) if self._reads_well(one, noun)), None)
+            if new is not None:
+                new.words = with_articles(new.words)
+                new.text = self.words.vocabulary.tokenizer.join(new.words)
+                new.image, new.named, new.replaced = caption.image, [noun], caption.text
+                new.alternatives = caption.alternatives
+            written.append(new)
         return written
+
+    def _reads_well(self, caption: Caption, noun: str) -> bool:
+        """Whether a caption that names a noun is English, and as probable as captions of known photos."""
+        calibration = self.lens.calibration
+        fluent = calibration is None or self.lens.fluency(caption) >= calibration.least_fluency
+        words = {self.words.vocabulary[number] for number in self.words.of_noun[noun]} & {*caption.words}
+        return fluent and len(words) == 1 and agrees(caption.words, *words)
 
     def _probabilities(self, regions: Regions, caption: Caption) -> Tensor:
         """(T, N)."""

@@ -85,8 +85,10 @@ def remarks(caption: Caption) -> list[str]:
     named = [f"names {', '.join(caption.named)}, which is seen; was: {caption.replaced}"] * bool(
         caption.named
     )
+    unnamed = [f"sees {', '.join(caption.unnamed)}, and has no good sentence with it"] * bool(caption.unnamed)
     return (
         [OUT_OF_DISTRIBUTION] * bool(reading.out_of_distribution)
         + named
+        + unnamed
         + [str(doubt) for doubt in reading.doubts]
     )
