@@ -16,7 +16,7 @@ Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to S
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ def posterior(
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
     batch_size: int = 8,
+    words: Mapping[int, Collection[int]] | None = None,
 ) -> list[Caption]:
     """Captions whose weights are posterior attention, a distribution over the regions.
 
@@ -47,6 +48,7 @@ def posterior(
         photos: one, or many; a photo may come several times, once for each of its captions.
         captions: one for each photo, on the model's grid, such as from `attend_references`; None = the model's own.
         batch_size: captions at once; with all regions of each.
+        words: by the number of a caption, the words whose maps are wanted; others get weights of 0; None = all.
 
     Raises:
         UserError: the decoder has no attention, or one with negative weights.
@@ -63,7 +65,11 @@ def posterior(
         grid = batch.views[0].grid
         weights = torch.zeros(*batch.words.shape, grid[0] * grid[1])
         for step in replay.steps(batch):
-            weights[step.rows.cpu(), step.number] = _of_step(replay, step).cpu()
+            numbers = [batch.first + row for row in step.rows.tolist()]
+            wanted = [n for n, of in enumerate(numbers) if words is None or step.number in words.get(of, ())]
+            if wanted:
+                some = step.take(step.rows.new_tensor(wanted))
+                weights[some.rows.cpu(), some.number] = _of_step(replay, some).cpu()
         posteriors += [
             captioner.joined(
                 caption.with_weights(of_caption[: len(caption.words)].numpy(), WeightProperties())

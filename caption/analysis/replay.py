@@ -350,8 +350,14 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
-    decoded = [decode(photo, captioner.transform) for photo in photos]
-    encoded = encode(captioner.encoder, decoded, captioner.device)
+    # A photo that comes several times, once for each of its captions, is encoded once.
+    keys = [photo if isinstance(photo, (str, os.PathLike)) else id(photo) for photo in photos]
+    different = dict(zip(keys, photos, strict=True))
+    places = {key: place for place, key in enumerate(different)}
+    once = [decode(photo, captioner.transform) for photo in different.values()]
+    decoded = [once[places[key]] for key in keys]
+    index = torch.tensor([places[key] for key in keys], device=captioner.device)
+    encoded = select_images(encode(captioner.encoder, once, captioner.device), index)
     if captions is None:
         hypotheses, seen = captioner.generate(encoded), [photo.box for photo in decoded]
         captions = list(captioner.captions(hypotheses, captioner.grids(encoded), seen, photos))

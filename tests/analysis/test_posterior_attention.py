@@ -57,6 +57,20 @@ def test_captions_given_word_by_word_keep_all_but_their_weights():
     np.testing.assert_allclose(alone[0].weights, found[1].weights, rtol=1e-4)
 
 
+def test_of_chosen_words_alone_and_each_photo_is_encoded_once():
+    made = model("soft")
+    photos = [PHOTO, tiny_captioner.photo(40, 60, seed=1)]
+    given = attend_references(made, photos, [["a dog runs", "a zebra"], ["the cat sits"]])
+    several = [photos[0], photos[0], photos[1]]
+    encoded: list[int] = []
+    made.encoder.register_forward_hook(lambda _, inputs, __: encoded.append(len(inputs[0])))
+    every, chosen = (posterior(made, several, given, words=words) for words in (None, {0: [1], 2: [0, 2]}))
+    assert encoded == [2, 2]
+    for number, words in enumerate(([1], [], [0, 2])):
+        kept = np.isin(np.arange(len(given[number].words)), words)[:, None, None]
+        np.testing.assert_allclose(chosen[number].weights, every[number].weights * kept, rtol=1e-5)
+
+
 def test_it_needs_attention_and_captions():
     made = model("soft")
     blind = Captioner(

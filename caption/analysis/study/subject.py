@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -176,16 +177,18 @@ class Subject:
         captions, photos, images = self.pointed
         if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
             return {}  # maps are exchanged between images
-        with self.progress("pointing game", len(self.images.pointed_at)) as advance:
+        with self.progress("pointing game, once for each caption", len(captions)) as advance:
             grounding = self._ground(captions)
             if not len(grounding):
                 return {}
-            maps = {}
+            maps, paths = {}, [str(photo.path) for photo in photos]
             if has_rollout(self.captioner):
-                paths = [str(photo.path) for photo in photos]
                 maps["rolled out through self-attention"] = rollout(self.captioner, paths, captions)
             if not self.images.naming and not self.captioner.decoder.properties.signed:
-                maps[POSTERIOR] = self._posterior(advance)
+                named: dict[int, set[int]] = defaultdict(set)
+                for one in grounding.pointings:
+                    named[one.caption].add(one.mention.word)
+                maps[POSTERIOR] = posterior(self.captioner, counted(paths, advance), captions, words=named)
             maps |= {
                 OTHER_WORD: baseline_maps.other_word(captions),
                 OTHER_IMAGE: baseline_maps.other_image(captions, images=images.tolist()),
@@ -210,18 +213,6 @@ class Subject:
     def _ground(self, captions: Sequence[Caption]) -> Grounding:
         grounding = ground(zip(captions, (photo.boxes for photo in self.pointed.photos), strict=True))
         return grounding if self.images.naming else grounding.present
-
-    def _posterior(self, advance: Callable[[int], None]) -> list[Caption]:
-        """Posterior maps, the slowest of all; `advance` is called with the number of photos that are begun."""
-
-        def paths() -> Iterator[str]:
-            begun = -1
-            for photo, image in zip(self.pointed.photos, self.pointed.images.tolist(), strict=True):
-                advance(image - begun)
-                begun = image
-                yield str(photo.path)
-
-        return posterior(self.captioner, paths(), self.pointed.captions)
 
     def parts(self, maps: str) -> dict[str, Grounding]:
         """The pointing game of one of the maps, at the words for each kind of thing and at each of the most frequent
