@@ -80,6 +80,7 @@ def programs(captioner: Captioner) -> Programs:
         UserError: a part of it cannot be traced; the message names the reason.
     """
     captioner.eval()
+    captioner.description()  # one without a description is other people's code
     if any(part.at_test == "sample" for part in stochastic_parts(captioner)):
         raise UserError(
             "the attention samples at test time, which an exported graph cannot: set at_test to expectation or argmax"

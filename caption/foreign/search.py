@@ -11,7 +11,6 @@ from torch import Tensor
 
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.beam import Beam, BeamSearch
-from caption.search.greedy import Greedy
 from caption.search.loop import Endings, Extension, device_of, run_search
 from caption.tensor_tree import State
 
@@ -41,6 +40,8 @@ class GenerateBeam(BeamSearch):
         forbidden: Sequence[int] = (),
         record: bool = False,
     ) -> Hypotheses:
+        if self.beam_size == 1:  # greedy, where a full beam would go on behind the end
+            return super().__call__(step, state, images, start, end, forbidden, record)
         device = device_of(state)
         words = torch.full((images, 1), start, device=device)
         frontier = _FullBeam(self, images, end, device)
@@ -114,11 +115,9 @@ def configured_search(generation: Any, prompt: int) -> Search:
     """
     to_length = LONGEST if generation.max_length is None else generation.max_length - prompt
     longest = max(1, generation.max_new_tokens or to_length)
-    if (generation.num_beams or 1) == 1:
-        return Greedy(longest)
     penalty = generation.length_penalty
     return GenerateBeam(
-        generation.num_beams, longest, 1.0 if penalty is None else penalty,
+        generation.num_beams or 1, longest, 1.0 if penalty is None else penalty,
         early_stopping=generation.early_stopping or False,
     )  # fmt: skip
 

@@ -22,7 +22,6 @@ from caption.analysis.map_arithmetic import ROUNDING
 from caption.foreign.captioner import ForeignCaptioner
 from caption.foreign.loading import from_transformers
 from caption.foreign.search import GenerateBeam
-from caption.search import Greedy
 
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
 FAMILIES: dict[str, Callable[[], Tiny]] = {
@@ -72,7 +71,7 @@ def uncached(family: str, pieces: list[int]) -> Any:
 @pytest.mark.parametrize("beams", [1, 3])
 @families
 def test_pieces_and_log_p_are_those_of_generate(family: str, beams: int, early_stopping: bool | str) -> None:
-    search = Greedy(LENGTH) if beams == 1 else GenerateBeam(beams, LENGTH, 1.0, early_stopping=early_stopping)
+    search = GenerateBeam(beams, LENGTH, 1.0, early_stopping=early_stopping)
     caption = captioner(family)(PHOTO, search)
     theirs = tiny(family).model.generate(
         pixel_values=pixels(family), num_beams=beams, max_new_tokens=LENGTH, length_penalty=1.0, do_sample=False,

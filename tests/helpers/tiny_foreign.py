@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -118,3 +119,10 @@ def blip(seed: int = 0) -> Tiny:
     model.generation_config.update(max_length=9)
     processor = transformers.BlipImageProcessor(size={"height": 32, "width": 32})
     return Tiny(model, processor, tokenizer)
+
+
+def save(tiny: Tiny, folder: Path) -> Path:
+    """Write a model as transformers does."""
+    for part in tiny:
+        part.save_pretrained(folder)
+    return folder

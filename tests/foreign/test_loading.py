@@ -1,0 +1,201 @@
+"""Models of transformers by their folders: geometry of their processors, and a sentence for what cannot be used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("transformers")
+import transformers
+from helpers.tiny_foreign import blip, save, vit_gpt2, vit_processor
+from torch import Tensor
+
+import caption
+from caption.box import cell_box
+from caption.cli.main import main
+from caption.errors import UserError
+from caption.foreign.loading import from_transformers
+from caption.foreign.pieces import PieceVocabulary, word_lengths
+from caption.foreign.preprocessing import ProcessorTransform
+
+CELLS = 8
+"""Patches of a side of the input; each must show one field of the board."""
+
+
+def clip_processor(**options: Any) -> Any:
+    return transformers.CLIPImageProcessor(**options)
+
+
+PROCESSORS: dict[str, tuple[Callable[[], Any], tuple[int, int]]] = {
+    "squashed": (lambda: vit_processor(size={"height": 64, "width": 64}), (160, 96)),
+    "cropped": (
+        lambda: clip_processor(size={"shortest_edge": 64}, crop_size={"height": 64, "width": 64}),
+        (173, 101),
+    ),
+    "cropped from more": (
+        lambda: clip_processor(size={"shortest_edge": 80}, crop_size={"height": 64, "width": 64}),
+        (101, 173),
+    ),
+    "cropped beyond the photo": (
+        lambda: clip_processor(do_resize=False, crop_size={"height": 64, "width": 64}),
+        (48, 71),
+    ),
+    "padded": (
+        lambda: clip_processor(
+            size={"shortest_edge": 40, "longest_edge": 64},
+            do_center_crop=False,
+            do_pad=True,
+            pad_size={"height": 64, "width": 64},
+        ),
+        (160, 96),
+    ),
+}
+
+
+def checkerboard(width: int, height: int, transform: ProcessorTransform) -> Image.Image:
+    """White where the fields lie whose row and column in the input's grid are both odd or both even."""
+    board = np.zeros((height, width, 3), np.uint8)
+    y, x = np.mgrid[:height, :width] + 0.5
+    left, top, right, bottom = transform.box(width, height)
+    column = np.floor((x - left) / (right - left) * CELLS)
+    row = np.floor((y - top) / (bottom - top) * CELLS)
+    board[(column + row) % 2 == 0] = 255
+    return Image.fromarray(board)
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_the_box_is_where_the_processor_looks(name: str) -> None:
+    make, (width, height) = PROCESSORS[name]
+    transform = ProcessorTransform(make())
+    read = transform.read(checkerboard(width, height, transform))
+    assert (read.width, read.height) == (width, height)
+    side = 64 // CELLS
+    fields = read.pixels.mean(0).unflatten(0, (CELLS, side)).unflatten(2, (CELLS, side))
+    middles = fields[:, side // 2 - 1 : side // 2 + 1, :, side // 2 - 1 : side // 2 + 1].mean((1, 3))
+    expected = torch.arange(CELLS)[:, None] + torch.arange(CELLS)
+    shown = _shown(transform, width, height)
+    bright = middles[(expected % 2 == 0) & shown]
+    dark = middles[(expected % 2 == 1) & shown]
+    assert shown.sum() >= CELLS * CELLS // 3
+    assert bright.min() > dark.max() + 0.5 * (bright.mean() - dark.mean())
+
+
+def _shown(transform: ProcessorTransform, width: int, height: int) -> Tensor:
+    """(CELLS, CELLS) bool: the fields that lie in the photo."""
+    shown = torch.zeros(CELLS, CELLS, dtype=torch.bool)
+    for row, col in np.ndindex(CELLS, CELLS):
+        left, top, right, bottom = cell_box((CELLS, CELLS), transform.box(width, height), (row, col))
+        shown[row, col] = left >= -1e-6 and top >= -1e-6 and right <= width + 1e-6 and bottom <= height + 1e-6
+    return shown
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(vit_gpt2(), tmp_path_factory.mktemp("vit"))
+
+
+def changed(folder: Path, tmp_path: Path, file: str, **values: Any) -> str:
+    """The address of a copy in which some values of a JSON file are others."""
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copy / file).write_text(json.dumps(json.loads((copy / file).read_text()) | values))
+    return f"transformers:{copy}"
+
+
+def test_a_folder_is_described_by_the_command(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    photo = tmp_path / "a.png"
+    Image.new("RGB", (50, 40), "red").save(photo)
+    assert (
+        main(
+            ["describe", "--model", f"transformers:{folder}", "--html", str(tmp_path / "a.html"), str(photo)]
+        )
+        == 0
+    )
+    assert capfd.readouterr().out.strip() == caption.load(f"transformers:{folder}")(photo).text
+    assert (tmp_path / "a.html").exists()
+
+
+def test_what_is_not_there_is_said(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no folder .*nowhere: name a folder"):
+        caption.load(f"transformers:{tmp_path}/nowhere")
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="tokenizer cannot be read"):
+        caption.load(f"transformers:{copy}")
+
+
+def test_an_unknown_architecture_is_named_with_those_that_are_known(folder: Path, tmp_path: Path) -> None:
+    address = changed(folder, tmp_path, "config.json", architectures=["NobodysModel"])
+    with pytest.raises(
+        UserError, match=r"NobodysModel .* not known.*BlipForConditionalGeneration.*ForeignModel"
+    ):
+        caption.load(address)
+
+
+def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copy / "model.safetensors").unlink()
+    torch.save({}, copy / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"no weights as safetensors.*save_pretrained"):
+        caption.load(f"transformers:{copy}")
+
+
+def test_a_processor_without_a_size_is_told_what_to_set() -> None:
+    tiny = vit_gpt2()
+    processor = vit_processor()
+    processor.do_resize = False
+    with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
+        from_transformers(tiny.model, processor, tiny.tokenizer)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_however_attention_was_compiled_its_maps_are_seen(implementation: str) -> None:
+    tiny = vit_gpt2()
+    tiny.model.set_attn_implementation(implementation)
+    caption_ = from_transformers(*tiny)(Image.new("RGB", (40, 40)))
+    shares = caption_.weights.sum((1, 2)) + caption_.sentinel_shares
+    np.testing.assert_allclose(shares, 1, atol=1e-5)
+
+
+def test_attention_that_cannot_be_seen_is_said() -> None:
+    tiny = vit_gpt2()
+    tiny.model.decoder.set_attn_implementation = lambda name: None
+    with pytest.raises(UserError, match='cannot be seen: load it with attn_implementation="eager"'):
+        from_transformers(*tiny)
+
+
+def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
+    captioner = from_transformers(*blip())
+    photo = Image.fromarray(np.random.default_rng(2).integers(0, 255, (40, 40, 3), dtype=np.uint8))
+    maps = captioner(photo).maps
+    layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
+    for summary, expected in {
+        "layer 1 head 0": layers[1][:, 0],
+        "layer 0": layers[0].mean(1),
+        "mean": np.mean(layers, axis=(0, 2)),
+        "looking": np.mean(layers, axis=(0, 2)),  # cross-attention looks at the image in all layers
+    }.items():
+        captioner.decoder.summary = summary
+        np.testing.assert_allclose(captioner(photo).weights, expected, atol=1e-6)
+    with pytest.raises(UserError, match=r"summary 'layer 2' is unknown: choose mean, looking, a layer"):
+        captioner.decoder.summary = "layer 2"
+
+
+def test_pieces_are_shown_alike_whatever_marks_them() -> None:
+    gpt2, bert = vit_gpt2().tokenizer, blip().tokenizer
+    for tokenizer in (gpt2, bert):
+        vocabulary = PieceVocabulary(tokenizer, len(tokenizer) + 3)
+        assert len(vocabulary) == len(tokenizer) + 3 + 4
+        assert "giraffe" not in vocabulary
+        assert {"red", "##fe", "gi"} <= set(vocabulary.words)
+        assert all(vocabulary[vocabulary[number]] == number for number in range(4, len(vocabulary)))
+        assert vocabulary.tokenizer.join(vocabulary.tokenizer(" red circle")) == "red circle"
+    assert word_lengths(["##a", "red", "gi", "##raf", "##fe", "##.", "##a", "##s"]) == [1, 1, 3, 1, 2]
