@@ -117,7 +117,9 @@ VERBS: dict[str, Callable[[Material], Any]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=pytest.mark.slow if verb == "analyse" else ()) for verb in VERBS]
+)
 def test_a_foreign_model_can_be_doubted_as_any_other(verb: str, given: Material) -> None:
     assert VERBS[verb](given)
 
