@@ -38,7 +38,12 @@ from caption.attention.compositional import CompositionalDeAttention
 from caption.attention.feature_wise import FeatureWiseAttention
 from caption.attention.glimpse import GlimpseAttention, WindowAttention
 from caption.attention.hierarchical import HierarchicalAttention
-from caption.attention.levels import AttentionViaAttention, ParentWeightedAttention, PyramidAttention
+from caption.attention.levels import (
+    AttentionViaAttention,
+    ParentWeightedAttention,
+    PooledPyramidAttention,
+    PyramidAttention,
+)
 from caption.attention.local_global import LocalGlobalAttention
 from caption.attention.map_entropy import entropy
 from caption.attention.map_hooks import edit_maps
@@ -61,7 +66,12 @@ from caption.attention.scores.additive import AdditiveScore
 from caption.attention.scores.cosine import CosineScore
 from caption.attention.scores.dot import DotScore, ScaledDotScore
 from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
-from caption.attention.scores.learned_query import FeedForwardScore, LearnedQueryScore
+from caption.attention.scores.learned_query import (
+    BoundedLearnedQueryScore,
+    FeedForwardScore,
+    LearnedQueryScore,
+    NeighbourhoodScore,
+)
 from caption.attention.scores.location_sensitive import LocationSensitiveScore
 from caption.attention.scores.mlp import MLPScore
 from caption.attention.scores.symmetric import SymmetricScore
@@ -79,6 +89,7 @@ __all__ = [
     "Attention",
     "AttentionOutput",
     "AttentionViaAttention",
+    "BoundedLearnedQueryScore",
     "ChannelSpatialAttention",
     "ChunkMaxPooling",
     "CompositionalDeAttention",
@@ -110,9 +121,11 @@ __all__ = [
     "MultiHopAttention",
     "Multinoulli",
     "MutualCrossAttention",
+    "NeighbourhoodScore",
     "ParallelCoAttention",
     "ParentWeightedAttention",
     "PhraseConvolutions",
+    "PooledPyramidAttention",
     "PredictedWindow",
     "PyramidAttention",
     "Query",

@@ -6,18 +6,19 @@ The levels may follow each other (attention via attention), weigh each other's c
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
-from caption.regions import Views
+from caption.regions import Grid, Regions, Views
 from caption.tensor_tree import TensorTree
 
 
@@ -169,6 +170,59 @@ class PyramidAttention(LevelAttention):
             for score, level in zip(self.scores, memory, strict=True)
         ]
         return WeighOutput(pyramid_maps(len(maps))(*maps))
+
+
+class PooledPyramidAttention(PyramidAttention):
+    """Pyramid attention on one grid: the first level is the grid, each further one its means in n×n bins.
+
+    z = [c_0; c_1; …], c_n = Σ_i α^n_i p^n_i, α^n = softmax(f_n(p^n, h)), with p^n_i the mean of bin i's regions. The
+    bins are those of `SpatialPyramidPooling`. One without a real region weighs nothing.
+
+    Args:
+        scores: f_n, one for each level, the grid first.
+        sides: n of each further level.
+
+    Raises:
+        UserError: the number of scores is not one more than that of sides, a side is below 1, or as for
+            `PyramidAttention`.
+    """
+
+    def __init__(self, scores: Sequence[Score], sides: Sequence[int] = (4, 2, 1)) -> None:
+        super().__init__(scores)
+        if len(scores) != len(sides) + 1 or min(sides) < 1:
+            raise UserError(
+                f"sides {list(sides)} of PooledPyramidAttention must be one fewer than its {len(scores)} scores, each "
+                "at least 1"
+            )
+        self.sides = tuple(sides)
+        self.view_count = 1
+        self.map_views = dict.fromkeys(self.map_views, 0)
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        levels = region_sizes * len(self.scores)
+        self.context_size = sum(levels)
+        super().create_weights(levels, query_sizes)
+
+    def memory(self, views: Views) -> tuple[GridMemory, ...]:
+        return super().memory((*views, *(bin_means(views[0], side) for side in self.sides)))
+
+    def grids(self, views: Sequence[Grid]) -> Mapping[str, Grid]:
+        return dict(zip(self.map_views, [views[0], *((side, side) for side in self.sides)], strict=True))
+
+
+def bin_means(regions: Regions, side: int) -> Regions:
+    """The means of the real regions in `side` × `side` bins, which are masked where there are none."""
+
+    def pooled(vectors: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool2d(vectors.mT.unflatten(-1, regions.grid), side).flatten(2).mT
+
+    if regions.mask is None:
+        return Regions(pooled(regions.vectors), (side, side))
+    real = regions.mask[..., None]
+    shares = pooled(real.to(regions.vectors.dtype))  # (B, side², 1) of each bin that is real
+    present = shares > 0
+    means = pooled(regions.vectors.masked_fill(~real, 0.0)) / shares.masked_fill(~present, 1.0)
+    return Regions(means, (side, side), present.squeeze(-1))
 
 
 @cache

@@ -17,3 +17,9 @@ def above_zero(part: object, **options: float | None) -> None:
     for name, value in options.items():
         if value is not None and not value > 0:
             raise UserError(f"{name} {value} of {type(part).__name__} must be above 0")
+
+
+def odd_kernel(part: object, kernel: int) -> None:
+    """Raise UserError for the width of a part's filters that is even."""
+    if kernel % 2 == 0:
+        raise UserError(f"kernel {kernel} of {type(part).__name__} must be odd, so that it has a centre")

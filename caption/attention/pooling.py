@@ -99,25 +99,40 @@ class SumPooling(MeanPooling):
         return real.to(values.dtype)
 
 
-class DeepSets(SumPooling):
-    """z = ρ(Σ_i φ(a_i)) with networks φ and ρ (Zaheer et al. 2017, theorem 2).
+class DeepSets(Pooling):
+    """z = ρ(pool_i φ(a_i)) with networks φ and ρ: of the sum (Zaheer et al. 2017, theorem 2), or of the maximum (Qi et
+    al. 2017, "PointNet", eq. 1).
+
+    The map is that of the pooling, over the features of φ before its ReLU.
 
     Args:
+        pooling: over all regions.
         size: width of φ and of the hidden layer of ρ.
     """
 
-    def __init__(self, size: int = 256) -> None:
+    def __init__(self, pooling: Pooling, size: int = 256) -> None:
         super().__init__()
+        self.pooling = pooling
         self.size = size
 
+    @property
+    def properties(self) -> WeightProperties:  # type: ignore[override]
+        """The properties of the pooling."""
+        return self.pooling.properties
+
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.pooling.build((self.size,), query_sizes)
         self.inner = nn.Sequential(Linear(region_sizes[0], self.size), nn.ReLU())
         self.outer = nn.Sequential(
-            Linear(self.size, self.size), nn.ReLU(), Linear(self.size, region_sizes[0])
+            Linear(self.pooling.context_size, self.size), nn.ReLU(), Linear(self.size, region_sizes[0])
         )
 
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
+        affine = self.inner[0](values)  # the ReLU keeps the order, but would make features equal, at 0
+        return self.pooling.contribution(affine, real, grid)
+
     def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
-        return self.outer(super().pool(self.inner(values), weights, grid))
+        return self.outer(self.pooling.pool(self.inner(values), weights, grid))
 
 
 class LargestPooling(Pooling):

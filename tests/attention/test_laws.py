@@ -43,6 +43,8 @@ POSITIONS = {
     "glimpse",
     "hierarchical",
     "local_global",
+    "local_convolution",
+    "pyramid_attention_pooled",
     "chunk_max_pooling",
     "k_max_pooling",
     "spatial_pyramid_pooling",
@@ -305,6 +307,15 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         (lambda: library.HeadGates(speed=0), "speed 0"),
         (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
         (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
+        (lambda: library.NeighbourhoodScore(2), "kernel 2 of NeighbourhoodScore .* odd"),
+        (
+            lambda: library.PooledPyramidAttention([AdditiveScore(6)] * 2, (4, 2)),
+            r"sides \[4, 2\] .* one fewer than its 2 scores",
+        ),
+        (
+            lambda: library.PooledPyramidAttention([AdditiveScore(6)] * 2, (0,)),
+            r"sides \[0\] .* each at least 1",
+        ),
         (lambda: library.MLPScore(()), "sizes .* one or more widths"),
         (lambda: AdditiveScore(2, "gelu"), "activation must be one of 'tanh', 'relu', not 'gelu'"),  # type: ignore[arg-type]
         (lambda: AdditiveScore(2, layers=0), "layers 0 of AdditiveScore"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.options import odd_kernel
 from caption.attention.scored import Score
 from caption.kernels.linear import Linear
 from caption.regions import Regions
@@ -15,7 +16,7 @@ class LearnedQueryScore(Score):
     """e_i = q · a_i with a learned query q: feed-forward attention of one layer.
 
     The weights do not depend on the decoder's state, so they are the same at every word. They measure a region's
-    overall relevance. (The paper's own network is tanh(w · a_i + b), which bounds the scores.)
+    overall relevance. The paper's own network bounds the scores: `BoundedLearnedQueryScore`.
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
@@ -27,6 +28,50 @@ class LearnedQueryScore(Score):
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return memory.keys.expand(-1, query.hidden.shape[1], -1)
+
+
+class BoundedLearnedQueryScore(LearnedQueryScore):
+    """e_i = tanh(q · a_i + b), the network of Raffel and Ellis 2015, section 1.1.
+
+    The scores lie between -1 and 1, so no weight of L regions exceeds e² / (e² + L − 1).
+    """
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.query = Linear(region_size, 1)
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, 1, L) the scores themselves."""
+        return super().keys(regions).tanh()
+
+
+class NeighbourhoodScore(LearnedQueryScore):
+    """e_i = Σ_o q_o · a_{i + o}: a convolution over the grid, with a learned query for each place around a region.
+
+    The local attention of D-Attn (Seo et al. 2017, "Interpretable Convolutional Neural Networks with Dual Local and
+    Global Attention for Review Rating Prediction", section 3.1), with `Sigmoid` as its alignment and windows of cells
+    in place of words. Beyond the grid, and where a region is masked, vectors are 0.
+
+    Args:
+        kernel: width and height of the window in cells, an odd number.
+
+    Raises:
+        UserError: the kernel is even.
+    """
+
+    def __init__(self, kernel: int = 5) -> None:
+        super().__init__()
+        odd_kernel(self, kernel)
+        self.kernel = kernel
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.query = nn.Conv2d(region_size, 1, self.kernel, padding=self.kernel // 2, bias=False)
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, 1, L) the scores themselves."""
+        vectors = regions.vectors
+        if regions.mask is not None:
+            vectors = vectors.masked_fill(~regions.mask[..., None], 0.0)
+        return self.query(vectors.mT.unflatten(-1, regions.grid)).flatten(2)
 
 
 class FeedForwardScore(LearnedQueryScore):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.options import odd_kernel
 from caption.attention.scored import Score
-from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -31,8 +31,7 @@ class LocationSensitiveScore(Score):
 
     def __init__(self, size: int = 512, filters: int = 16, kernel: int = 5, cumulative: bool = False) -> None:
         super().__init__()
-        if kernel % 2 == 0:
-            raise UserError(f"kernel {kernel} of LocationSensitiveScore must be odd, so that it has a centre")
+        odd_kernel(self, kernel)
         self.size = size
         self.filters = filters
         self.kernel = kernel

@@ -16,11 +16,13 @@ from caption.attention import (
     Attention,
     DotScore,
     GeneralScore,
+    GridMemory,
     InteractiveCoAttention,
     MaxCoAttention,
     MLPScore,
     MutualCrossAttention,
     ParallelCoAttention,
+    Query,
     QuerySizes,
     RotatoryAttention,
     ScaledDotScore,
@@ -30,6 +32,7 @@ from caption.attention import (
     TrilinearScore,
     WordProjection,
 )
+from caption.attention.maps import hide_masked
 from caption.errors import UserError
 from caption.regions import Regions
 
@@ -220,6 +223,31 @@ def test_both_sides_and_the_context(name: str, score: str) -> None:
 
 def cosine(x: Vector, y: Vector) -> float:
     return dot(x, y) / np.sqrt(dot(x, x) * dot(y, y))
+
+
+def test_a_score_of_one_query_is_the_special_case_of_one_word_whose_affinity_is_one() -> None:
+    """Lu et al. 2016, section 3.3: the score of one query q, v · tanh(U k_i + W q), is the parallel form of a single
+    word when A = 1, with U = W1, W = W2 and v = w1; with a learned A it is another."""
+    for offset, equal in ((50.0, True), (0.0, False)):
+        parallel = ParallelCoAttention(WordProjection(SIZE), ActivatedGeneralScore())
+        case = run(parallel)
+        with torch.no_grad():
+            parallel.affinity.query.weight.mul_(0.0 if equal else 1.0)
+            parallel.affinity.offset.fill_(offset)  # tanh(50) = 1
+        old = AdditiveScore(SIZE)
+        old.build(SIZE, QuerySizes(SIZE))
+        old.double().load_state_dict({
+            "region.weight": parallel.map_regions.weight, "region.bias": torch.zeros(SIZE),
+            "query.weight": parallel.map_words.weight, "energy.weight": parallel.region_energy.weight,
+        })  # fmt: skip
+        (view,) = case.views
+        keys = view._replace(vectors=parallel.key(view.vectors))
+        word = parallel.words.project(case.queries[0].word)
+        scores = hide_masked(old(Query(word), GridMemory.of(keys, old.keys(keys))), view.mask)
+        found = parallel(
+            case.queries[0], parallel.project(case.views), parallel.start(case.memory, 2)
+        ).weights
+        assert torch.allclose(found, scores.softmax(-1)) == equal
 
 
 def kernel(p: Weights, name: str, mean: float) -> float:

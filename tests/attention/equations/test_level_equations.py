@@ -31,6 +31,7 @@ from caption.attention import (
     HierarchicalAttention,
     LocalGlobalAttention,
     ParentWeightedAttention,
+    PooledPyramidAttention,
     PredictedWindow,
     PyramidAttention,
     Score,
@@ -175,6 +176,50 @@ def test_a_pyramid_has_any_number_of_levels() -> None:
     done = run(attention, views=(fine, coarse, coarse))
     assert done.outputs[0].context.shape[-1] == 4 + 3 + 3
     assert not torch.equal(done.outputs[0].maps.level_1, done.outputs[0].maps.level_2)  # a score each
+
+
+@pytest.mark.parametrize("grid", [(4, 8), (3, 5)], ids=str)
+def test_pyramid_attention_over_pooled_bins(grid: tuple[int, int]) -> None:
+    """The grid, then the means of 2×2 bins and of one (He et al. 2015, section 2.2), each with a softmax of its own
+    over the bins that have a real region; contexts concatenated."""
+    rows, cols = grid
+
+    def pooled(p: Parameters, case: Case) -> tuple[Vector, dict[str, Any]]:
+        levels = [(list(case.regions), list(case.real))]
+        for n in (2, 1):
+            means, present = [], []
+            for i in range(n):
+                for j in range(n):
+                    cells = [
+                        r * cols + c
+                        for r in range(rows)
+                        for c in range(cols)
+                        if np.floor(i * rows / n) <= r < np.ceil((i + 1) * rows / n)
+                        and np.floor(j * cols / n) <= c < np.ceil((j + 1) * cols / n)
+                        and case.real[r * cols + c]
+                    ]
+                    means.append(
+                        sum((case.regions[cell] for cell in cells), np.zeros(4)) / max(len(cells), 1)
+                    )
+                    present.append(bool(cells))
+            levels.append((means, present))
+        contexts, maps = [], {}
+        for number, (vectors, present) in enumerate(levels):
+            scores = [additive(p, f"scores.{number}", a, case.hidden[0]) for a in vectors]
+            maps[f"level_{number}"] = softmax(scores, present)
+            contexts.append(weighted(maps[f"level_{number}"], vectors))
+        return np.concatenate(contexts), {**maps, "weights": maps["level_0"]}
+
+    def attention() -> PooledPyramidAttention:
+        return PooledPyramidAttention([AdditiveScore(6), AdditiveScore(5), AdditiveScore(6)], (2, 1))
+
+    check_transcription(run(attention(), grids=(grid,)), pooled)
+    view = random_views([grid])[0]
+    mask = torch.ones(2, rows * cols, dtype=torch.bool).unflatten(-1, grid)
+    mask[0, : -(-rows // 2), : -(-cols // 2)] = False  # the whole of the first bin
+    done = run(attention(), views=(view._replace(mask=mask.flatten(1)),))
+    assert not done.outputs[0].maps.level_1[0, :, 0].any()
+    check_transcription(done, pooled)
 
 
 def test_local_and_global() -> None:

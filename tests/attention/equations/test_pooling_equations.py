@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.loops import Case, Vector, check_transcription, close, run
+from helpers.loops import Case, Vector, check_transcription, close, linear, run
 from torch import Tensor
 
 from caption.attention import (
@@ -150,18 +150,26 @@ def test_spatial_pyramid_pooling(grid: tuple[int, int], pooled_by: Any) -> None:
     check_transcription(done, pyramid)
 
 
-def test_deep_sets() -> None:
-    """ρ(Σ φ(a)) with φ = ReLU(W a + b), ρ = W'' ReLU(W' x + b') + b'' (Zaheer et al. 2017, theorem 2)."""
-    attention = DeepSets(3)
-    given, weights = pooled(attention)
-    p = {name: parameter.detach().numpy() for name, parameter in attention.named_parameters()}
-    total = np.zeros(3)
-    for a, real in zip(REGIONS.numpy(), REAL, strict=True):
-        if real:
-            total = total + np.maximum(p["inner.0.weight"] @ a + p["inner.0.bias"], 0)
-    inner = np.maximum(p["outer.0.weight"] @ total + p["outer.0.bias"], 0)
-    close(given, p["outer.2.weight"] @ inner + p["outer.2.bias"])
-    close(weights, [1, 1, 1, 0, 1])
+@pytest.mark.parametrize("maximum", [False, True], ids=["sum", "PointNet"])
+def test_deep_sets(maximum: bool) -> None:
+    """ρ(Σ φ(a)) or ρ(max φ(a)) with φ = ReLU(W a + b), ρ = W'' ReLU(W' x + b') + b'' (Zaheer et al. 2017, theorem 2; Qi
+    et al. 2017, eq. 1)."""
+
+    def deep_set(p: dict[str, Vector], case: Case) -> tuple[Vector, dict[str, Any]]:
+        real = [i for i in range(len(case.regions)) if case.real[i]]
+        of_regions = {i: np.maximum(linear(p, "inner.0", case.regions[i]), 0) for i in real}
+        weights = np.array([float(i in real) for i in range(len(case.regions))])
+        pooled = np.sum(list(of_regions.values()), 0)
+        if maximum:
+            sums = {i: linear(p, "inner.0", case.regions[i]) for i in real}
+            first = [max(real, key=lambda i, n=n: sums[i][n]) for n in range(3)]
+            pooled = np.array([of_regions[i][n] for n, i in enumerate(first)])
+            weights = np.array([first.count(i) / 3 for i in range(len(case.regions))])
+        return linear(p, "outer.2", np.maximum(linear(p, "outer.0", pooled), 0)), {"weights": weights}
+
+    done = run(DeepSets(MaxPooling() if maximum else SumPooling(), 3))
+    assert done.attention.properties.sums_to_one == maximum
+    check_transcription(done, deep_set)
 
 
 def test_a_feature_that_is_zero_everywhere_stays_zero_and_has_no_share_of_the_map() -> None:

@@ -23,6 +23,7 @@ from helpers.loops import (
 from caption.attention import (
     ActivatedGeneralScore,
     AdditiveScore,
+    BoundedLearnedQueryScore,
     CosineScore,
     DotScore,
     FeedForwardScore,
@@ -30,10 +31,12 @@ from caption.attention import (
     LearnedQueryScore,
     LocationSensitiveScore,
     MLPScore,
+    NeighbourhoodScore,
     QuerySizes,
     ScaledDotScore,
     Score,
     ScoredAttention,
+    Sigmoid,
     Softmax,
 )
 from caption.errors import UserError
@@ -106,6 +109,11 @@ def learned_query(p: Weights, a: Vector, h: Vector) -> float:
     return dot(p["query.weight"][0], a)
 
 
+def bounded_query(p: Weights, a: Vector, h: Vector) -> float:
+    """tanh(q · a + b) (Raffel and Ellis 2015, section 1.1)."""
+    return float(np.tanh(linear(p, "query", a)[0]))
+
+
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "additive": (lambda: AdditiveScore(6), additive(np.tanh)),
     "additive, relu": (lambda: AdditiveScore(6, "relu"), additive(relu)),
@@ -126,6 +134,7 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "mlp": (lambda: MLPScore((6, 7)), mlp),
     "feed-forward, two layers": (lambda: FeedForwardScore(6), feed_forward),
     "feed-forward, one layer": (lambda: LearnedQueryScore(), learned_query),
+    "feed-forward, one layer with tanh": (lambda: BoundedLearnedQueryScore(), bounded_query),
 }
 
 
@@ -167,6 +176,24 @@ def test_a_strength_starts_as_told(score: CosineScore | ActivatedGeneralScore) -
     assert float(score.log_strength.detach().exp()) == pytest.approx(7.0)
     with pytest.raises(UserError, match=r"strength 0.0 of .* must be above 0"):
         type(score)(strength=0.0)
+
+
+def test_local_attention_by_a_convolution() -> None:
+    """Seo et al. 2017 (D-Attn), section 3.1: s_i = σ(Σ_o q_o · a_{i+o} + b), z = Σ s_i a_i, in two dimensions."""
+    rows, cols = 3, 4
+
+    def local(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
+        weights = np.zeros(rows * cols)
+        for row, col in np.ndindex(rows, cols):
+            score = float(p["alignment.offset"])
+            for down, across in np.ndindex(3, 3):
+                r, c = row + down - 1, col + across - 1
+                if 0 <= r < rows and 0 <= c < cols and case.real[r * cols + c]:
+                    score += dot(p["score.query.weight"][0, :, down, across], case.regions[r * cols + c])
+            weights[row * cols + col] = sigmoid(score) * case.real[row * cols + col]
+        return weighted(weights, case.regions), {"weights": weights}
+
+    check_transcription(run(ScoredAttention(NeighbourhoodScore(3), Sigmoid()), grids=((rows, cols),)), local)
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
