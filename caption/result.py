@@ -107,6 +107,9 @@ class Caption:
             them.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
         by_piece: the same caption with a word for each piece, if the model writes words in several pieces; else None.
+        self_attention: (M, T, T) float32 of each layer of a Transformer decoder, if it was measured
+            (`caption.analysis.word_maps`): the weight that a step, which says a word (second index), gives to each word
+            fed so far (third), the first of which is the start token.
     """
 
     text: str
@@ -129,6 +132,7 @@ class Caption:
     unnamed: list[str] = field(default_factory=list)
     beam_tree: BeamTree | None = None
     by_piece: Caption | None = None
+    self_attention: tuple[np.ndarray, ...] = ()
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -146,6 +150,10 @@ class Caption:
         self.alternatives = list(self.alternatives)
         self.maps = self.maps.checked(self.weights.shape)
         self.properties = WeightProperties(*map(bool, self.properties))
+        self.self_attention = tuple(np.array(layer, np.float32) for layer in self.self_attention)
+        if any(layer.shape[1:] != (steps, steps) for layer in self.self_attention):
+            shapes = [layer.shape for layer in self.self_attention]
+            raise ValueError(f"self_attention must be (heads, {steps}, {steps}) in each layer, not {shapes}")
         if self.likeliest is not None and len(self.likeliest) != steps:
             raise ValueError(f"likeliest must hold the words of {steps} steps, not of {len(self.likeliest)}")
 
@@ -160,7 +168,7 @@ class Caption:
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the image, the weights and the beam's tree, in types that `json.dumps` accepts.
+        """Everything but the image, weights, self-attention and the beam's tree, in types that `json.dumps` accepts.
 
         `maps` are given by their shapes.
 
@@ -278,6 +286,7 @@ class Caption:
         title: bool = True,
         legend: bool = True,
         boxes: Boxes | None = None,
+        own_scale: bool = False,
         fig: Figure | None = None,
     ) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
@@ -295,6 +304,7 @@ class Caption:
             title: write the sentence above the panels.
             legend: state the scale, and each word's numbers, below the panels.
             boxes: of objects by name, in the photo's pixels, to be drawn where the caption names the object.
+            own_scale: give each word a scale of its own, as in the authors' notebook.
             fig: a figure to draw on, instead of a new one.
 
         Raises:
@@ -305,7 +315,7 @@ class Caption:
 
         return plot_caption(
             self, self._photo(image), fig, words=words, map=map, index=index, rows=rows, columns=columns, title=title,
-            legend=legend, boxes=boxes, style=style, smooth=smooth, cmap=cmap, opacity=opacity,
+            legend=legend, boxes=boxes, own_scale=own_scale, style=style, smooth=smooth, cmap=cmap, opacity=opacity,
         )  # fmt: skip
 
     def plot_word(self, word: str | int, image: Photo | None = None, **options: Any) -> Figure:
@@ -318,6 +328,16 @@ class Caption:
         from caption.visualize.figure import plot_word
 
         return plot_word(self, self._photo(image), word, **options)
+
+    def plot_matrix(self) -> Figure:
+        """The alignment matrix, words × regions, and the self-attention of words (`caption.visualize.plot_matrix`).
+
+        Raises:
+            ValueError: the caption has no words.
+        """
+        from caption.visualize.matrix import plot_matrix
+
+        return plot_matrix(self)
 
     def save_animation(
         self, path: str | os.PathLike[str], image: Photo | None = None, **options: Any

@@ -14,7 +14,7 @@ from caption.visualize.layout import BAR, BESIDE_BAR, MARGIN, Page, add_axes, gr
 from caption.visualize.overlay import draw_scale
 from caption.visualize.styles import OverlayOptions
 from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles
-from caption.visualize.words import steps_of
+from caption.visualize.words import steps_of, underlined
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,8 +38,9 @@ def plot_caption(
 ) -> Figure:
     """Draw a caption: the sentence, the photo, then the photo once per word with where the model looked.
 
-    All words share one scale, stated by the bar at the bottom. It goes from 0 to the largest α of the caption, also of
-    words that are not drawn; for signed weights it diverges from 0. Under each panel stands the word's largest α in
+    The sentence stands above; if some of its words alone are drawn, these are underlined. All words share one scale,
+    stated by the bar at the bottom. It goes from 0 to the largest α of the caption, also of words that are not drawn;
+    for signed weights it diverges from 0. Under each panel stands the word's largest α in
     multiples of even attention, 1/L (of the mean weight, if weights are not distributions; as it is, if they are
     signed), then β, if the model has a gate, and the share of a sentinel, if there is one; below, what a lens sees.
     A frame marks the cell that hard attention chose, a cross the point that was chosen.
@@ -51,8 +52,8 @@ def plot_caption(
         rows, columns: of panels; by default the whole is about 1.6 times as wide as high, and no wider than a page.
         title: write the sentence above the panels.
         legend: state the scale below the panels, and the numbers of each word below its panel.
-        options: `words`, `map`, `index` and `boxes`, see `tiles.TileOptions`; `style` ("heat", "paper", "glow" or
-            "cells"), `smooth`, `cmap` and `opacity`, see `styles.OverlayStyle`.
+        options: `words`, `map`, `index`, `boxes` and `own_scale`, see `tiles.TileOptions`; `style` ("heat", "paper",
+            "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.OverlayStyle`.
 
     Returns:
         the figure; `save_figure` writes it.
@@ -63,7 +64,7 @@ def plot_caption(
         caption.errors.ImageError: the photo cannot be opened.
     """
     tiles = caption_tiles(caption, image, **options)
-    page = _page(tiles, str(caption) if title else "", legend, columns, rows)
+    page = _page(tiles, _sentence(caption, tiles) if title else "", legend, columns, rows)
     return _draw(fig or new_figure(page.size), tiles, page)
 
 
@@ -165,7 +166,7 @@ def compare_captions(
         columns = _page(max(each, key=lambda tiles: len(tiles.tiles))).grid.columns
     pages = []
     for tiles, caption in zip(each, captions.values(), strict=True):
-        page = _page(tiles, str(caption), True, columns)
+        page = _page(tiles, _sentence(caption, tiles), True, columns)
         # A short caption leaves places empty rather than spreading over the width.
         pages.append(page._replace(grid=page.grid._replace(columns=columns)))
     heights = [page.size[1] for page in pages]
@@ -175,6 +176,12 @@ def compare_captions(
         _draw(part, tiles, page)
         part.axes[0].title.set_fontweight("bold")
     return fig
+
+
+def _sentence(caption: Caption, tiles: Tiles) -> str:
+    """The caption; where some of its words are drawn, these are underlined."""
+    steps = [tile.step for tile, _ in tiles.maps]
+    return str(caption) if len(steps) == len(caption.words) else underlined(caption, steps)
 
 
 def _page(
@@ -200,6 +207,8 @@ def _draw(fig: Figure | SubFigure, tiles: Tiles, page: Page) -> Any:
         top = page.size[1] - 0.2 - MARGIN + 0.01
         ax = add_axes(fig, page.size, (MARGIN + 0.1, top, BAR, 0.12))
         draw_scale(ax, tiles.scale, tiles.regions, **tiles.options)
+        if tiles.own_scale:
+            ax.set_xticklabels([])
         beside = (BESIDE_BAR - MARGIN - 0.1) / BAR
         ax.text(
             beside, 0.5, page.legend_line, transform=ax.transAxes, va="center", fontsize=7.5, parse_math=False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.lens_reading import LEAST_SEEN
+from caption.regions import WeightProperties
 from caption.result import json_number
 from caption.visualize.gaussian import DEVIATION
 from caption.visualize.overlay import covers
@@ -35,7 +36,6 @@ from caption.visualize.styles import (
 if TYPE_CHECKING:
     from caption.beam_tree import BeamTree
     from caption.box import BoxLike
-    from caption.regions import WeightProperties
     from caption.result import Caption
 
 MAP_BYTES = 60_000  # of all maps of a photo
@@ -87,6 +87,14 @@ def photo_record(
     first["maps"] = [
         {"name": label, **_map_record(single.weights, single.box, single.properties)}
         for label, single in caption.single_maps().items()
+    ]
+    first["self_attention"] = [
+        {
+            "name": f"layer {layer}, head {head}: words fed so far",
+            **_map_record(weights[:, None], caption.box, WeightProperties()),
+        }
+        for layer, heads in enumerate(caption.self_attention)
+        for head, weights in enumerate(heads)
     ]
     room = MAP_BYTES - caption.weights.size
     maps, room = _fitting(first["maps"], room)
@@ -167,6 +175,7 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
         "sentinel": sentinel,
         "covers": covers(caption.seen or caption.box, size),
         "maps": [],
+        "self_attention": [],
     }
 
 

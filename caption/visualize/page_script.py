@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-STYLE_SHEETS = ("page.css", "card.css", "beam.css")
+STYLE_SHEETS = ("page.css", "card.css", "beam.css", "matrix.css")
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 

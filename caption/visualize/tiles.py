@@ -48,6 +48,9 @@ class MapOptions(OverlayOptions, total=False):
     """Of the head, hop, ... in the map."""
     boxes: Boxes | None
     """Of objects by name, in the photo's pixels: drawn on the photo, and on the word that names the object."""
+    own_scale: bool
+    """Whether each map has a scale of its own, as in the authors' notebook. An even map then looks as sharp as a
+    peaked one."""
 
 
 class TileOptions(MapOptions, total=False):
@@ -66,6 +69,7 @@ class Tiles:
         tiles: what is drawn, in order.
         boxes: of objects by name, see `TileOptions`.
         scale: of all maps; by default that of the maps drawn.
+        own_scale: see `MapOptions`.
         options: see `styles.OverlayStyle`.
     """
 
@@ -75,8 +79,10 @@ class Tiles:
         tiles: Sequence[Tile],
         boxes: Boxes | None = None,
         scale: Scale | None = None,
+        own_scale: bool = False,
         **options: Unpack[OverlayOptions],
     ) -> None:
+        self.own_scale = own_scale
         self.photo, self.tiles, self.boxes, self.options = photo, list(tiles), boxes or {}, options
         self.style = OverlayStyle(**options)
         self.maps = [(tile, tile.weights) for tile in tiles if tile.weights is not None]
@@ -84,7 +90,11 @@ class Tiles:
         self.scale = scale or self.style.scale_of(*(weights for _, weights in self.maps), signed=signed)
         # Even attention has one place on the scale only if all maps are distributions over equally many cells.
         sizes = {weights.size for _, weights in self.maps}
-        even = len(sizes) == 1 and all(tile.caption.properties.is_distribution for tile, _ in self.maps)
+        even = (
+            not own_scale
+            and len(sizes) == 1
+            and all(tile.caption.properties.is_distribution for tile, _ in self.maps)
+        )
         self.regions = sizes.pop() if even else None
 
     def feet(self, numbers: bool) -> int:
@@ -125,8 +135,10 @@ class Tiles:
             draw_boxes(show_photo(ax, self.photo), chain.from_iterable(self.boxes.values()))
             return
         mentions = find_mentions(caption.words, self.boxes) if self.boxes else []
+        own = self.style.scale_of(tile.weights, signed=caption.properties.signed)
+        scale = own if self.own_scale else self.scale
         overlay(
-            ax, tile.weights, caption.box, self.photo, self.scale, seen=caption.seen,
+            ax, tile.weights, caption.box, self.photo, scale, seen=caption.seen,
             location=None if step is None or caption.maps.locations is None else caption.maps.locations[step],
             point=None if step is None or caption.maps.points is None else caption.maps.points[step],
             boxes=chain.from_iterable(mention.boxes for mention in mentions if mention.word == step),
@@ -151,6 +163,7 @@ class Tiles:
             colours = f"{preset.legend}: above {even}{line}"
         notes = {
             colours: True,
+            "each map from its own lowest α to its own highest": self.own_scale,
             "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
             "frame: cell read": caption.maps.locations is not None,
             "cross: point read": caption.maps.points is not None,
@@ -172,6 +185,7 @@ def caption_tiles(
     index: int | tuple[int, ...] | None = None,
     boxes: Boxes | None = None,
     scale: Scale | None = None,
+    own_scale: bool = False,
     **options: Unpack[OverlayOptions],
 ) -> Tiles:
     """The photo under a title, then the map of each word, by default on the scale of all the caption's words.
@@ -180,7 +194,7 @@ def caption_tiles(
         caption, image: see `plot_caption`.
         title: of the photo; the name of a map is added.
         strict: refuse words that the caption does not have; otherwise they are left out.
-        words, map, index, boxes, options: see `TileOptions`.
+        words, map, index, boxes, own_scale, options: see `TileOptions`.
         scale: of several captions.
 
     Raises:
@@ -194,7 +208,7 @@ def caption_tiles(
         title = f"{title}, {label}" if title else label
     scale = scale or OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
     of_words = [Tile(caption.words[step], caption, caption.weights[step], step) for step in steps]
-    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, **options)
+    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, own_scale, **options)
 
 
 def write_title(ax: Axes, title: str, letters: float) -> None:

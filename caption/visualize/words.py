@@ -18,7 +18,7 @@ Where no word is known as a function word, as in another language, the distance 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,21 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
             raise ValueError(f"there is no word {wanted!r} in the caption {str(caption)!r}")
         chosen.update(steps)
     return sorted(chosen)
+
+
+LINE, LINE_OF_TWO = "\u0332", "\u035f"
+"""Combining characters: a line below the letter before, and one below that and the next, which leave no gap."""
+
+
+def underlined(caption: Caption, steps: Container[int | None]) -> str:
+    """The sentence with the words at these places underlined, as in the paper."""
+    text, rest = "", str(caption)
+    for step, word in enumerate(caption.words):
+        before, found, after = rest.partition(word)
+        if found:
+            line = LINE_OF_TWO.join(word) if len(word) > 1 else word + LINE
+            text, rest = text + before + (line if step in steps else word), after
+    return text + rest
 
 
 def naming_steps(caption: Caption, count: int) -> list[int]:

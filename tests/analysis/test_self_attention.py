@@ -12,7 +12,7 @@ from helpers.tiny_captioner import captioner, photo
 from torch import nn
 
 from caption.analysis.pointing_game import ground
-from caption.analysis.self_attention import RegionMaps, WordMaps, has_rollout, region_maps, rollout, word_maps
+from caption.analysis.self_attention import RegionMaps, has_rollout, region_maps, rollout, word_maps
 from caption.analysis.study import Images, Subject
 from caption.attention import HeadGates, MultiHeadAttention
 from caption.box import Box, cell_centres
@@ -87,12 +87,12 @@ def test_words_look_at_the_words_before():
         for said in (words, [])
     ]
     maps, none = word_maps(model, [photo(), photo(seed=1)], captions)
-    assert maps.said == words
-    assert maps.fed == ["(start)", *words[:-1]]
-    assert [heads.shape for heads in maps.layers] == [(2, steps, steps)] * 2
-    assert [heads.shape for heads in none.layers] == [(2, 0, 0)] * 2
-    np.testing.assert_allclose(np.sum(maps.layers, -1), 1, rtol=1e-5)
-    assert (np.triu(maps.layers, 1) == 0).all()
+    layers = maps.self_attention
+    assert maps.words == words
+    assert [heads.shape for heads in layers] == [(2, steps, steps)] * 2
+    assert [heads.shape for heads in none.self_attention] == [(2, 0, 0)] * 2
+    np.testing.assert_allclose(np.sum(layers, -1), 1, rtol=1e-5)
+    assert (np.triu(layers, 1) == 0).all()
     # The first layer, from its weights: queries, keys and values are rows of one matrix.
     ids = [1, *(model.vocabulary[word] for word in words[:-1])]
     hidden = (decoder.embed.weight[ids] * 8**0.5 + decoder.positions[:steps]).detach()
@@ -102,7 +102,7 @@ def test_words_look_at_the_words_before():
         q, k = (np.array(projected)[:, part + 4 * head : part + 4 * head + 4] for part in (0, 8))
         for step in range(steps):
             alpha = softmax([q[step] @ k[before] / 2 for before in range(step + 1)])
-            np.testing.assert_allclose(maps.layers[0][head, step, : step + 1], alpha, atol=1e-5)
+            np.testing.assert_allclose(layers[0][head, step, : step + 1], alpha, atol=1e-5)
 
 
 def test_rollout_is_the_product_of_the_layers():
@@ -223,19 +223,3 @@ def test_what_cannot_be_carried_back_is_refused():
         ValueError, match=r"lie on a grid of \(4, 4\), and the refiner's regions on one of \(8, 8\)"
     ):
         rollout(model, words, [smaller])
-
-
-def test_a_matrix_for_each_layer_and_head():
-    said = ["a", "$x$ _cat", "sits"]
-    weights = np.tril(np.random.default_rng(0).random((2, 3, 3, 3))).astype(np.float32)
-    fig = WordMaps(said, ["(start)", *said[:-1]], tuple(weights)).plot()
-    fig.draw_without_rendering()
-    assert [ax.get_title() for ax in fig.axes] == [f"layer {n}, head {m}" for n in range(2) for m in range(3)]
-    np.testing.assert_array_equal(fig.axes[4].images[0].get_array(), weights[1, 1])
-    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == said
-    assert [label.get_text() for label in fig.axes[5].get_xticklabels()] == ["(start)", "a", "$x$ _cat"]
-
-
-def test_a_caption_without_words_is_refused():
-    with pytest.raises(ValueError, match="without words"):
-        WordMaps([], [], ()).plot()

@@ -14,7 +14,7 @@ from pycocotools.coco import COCO
 
 from caption.data.findings import Findings
 from caption.data.shapes import dataset as shapes
-from caption.data.shapes.captions import describe_scene
+from caption.data.shapes.captions import dependencies, describe_scene
 from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import (
@@ -254,3 +254,24 @@ class TestEnsure:
         assert not list(folder.glob("*.tmp"))
         for seed in (0, 1):
             assert write_shapes(folder, 3, 1, 1, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("caption", "subject", "related"),
+    [
+        ("a red circle above a blue star", ["above circle"], ["star above"]),
+        ("there is a red circle to the left of a blue star", ["left circle"], ["circle is", "star left"]),
+        ("we see a red star below a blue star", ["below star"], ["star see", "star below"]),
+        ("look at a red cross to the right of a blue star", ["right cross"], ["cross look", "star right"]),
+        ("an image of a red circle with a blue star and a red cross", [], []),
+    ],
+)
+def test_the_grammar_relates_words(caption: str, subject: list[str], related: list[str]):
+    words = caption.split()
+    pairs = dependencies(words)
+    assert all(later > earlier for found in pairs.values() for later, earlier in found)
+    named = {
+        name: [f"{words[later]} {words[earlier]}" for later, earlier in found]
+        for name, found in pairs.items()
+    }
+    assert named == {"subject": subject, "object": related}

@@ -119,6 +119,7 @@ ATTACKS = [
     Attack("describe", "--heatmap", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--heatmap", DESCRIBE_FOLDER, "out", PHOTOS, is_slow=True),
     Attack("describe", "--heatmap", f"{DESCRIBE} --width 64", "out.gif", MODEL),
+    Attack("describe", "--matrix", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--contact-sheet", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--html", DESCRIBE, "out.html", MODEL),
     Attack("describe", "--html", f"{DESCRIBE} --compare other.ckpt", "out.html", (*MODEL, "other.ckpt")),

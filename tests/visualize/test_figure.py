@@ -16,6 +16,7 @@ from caption.regions import WeightProperties
 from caption.result import Caption
 from caption.runtime.files import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
+from caption.visualize.words import underlined
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]
 
@@ -188,6 +189,35 @@ def test_words_alone_are_drawn_on_the_scale_of_all(dog):
     assert caption.weights[[2, 9]].max() < caption.weights.max()
     with pytest.raises(ValueError, match="no word 'cat' in the caption 'a brown dog"):
         plot_caption(caption, photo_of(), words="cat")
+
+
+def test_words_drawn_alone_are_underlined_in_the_sentence(dog):
+    caption, fig = dog
+    assert [text.get_text() for text in fig.texts] == [
+        "a brown dog runs across the grass with its tongue hanging out"
+    ]
+    (title,) = plot_caption(caption, photo_of(), words=["its"], columns=2).texts
+    assert " ".join(title.get_text().split()) == (
+        "a brown dog runs across the grass with i\u035ft\u035fs tongue hanging out"
+    )
+    # A text that is written otherwise than its words keeps the words that it has.
+    other = caption_of(["ab", "c", "b"], text="Abb, c")
+    assert underlined(other, [1]) == "Abb, c\u0332"
+
+
+def test_each_word_can_have_a_scale_of_its_own(dog):
+    caption, _ = dog
+    fig = plot_caption(caption, photo_of(), words=[2, 9], own_scale=True)
+    limits = [ax.images[1].get_clim() for ax in panels_of(fig)[1:]]
+    assert limits == [(0, pytest.approx(caption.weights[step].max())) for step in (2, 9)]
+    assert "each map from its own lowest α to its own highest" in legend_of(fig)
+    assert not any(label.get_text() for label in fig.axes[-1].get_xticklabels())  # no one number
+    paper = plot_caption(caption, photo_of(), words=[9], own_scale=True, style="paper")
+    drawn = panels_of(paper)[1].images[1]
+    assert drawn.get_clim() == (
+        pytest.approx(drawn.get_array().min()),
+        pytest.approx(drawn.get_array().max()),
+    )
 
 
 @pytest.mark.nightly

@@ -2,11 +2,11 @@
 
 from caption.analysis.self_attention.maps import (
     RegionMaps,
-    WordMaps,
     has_rollout,
+    has_word_maps,
     region_maps,
     rollout,
     word_maps,
 )
 
-__all__ = ["RegionMaps", "WordMaps", "has_rollout", "region_maps", "rollout", "word_maps"]
+__all__ = ["RegionMaps", "has_rollout", "has_word_maps", "region_maps", "rollout", "word_maps"]

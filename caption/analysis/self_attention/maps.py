@@ -2,7 +2,7 @@
 
     maps = region_maps(captioner, photos)[0]
     maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
-    word_maps(captioner, photos)[0].plot()
+    word_maps(captioner, photos)[0].plot_matrix()
 
 After self-attention a region carries what other regions have seen, so a decoder's map over refined regions does not say
 which part of the image was read. Attention rollout carries it back (Abnar and Zuidema 2020, "Quantifying Attention Flow
@@ -14,8 +14,7 @@ in Transformers", section 3):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,11 +33,6 @@ from caption.regions import Grid
 from caption.result import AttentionMaps, Caption
 from caption.runtime.eval_mode import eval_mode
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-CELL, MARGIN = 0.2, 0.9
-"""Inches of a figure of `WordMaps`."""
 RESIDUAL = 0.5
 """The share of the residual connection in Abnar and Zuidema 2020."""
 
@@ -106,50 +100,6 @@ class RegionMaps:
                 mixed = np.tensordot(gates / gates.sum(dtype=np.float64), heads.astype(np.float64), 1)
                 flow = (residual * unmixed + (1 - residual) * mixed) @ flow
         return flow
-
-
-@dataclass(frozen=True)
-class WordMaps:
-    """The self-attention of one caption's T steps."""
-
-    said: list[str]
-    """The word that each step emits."""
-    fed: list[str]
-    """The word that each step is fed: the one before, and "(start)"."""
-    layers: tuple[np.ndarray, ...]
-    """(M, T, T) float32 of each layer: the weight that a step (second index) gives to each word fed so far (third)."""
-
-    def plot(self) -> Figure:
-        """Draw each head's weights as a matrix: a row for each word that is said, a column for each word fed so far.
-
-        The darker a cell, the more weight; white is 0 and black is 1. A row of matrices is a layer.
-
-        Raises:
-            ValueError: the caption has no words.
-        """
-        from caption.visualize.layout import new_figure
-
-        if not self.said:
-            raise ValueError("a caption without words has no self-attention to draw")
-        layers, heads = len(self.layers), max(map(len, self.layers))
-        side = CELL * len(self.said)
-        fig = new_figure((heads * side + 2 * MARGIN, layers * (side + MARGIN)))
-        axes = np.asarray(fig.subplots(layers, heads, squeeze=False))
-        for (layer, head), ax in np.ndenumerate(axes):
-            if head < len(self.layers[layer]):
-                ax.imshow(self.layers[layer][head], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
-                for words, axis in ((self.fed, ax.xaxis), (self.said, ax.yaxis)):
-                    axis.set_ticks(range(len(words)))
-                    axis.set_ticklabels(words, fontsize=7, parse_math=False)
-                ax.tick_params("x", rotation=90)
-                ax.set_title(f"layer {layer}, head {head}", fontsize=8)
-                ax.label_outer()
-            else:
-                ax.set_axis_off()
-        fig.supylabel("the word that is said", fontsize=8)
-        fig.supxlabel("the words fed so far", fontsize=8)
-        fig.set_layout_engine("constrained")
-        return fig
 
 
 def region_maps(
@@ -230,8 +180,8 @@ def word_maps(
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
     batch_size: int = 32,
-) -> list[WordMaps]:
-    """The self-attention of a Transformer decoder that is fed a caption of each photo.
+) -> list[Caption]:
+    """Captions with the self-attention of a Transformer decoder that is fed them, `Caption.self_attention`.
 
     Args:
         captioner: the model.
@@ -243,12 +193,12 @@ def word_maps(
         caption.errors.ImageError: a photo cannot be read.
     """
     decoder = captioner.decoder
-    if not any(isinstance(module, ScaledDotProduct) for module in decoder.modules()):
+    if not has_word_maps(captioner):
         raise UserError(
             f"{type(decoder).__name__} has no self-attention over words: take a model with caption.decoders."
             "TransformerDecoder"
         )
-    by_caption = []
+    measured = []
     for batch in sentences(captioner, photos, captions, batch_size):
         with torch.no_grad(), record_self_attention(decoder) as recorded:
             if batch.words.shape[1]:
@@ -256,10 +206,14 @@ def word_maps(
         weights = [of_layer[:, 0].float().cpu().numpy() for of_layer in recorded.values()]
         for row, caption in enumerate(batch.captions):
             steps = len(caption.words)
-            fed = ["(start)", *caption.words[:-1]][:steps]
             layers = tuple(of_layer[row, :, :steps, :steps] for of_layer in weights)
-            by_caption.append(WordMaps(list(caption.words), fed, layers))
-    return by_caption
+            measured.append(replace(caption, self_attention=layers))
+    return measured
+
+
+def has_word_maps(captioner: Captioner) -> bool:
+    """Whether the captioner's decoder has self-attention over words, which `word_maps` measures."""
+    return any(isinstance(module, ScaledDotProduct) for module in captioner.decoder.modules())
 
 
 def has_rollout(captioner: Captioner) -> bool:

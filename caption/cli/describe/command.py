@@ -119,10 +119,12 @@ def _describe(plan: Plan) -> int:
     _add_lens(captioner, plan.models[0], plan.lens)
     if plan.at_test:
         _choose_at_test(captioner, plan.at_test)
-    second = _load_models(compared, plan) if compared else None
+    captioners = [captioner, *([_load_models(compared, plan)] if compared else [])]
     from caption.search import adjusted
 
-    pictures = Pictures(plan.pictures, photos, [*plan.models, *compared], (plan.model, plan.compared), second)
+    pictures = Pictures(
+        plan.pictures, photos, [*plan.models, *compared], (plan.model, plan.compared), captioners
+    )
     search = adjusted(captioner.search, **plan.search)
     stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
     failed = 0

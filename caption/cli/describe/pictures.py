@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
 STYLES = ("heat", "paper", "glow", "cells")
 STYLE = ("style", "smooth", "cmap", "opacity")
 """Options of all pictures."""
-SHAPE = ("words", "rows", "title", "legend", "per_word", "width")
+SHAPE = ("words", "rows", "title", "legend", "own_scale", "per_word", "width")
 """Options of --heatmap; the contact sheet takes some of them."""
 OF_SHEETS = ("words", "legend", "width")
 SHEET_DPI = 100
@@ -54,8 +54,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
+    add("--own-scale", action="store_true", help="a scale for each word, as in the authors' notebook")
     help_ = "of a picture; default: 150 on an inch, 100 for contact sheets, or 640 for animations"
     add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help=help_)
+    help_ = "the alignment matrix: words by regions; of a Transformer decoder, also words by the words before"
+    add("--matrix", metavar="FILE|DIR", help=help_)
     add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
     add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
@@ -72,6 +75,8 @@ class PicturePlan:
 
     heatmaps: list[Path]
     """A figure for each photo, or a name from which those of its words are made; or none."""
+    matrices: list[Path]
+    """A figure for each photo, or none."""
     sheet: Path | None
     page: Path | None
     per_word: bool
@@ -88,6 +93,7 @@ class PicturePlan:
         heatmaps = [path_of_word(path, 0, "") for path in self.heatmaps] if self.per_word else self.heatmaps
         named: dict[str, Sequence[Path | None]] = {
             "--heatmap": heatmaps,
+            "--matrix": self.matrices,
             "--contact-sheet": [self.sheet],
             "--html": [self.page],
         }
@@ -110,6 +116,7 @@ def plan_pictures(
     """
     kinds = FIGURES if options.per_word else (*FIGURES, ".mp4")
     heatmaps = output_paths(options.heatmap, photos, kinds, "--heatmap") if options.heatmap else []
+    matrices = output_paths(options.matrix, photos, FIGURES, "--matrix") if options.matrix else []
     sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
     page = options.html and output_file(options.html, (".html", ".htm"), "--html")
     if options.compare and not page:
@@ -117,6 +124,7 @@ def plan_pictures(
     if sheet and len(photos) > MOST_ON_A_SHEET:
         raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
     shaped = dict.fromkeys(SHAPE, heatmaps) | dict.fromkeys(OF_SHEETS, heatmaps or sheet)
+    shaped["width"] = heatmaps or sheet or matrices
     for name, pictures in (shaped | dict.fromkeys(STYLE, heatmaps or sheet or page)).items():
         if name in given and not pictures:
             which = "pictures" if name in STYLE else "the pictures of --heatmap"
@@ -140,8 +148,8 @@ def plan_pictures(
             OverlayStyle(**style).colours(Scale(0, 1))
         except ValueError as error:
             raise UserError(str(error)) from error
-    panels = chosen("words", "rows", "title", "legend")
-    return PicturePlan(heatmaps, sheet, page, options.per_word, options.width, style, panels)
+    panels = chosen("words", "rows", "title", "legend", "own_scale")
+    return PicturePlan(heatmaps, matrices, sheet, page, options.per_word, options.width, style, panels)
 
 
 class Pictures:
@@ -152,7 +160,7 @@ class Pictures:
         photos: all photos.
         inputs: all else that is read.
         models: the names of the first and the second model, for the page.
-        second: the second model.
+        captioners: the first model, and the second if there is one.
     """
 
     def __init__(
@@ -161,10 +169,10 @@ class Pictures:
         photos: Sequence[str],
         inputs: Sequence[str],
         models: tuple[str, str | None],
-        second: Captioner | None,
+        captioners: Sequence[Captioner],
     ) -> None:
         self.plan, self.photos, self.inputs = plan, photos, inputs
-        self.models, self.second = models, second
+        self.models, self.captioners = models, captioners
         self.read: dict[Identity, str] = {}
         self.captions: list[Caption] = []
         self.names: list[str] = []
@@ -179,11 +187,19 @@ class Pictures:
         """
         photo = caption.image
         assert photo is not None
+        if self.plan.matrices or self.plan.page:
+            caption = _with_word_maps(caption, self.captioners[0])
         if self.plan.sheet or self.plan.page:
             self.captions.append(caption)
             self.names.append(Path(self.photos[index]).name)
-        if self.second is not None:
-            self.compared.append(self.second.describe(photo, beam_tree=True))
+        for other in self.captioners[1:]:
+            self.compared.append(_with_word_maps(other.describe(photo, beam_tree=True), other))
+        if self.plan.matrices and caption.words:
+            from caption.visualize import plot_matrix, save_figure
+
+            path = self.plan.matrices[index]
+            save_figure(plot_matrix(caption), path, opener=replacing_own, width=self.plan.width)
+            self.written.append(path)
         if not self.plan.heatmaps:
             return None
         panels = dict(self.plan.panels)
@@ -200,6 +216,7 @@ class Pictures:
     def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
         from caption.visualize import plot_caption, plot_word, save_animation, save_figure
 
+        style = {**self.plan.style, "own_scale": panels.get("own_scale", False)}
         if self.plan.per_word:
             from caption.visualize.words import steps_of
 
@@ -209,7 +226,7 @@ class Pictures:
             self.read = self.read or identities([*self.photos, *self.inputs])
             check_outputs({"--heatmap": list(paths.values())}, self.read)
             for step, of_word in paths.items():
-                fig = plot_word(caption, photo, step, **self.plan.style)
+                fig = plot_word(caption, photo, step, **style)
                 save_figure(fig, of_word, opener=replacing_own, width=self.plan.width)
             self.written += paths.values()
             return
@@ -218,7 +235,7 @@ class Pictures:
 
             save_animation(
                 caption, photo, path, width=self.plan.width or WIDTH, words=panels.get("words"),
-                opener=replacing_own, **self.plan.style,
+                opener=replacing_own, **style,
             )  # fmt: skip
         else:
             fig = plot_caption(caption, photo, **panels, **self.plan.style)
@@ -246,6 +263,14 @@ class Pictures:
             page = to_html(captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
             self.written.append(self.plan.page)
+
+
+def _with_word_maps(caption: Caption, captioner: Captioner) -> Caption:
+    """The caption, with the self-attention of its words if the model has it."""
+    from caption.analysis.self_attention import has_word_maps, word_maps
+
+    assert caption.image is not None
+    return word_maps(captioner, caption.image, [caption])[0] if has_word_maps(captioner) else caption
 
 
 def path_of_word(path: Path, step: int, word: str) -> Path:

@@ -18,9 +18,12 @@ object that it is about to name: its attention reads h[t-1], which has not seen 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from caption.data.shapes.scene import OPPOSITE, Scene, from_left_to_right, relation
+from caption.data.shapes.silhouettes import SHAPES
 
 
 def describe_scene(scene: Scene) -> list[str]:
@@ -43,3 +46,26 @@ def describe_scene(scene: Scene) -> list[str]:
     ]
     order = np.argsort(np.random.default_rng([scene.seed, 2]).random(len(captions)), kind="stable")
     return [captions[k] for k in order]
+
+
+def dependencies(words: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """The pairs of words that the grammar relates, each as the places of the later and of the earlier word.
+
+    A relation (above, below, left, right) binds two objects as a verb binds two nouns.
+
+    Returns:
+        "subject": a relation with the object before it; "object": an object with the relation, or the verb "see",
+        "look" or "is", before it. Objects stand there by their shape.
+    """
+    pairs: dict[str, list[tuple[int, int]]] = {"subject": [], "object": []}
+    governor = noun = None
+    for place, word in enumerate(words):
+        if word in ("see", "look", "is"):
+            governor = place
+        elif word in ("above", "below", "left", "right"):
+            governor = place
+            pairs["subject"] += [] if noun is None else [(place, noun)]
+        elif word in SHAPES:
+            pairs["object"] += [] if governor is None else [(place, governor)]
+            governor, noun = None, place
+    return pairs

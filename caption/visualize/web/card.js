@@ -6,6 +6,7 @@ import { cellAt, decode } from "./raster.js";
 import { Overlay } from "./overlay.js";
 import { Strip } from "./strip.js";
 import { Beam } from "./beam.js";
+import { Matrix } from "./matrix.js";
 import { savePicture } from "./save.js";
 
 const PACE = 900; // milliseconds per word when playing
@@ -37,7 +38,8 @@ export class Card {
     caption.textContent = "";
     caption.append(this.words, this.status, this.others, this.makeGate(), tools, this.makeMapChoice(), this.makeScale());
     this.beam = new Beam(this);
-    caption.append(this.beam.node);
+    this.matrix = new Matrix(this);
+    caption.append(this.beam.node, this.matrix.node);
     if (photo.captions.length > 1) this.beam.node.before(this.makeChoice());
     for (const [count, what] of [[photo.left_out, "captions"], [photo.maps_left_out, "maps"]]) {
       if (count) caption.append(element("p", "satt-note", `${count} more ${what} are left out here.`));
@@ -154,6 +156,7 @@ export class Card {
     this.map = index ? this.caption.maps[index - 1] : this.caption;
     this.drawScale();
     this.strip.show();
+    this.matrix.show();
     this.select(this.step);
   }
 
@@ -231,6 +234,7 @@ export class Card {
     });
     this.words.classList.remove("satt-pointing");
     this.strip.select(step);
+    this.matrix.select(step);
     const { gates, likeliest } = this.caption;
     const values = step < 0 ? null : this.valuesOf(step);
     this.overlay.move(this.caption, this.map, values, ...this.choice(step));

@@ -78,13 +78,13 @@ def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch
         monkeypatch.setattr(caption.visualize, name, recording)
     style = {"style": "cells", "smooth": False, "cmap": "viridis", "opacity": 0.2}
     looks = ("--style", "cells", "--no-smooth", "--cmap", "viridis", "--opacity", 0.2)
-    options = ("--words", f"{words[0]}, nothing", "--rows", 2, "--no-title", "--no-legend")
+    options = ("--words", f"{words[0]}, nothing", "--rows", 2, "--no-title", "--no-legend", "--own-scale")
     assert describe(photos[0], "--heatmap", tmp_path / "a.png", *options, *looks).code == 0
     pages = ("--contact-sheet", tmp_path / "b.png", "--html", tmp_path / "c.html")
     assert describe(photos[0], *pages, "--words", 2, "--no-legend").code == 0
     assert describe(photos[0], *pages, *looks).code == 0
     assert seen == [
-        {"words": [words[0]], "rows": 2, "title": False, "legend": False, **style},
+        {"words": [words[0]], "rows": 2, "title": False, "legend": False, "own_scale": True, **style},
         {"names": ["x.png"], "words": 2, "legend": False},
         {},
         {"names": ["x.png"], **style},
@@ -176,6 +176,7 @@ def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path
         ("--words man", "--words is for the pictures of --heatmap"),
         ("--no-legend", "--no-legend is for the pictures of --heatmap"),
         ("--contact-sheet s.png --rows 2", "--rows is for the pictures of --heatmap"),
+        ("--contact-sheet s.png --own-scale", "--own-scale is for the pictures of --heatmap"),
         ("--contact-sheet s.png --per-word", "--per-word is for the pictures of --heatmap"),
         ("--style paper", "--style is for pictures"),
         ("--no-smooth --attention a.npz", "--smooth is for pictures"),
