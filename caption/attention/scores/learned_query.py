@@ -64,14 +64,14 @@ class NeighbourhoodScore(LearnedQueryScore):
         self.kernel = kernel
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = nn.Conv2d(region_size, 1, self.kernel, padding=self.kernel // 2, bias=False)
+        self.queries = nn.Conv2d(region_size, 1, self.kernel, padding=self.kernel // 2, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
         vectors = regions.vectors
         if regions.mask is not None:
             vectors = vectors.masked_fill(~regions.mask[..., None], 0.0)
-        return self.query(vectors.mT.unflatten(-1, regions.grid)).flatten(2)
+        return self.queries(vectors.mT.unflatten(-1, regions.grid)).flatten(2)
 
 
 class FeedForwardScore(LearnedQueryScore):

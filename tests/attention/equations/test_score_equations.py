@@ -189,7 +189,7 @@ def test_local_attention_by_a_convolution() -> None:
             for down, across in np.ndindex(3, 3):
                 r, c = row + down - 1, col + across - 1
                 if 0 <= r < rows and 0 <= c < cols and case.real[r * cols + c]:
-                    score += dot(p["score.query.weight"][0, :, down, across], case.regions[r * cols + c])
+                    score += dot(p["score.queries.weight"][0, :, down, across], case.regions[r * cols + c])
             weights[row * cols + col] = sigmoid(score) * case.real[row * cols + col]
         return weighted(weights, case.regions), {"weights": weights}
 
