@@ -199,6 +199,17 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
     return Grounding(tuple(pointings), tuple(measured))
 
 
+def best_map(captions: Sequence[tuple[Caption, Boxes]]) -> str:
+    """The label of the single map, such as "layer 3 heads[5]", that points best; of several, the first.
+
+    Args:
+        captions: see `ground`; with the same maps.
+    """
+    singles = [(caption.single_maps(), boxes) for caption, boxes in captions]
+    labels = list(singles[0][0])
+    return max(labels, key=lambda label: ground((maps[label], boxes) for maps, boxes in singles).accuracy)
+
+
 def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:
     """Centre (x, y), in pixels, of the cell where the map is greatest; of several, the first row by row.
 

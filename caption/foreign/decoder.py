@@ -22,7 +22,7 @@ from caption.regions import Views
 from caption.tensor_tree import State, TensorTree, map_tensors
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
-SUMMARY = re.compile(r"mean|looking|layer (\d+)(?: head (\d+))?")
+SUMMARY = re.compile(r"mean|looking|layer (\d+) heads(?:\[(\d+)\])?")
 LOOKING = 0.5
 """A layer looks at the image if its heads give it at least this part of what the layer that looks most gives it."""
 
@@ -44,8 +44,9 @@ class ForeignDecoder(Decoder):
 
     Args:
         model: the whole model.
-        summary: which maps are the weights for heatmaps: "mean" over all layers and heads; "layer 3", the mean of its
-            heads; "layer 3 head 5"; or "looking", the mean of the layers that look at the image most at that step.
+        summary: which maps are the weights for heatmaps: "mean" over all layers and heads; "layer 3 heads", the mean of
+            a layer; "layer 3 heads[5]", a head; or "looking", the mean of the layers that look at the image most at
+            that step.
 
     Raises:
         UserError: there is no such summary.
@@ -69,8 +70,8 @@ class ForeignDecoder(Decoder):
         layer, head = (int(number or 0) for number in (match.groups() if match else (0, 0)))
         if not match or layer >= len(self.model.heads) or head >= self.model.heads[layer]:
             raise UserError(
-                f"summary {summary!r} is unknown: choose mean, looking, a layer such as 'layer 0' (there are "
-                f"{len(self.model.heads)}) or a head of one, such as 'layer 0 head 0'"
+                f"summary {summary!r} is unknown: choose mean, looking, a layer such as 'layer 0 heads' (there are "
+                f"{len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
             )
         self._summary = summary
 

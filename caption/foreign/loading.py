@@ -25,14 +25,14 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     Args:
         address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is
             downloaded unless its cache has it. Weights are read from safetensors alone, and no code of a repository is
-            run.
+            run. "#" and a summary may follow, see `ForeignDecoder`: "transformers:FOLDER#layer 3 heads[5]".
         device: where to put it.
 
     Raises:
         UserError: transformers is missing; there is no such folder or repository; its architecture is not known, or it
             has no tokenizer, no image processor with a size, or no safetensors.
     """
-    name = address.removeprefix(SCHEME)
+    name, _, summary = address.removeprefix(SCHEME).partition("#")
     folder = os.path.expanduser(name)
     is_folder = os.path.isdir(folder)
     if not is_folder and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
@@ -50,7 +50,9 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     processor = _part(address, "image processor", transformers.AutoImageProcessor, source, options)
     cls = getattr(transformers, architecture)
     model = _part(address, "weights", cls, source, {**options, "use_safetensors": True})
-    return from_transformers(model, processor, tokenizer).to(device)
+    captioner = from_transformers(model, processor, tokenizer).to(device)
+    captioner.decoder.summary = summary or captioner.decoder.summary
+    return captioner
 
 
 def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCaptioner:

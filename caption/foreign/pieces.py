@@ -7,6 +7,7 @@ goes before what continues one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,11 +102,11 @@ def split(caption: Caption, vocabulary: Vocabulary) -> Caption:
         return caption.stepwise
     pieces = [vocabulary.tokenizer(" " * (place > 0) + word) for place, word in enumerate(caption.words)]
     lengths = [len(of_word) for of_word in pieces]
-    log_probs = np.repeat(caption.word_log_probs / np.maximum(lengths, 1), lengths)
-    weights = np.repeat(caption.weights, lengths, axis=0)
-    return Caption(
-        caption.text, [piece for of_word in pieces for piece in of_word], weights, caption.log_prob, log_probs,
-        caption.box, finished=caption.finished, image=caption.image, properties=caption.properties, seen=caption.seen,
+    return replace(
+        caption, words=[piece for of_word in pieces for piece in of_word],
+        weights=np.repeat(caption.weights, lengths, axis=0),
+        word_log_probs=np.repeat(caption.word_log_probs / np.maximum(lengths, 1), lengths), gates=None,
+        maps=AttentionMaps(), alternatives=[], likeliest=None, lens=None, beam_tree=None, by_piece=None,
     )  # fmt: skip
 
 
@@ -126,13 +127,10 @@ def joined(caption: Caption) -> Caption:
         for start, length in zip(starts, lengths, strict=True)
     ]
     log_probs = caption.word_log_probs
-    return Caption(
-        caption.text, words, mean(caption.weights), caption.log_prob,
-        np.add.reduceat(log_probs, starts) if lengths else log_probs, caption.box,
-        finished=caption.finished, image=caption.image,
-        alternatives=[joined(other) for other in caption.alternatives],
+    return replace(
+        caption, words=words, weights=mean(caption.weights), by_piece=caption,
+        word_log_probs=np.add.reduceat(log_probs, starts) if lengths else log_probs,
         maps=AttentionMaps({name: mean(maps) for name, maps in caption.maps.items()}, dict(caption.maps.boxes)),
-        properties=caption.properties,
+        alternatives=[joined(other) for other in caption.alternatives],
         likeliest=caption.likeliest and [caption.likeliest[start] for start in starts],
-        seen=caption.seen, beam_tree=caption.beam_tree, by_piece=caption,
     )  # fmt: skip

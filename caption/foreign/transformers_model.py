@@ -123,7 +123,7 @@ class TransformersModel(ForeignModel):
                 f"the attention of {type(self.whole).__name__} to the image cannot be seen: load it with "
                 'attn_implementation="eager"'
             )
-        object.__setattr__(self, "sites", list(sites))  # not registered again as parts of this module
+        self.sites = list(sites)
         self.heads = tuple(heads)
 
     def routed(self, attend: Attend, words: bool) -> Any:

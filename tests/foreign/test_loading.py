@@ -178,15 +178,15 @@ def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
     maps = captioner(photo).maps
     layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
     for summary, expected in {
-        "layer 1 head 0": layers[1][:, 0],
-        "layer 0": layers[0].mean(1),
+        "layer 1 heads[0]": layers[1][:, 0],
+        "layer 0 heads": layers[0].mean(1),
         "mean": np.mean(layers, axis=(0, 2)),
         "looking": np.mean(layers, axis=(0, 2)),  # cross-attention looks at the image in all layers
     }.items():
         captioner.decoder.summary = summary
         np.testing.assert_allclose(captioner(photo).weights, expected, atol=1e-6)
-    with pytest.raises(UserError, match=r"summary 'layer 2' is unknown: choose mean, looking, a layer"):
-        captioner.decoder.summary = "layer 2"
+    with pytest.raises(UserError, match=r"summary 'layer 2 heads' is unknown: choose mean, looking, a layer"):
+        captioner.decoder.summary = "layer 2 heads"
 
 
 def test_pieces_are_shown_alike_whatever_marks_them() -> None:

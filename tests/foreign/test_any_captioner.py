@@ -1,0 +1,57 @@
+"""The page docs/any-captioner.md: its model of plain torch can be doubted, too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from caption.analysis import permute
+from caption.analysis.interventions import Erase, Force, intervene
+from caption.analysis.pointing_game import best_map
+from caption.search import BeamSearch
+
+PAGE = Path(__file__).parents[2] / "docs" / "any-captioner.md"
+PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8))
+
+
+@pytest.fixture(scope="module")
+def captioner() -> Any:
+    torch.manual_seed(3)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1], names)
+    captioner = names["captioner"]
+    captioner.search = BeamSearch(1, max_length=3)
+    with torch.no_grad():
+        captioner.decoder.model.words.bias[1] = -9  # it does not stop
+    return captioner
+
+
+def test_a_model_of_plain_torch_is_doubted_as_any_other(captioner: Any) -> None:
+    result = captioner(PHOTO, beam_size=2)
+    assert result.maps["layer 0 heads"].shape == (len(result.words), 4, 4, 4)
+    assert result.box == (0, 0, 60, 60)
+    np.testing.assert_allclose(result.weights, result.maps["layer 0 heads"].mean(1), atol=1e-6)
+    np.testing.assert_allclose(result.sentinel_shares, 0, atol=1e-6)
+    forced = intervene(captioner, PHOTO, Force((2, 1), at=0))
+    assert forced.changed.weights[0, 2, 1] == pytest.approx(1)
+    assert intervene(captioner, PHOTO, Erase((1, 1))).changed.weights[:, 1, 1].max() == 0
+    assert len(permute(captioner, PHOTO))
+
+
+def test_the_map_that_points_best_is_found_among_the_heads(captioner: Any) -> None:
+    result = captioner(PHOTO)
+    heads = result.maps["layer 0 heads"]
+    row, col = np.unravel_index(heads[0, 2].argmax(), (4, 4))
+    box = (15 * col, 15 * row, 15 * col + 15, 15 * row + 15)
+    best = best_map([(result, {result.words[0]: [tuple(map(float, box))]})])
+    assert best.startswith("layer 0 heads[")
+    captioner.decoder.summary = best
+    index = int(best[len("layer 0 heads[") : -1])
+    np.testing.assert_allclose(captioner(PHOTO).weights, heads[:, index], atol=1e-6)
+    captioner.decoder.summary = "looking"
