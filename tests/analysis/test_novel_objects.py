@@ -157,7 +157,7 @@ def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
     """With the new word in the stand-in's place the model gives the caption the same log-probability."""
     naming = NovelObjectCaptioning(model, lens_of())
     views = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
-    written = naming.write(views, [looking(["a"], 0)], ["zebra"])[0]
+    written = naming.write(views, [looking(["a"], 0)], ["zebra"], [set()])[0]
     assert written is not None
     ids = [naming.words.word_aliases[naming.words.vocabulary[word]] for word in written.words]
     assert max(ids) < len(model.vocabulary)
@@ -181,7 +181,7 @@ def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) 
     assert "zebra" in written.words
     assert (written.named, written.replaced) == (["zebra"], "cat sits")
     assert not {"cat", "cats"} & {*written.words}
-    allowed = naming.write((zebra,), [first], ["zebra"])[0]
+    allowed = naming.write((zebra,), [first], ["zebra"], [set()])[0]
     assert allowed is not None
     assert "cat" in allowed.words
 

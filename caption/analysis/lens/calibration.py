@@ -125,6 +125,7 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
     calibration = Calibration(of_words, _regression((x, size), named), float(sharpest))
     doubtful, companions = _words(lens, calibration, readings)
     regions = torch.stack([reading.region for reading in readings])
+    seen = np.array([reading.caption.seen or reading.caption.box for reading in readings])
     known, farthest = _neighbours(regions, calibration.neighbours)
     return replace(
         calibration,
@@ -133,15 +134,9 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
         known=known,
         farthest=farthest,
         photos=len(readings),
-        detail=round(float(np.median([_shorter_side(reading.caption) for reading in readings]))),
+        detail=int(np.median((seen[:, 2:] - seen[:, :2]).min(1))),
         least_fluency=float(np.quantile([lens.fluency(reading.caption) for reading in readings], HALTING)),
     )
-
-
-def _shorter_side(caption: Caption) -> float:
-    """Of the part of its photo that the model has seen, in pixels."""
-    left, top, right, bottom = caption.seen or caption.box
-    return min(right - left, bottom - top)
 
 
 def of_regions(reading: PhotoReading) -> PhotoReading:

@@ -38,7 +38,9 @@ def load_lens(captioner: Captioner, path: str | Path) -> Lens:
         UserError: the encoder has no classifier, or the file belongs to another encoder.
         CheckpointError: the file is damaged, or not a lens.
     """
-    return read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
+    lens = read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
+    lens.captioner = captioner
+    return lens
 
 
 def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener = creating) -> None:
@@ -98,7 +100,7 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
         raise UserError(
             f"{path} is a lens for other weights than those of the model's encoder: was it fine-tuned?"
         )
-    return Lens(classifier, None, calibration, captioner)
+    return Lens(classifier, None, calibration)
 
 
 def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:

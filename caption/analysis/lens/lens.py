@@ -116,20 +116,16 @@ class Lens:
         classifier: for the regions of the encoder's first view.
         nouns: the nouns of its classes.
         calibration: None = probabilities are the classifier's own.
-        captioner: encodes small copies of photos; None = photos are judged by their own regions alone.
     """
 
     def __init__(
-        self,
-        classifier: Classifier,
-        nouns: Nouns | None = None,
-        calibration: Calibration | None = None,
-        captioner: Captioner | None = None,
+        self, classifier: Classifier, nouns: Nouns | None = None, calibration: Calibration | None = None
     ) -> None:
         self.classifier = classifier.eval().requires_grad_(False)
         self.nouns = nouns or imagenet_nouns()
         self.calibration = calibration
-        self.captioner = captioner
+        self.captioner: Captioner | None = None
+        """Encodes small copies of photos; None = photos are judged by their own regions alone."""
         count = classifier.linear.out_features
         if count != len(self.nouns.class_names):
             raise UserError(
@@ -238,12 +234,11 @@ class Lens:
         Raises:
             UserError: the weights of a caption are on another grid, or may be negative.
         """
-        photos = [regions_of(views, index) for index in range(len(captions))]
-        pairs = zip(photos, captions, strict=True)
-        return [
-            self.read_words(self.read_photo(regions, caption.image), regions, caption)
-            for regions, caption in pairs
-        ]
+        readings = []
+        for index, caption in enumerate(captions):
+            regions = regions_of(views, index)
+            readings.append(self.read_words(self.read_photo(regions, caption.image), regions, caption))
+        return readings
 
     def read_photo(self, regions: Regions, photo: Photo | None = None) -> LensReading:
         """What is seen in a photo, of which (1, L, D) are the regions, whatever its caption; without words."""
@@ -397,7 +392,7 @@ def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> L
     """
     transform = captioner.transform
     classifier = classifier_of(first_encoder(captioner), transform.height, transform.width)
-    return Lens(classifier, None, calibration, captioner)
+    return Lens(classifier, None, calibration)
 
 
 def first_encoder(captioner: Captioner) -> Encoder:

@@ -177,7 +177,7 @@ class NovelObjectCaptioning:
         views: Views,
         captions: Sequence[Caption],
         wanted: Sequence[str],
-        unwanted: Sequence[set[str]] | None = None,
+        unwanted: Sequence[set[str]],
     ) -> list[Caption | None]:
         """Captions that name the noun which is wanted of each of B images; None where none reads well.
 
@@ -185,9 +185,8 @@ class NovelObjectCaptioning:
             views: of the images, from the encoder.
             captions: earlier ones, which know what part of the photo the regions cover.
             wanted: see `missing`.
-            unwanted: words that captions of each image must not say; None = none.
+            unwanted: words that captions of each image must not say.
         """
-        unwanted = unwanted or [set() for _ in wanted]
         search = self.captioner.search
         search = search if isinstance(search, BeamSearch) else BeamSearch()
         search = replace(search, beam_size=SENTENCES, candidates=SENTENCES)
