@@ -41,8 +41,8 @@ def rollout(
         others = layers[0].shape[-1] - patches if layers else -1
         if not 0 <= others <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:
             raise UserError(
-                f"{type(captioner.decoder.model).__name__} has no vision tower with a token for each patch of its maps: "
-                "they cannot be rolled out through it; take a summary of `ForeignDecoder`"
+                f"{type(captioner.decoder.model).__name__} has no vision tower with a token for each patch: its maps "
+                "cannot be rolled out; take a summary of `ForeignDecoder`"
             )
         mixed = torch.eye(others + patches)
         for weights in layers:
