@@ -14,9 +14,12 @@ import torch
 from caption import checkpoint
 from caption.analysis.faithfulness.curves import faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.self_attention import has_rollout, has_word_maps, region_maps, word_maps
+from caption.analysis.self_attention.roles import region_roles, word_roles
 from caption.cli.main import main as caption
 from caption.data.decoding import open_image
 from caption.data.readers import CaptionReader
+from caption.data.shapes import dependencies
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
 from caption.parts import make
@@ -69,6 +72,25 @@ def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> No
         for test, scores in run["scores"].items():
             of_maps = ("attention_", "pointing_")
             run["scores"][test] = {name: scores[name] for name in scores if not name.startswith(of_maps)}
+
+
+def roles(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """Self-attention of words and of regions, where the model has it: how many heads have each role, and the largest
+    shares that a head has."""
+    captioner, photos = checkpoint.load(best), first_photos(best)
+    found = {}
+    if has_word_maps(captioner):
+        found["words"] = word_roles(word_maps(captioner, photos), syntax=dependencies)
+    if has_rollout(captioner):
+        found["regions"] = region_roles(region_maps(captioner, photos))
+    for name, of in found.items():
+        run |= {f"{name} heads": len(of), f"{name} positional": int(of.is_positional.sum())}
+        run |= {f"{name} neighbour": float(of.positional.max()), f"{name} itself": float(of.at_itself.max())}
+        if name == "words":
+            run["words rare"] = float(of.rare.max())
+        for relation, shares in of.related.items():
+            run |= {f"{relation} heads": int(of.is_syntactic[relation].sum()), relation: float(shares.max())}
+            run[f"{relation} offset"] = float(of.baselines[relation])
 
 
 def captions(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
