@@ -28,11 +28,12 @@ class VisionEncoderDecoder(CrossAttentionModel):
             else model.encoder.config.hidden_size
         )
         super().__init__(model, processor, model.decoder, size, prompt, ends)
+        self.tower = model.encoder
         self.find_sites()
 
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        tokens = self.whole.encoder(pixel_values=pixels).last_hidden_state
-        grid = self.image_grid(pixels, self.whole.encoder.config.patch_size, tokens.shape[1])
+        tokens = self.tower(pixel_values=pixels).last_hidden_state
+        grid = self.image_grid(pixels, self.tower.config.patch_size, tokens.shape[1])
         if hasattr(self.whole, "enc_to_dec_proj"):
             tokens = self.whole.enc_to_dec_proj(tokens)
         return split_patches(tokens, grid)
@@ -45,6 +46,7 @@ class Blip(CrossAttentionModel):
         text = model.config.text_config
         size = model.config.vision_config.hidden_size
         super().__init__(model, processor, model.text_decoder, size, [text.bos_token_id], [text.sep_token_id])
+        self.tower = model.vision_model
         self.generation = self.decoder.generation_config  # which `generate` of BLIP uses
         layers = self.decoder.bert.encoder.layer
         sites = [layer.crossattention.self for layer in layers]
@@ -53,6 +55,6 @@ class Blip(CrossAttentionModel):
         self.set_sites(sites, [site.num_attention_heads for site in sites])
 
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        tokens = self.whole.vision_model(pixel_values=pixels)[0]
+        tokens = self.tower(pixel_values=pixels)[0]
         grid = self.image_grid(pixels, self.whole.config.vision_config.patch_size, tokens.shape[1])
         return split_patches(tokens, grid)

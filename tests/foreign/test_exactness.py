@@ -21,6 +21,7 @@ from caption.analysis.interventions import Force, intervene
 from caption.analysis.map_arithmetic import ROUNDING
 from caption.foreign.captioner import ForeignCaptioner
 from caption.foreign.loading import from_transformers
+from caption.foreign.rollout import rollout
 from caption.foreign.search import GenerateBeam
 
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
@@ -132,6 +133,22 @@ def _grouped(pieces: list[str]) -> list[list[str]]:
         else:
             words.append([piece])
     return words
+
+
+@families
+def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
+    caption = captioner(family)(PHOTO)
+    (rolled,) = rollout(captioner(family), [PHOTO], [caption])
+    parts = tiny(family)
+    tower = parts.model.vision_model if family == "blip" else parts.model.encoder
+    tower.set_attn_implementation("eager")
+    with torch.no_grad():
+        first, second = tower(pixel_values=pixels(family), output_attentions=True).attentions
+    mixed = [(weights[0].mean(0) + torch.eye(17)) / 2 for weights in (first, second)]
+    expected = torch.from_numpy(caption.weights).double().flatten(1) @ (mixed[1] @ mixed[0])[1:, 1:]
+    np.testing.assert_allclose(rolled.weights.reshape(-1, 16), expected, atol=1e-6)
+    assert rolled.words == caption.words
+    assert captioner(family)(PHOTO).text == caption.text
 
 
 @contextmanager
