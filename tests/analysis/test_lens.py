@@ -24,7 +24,7 @@ from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.errors import CheckpointError, UserError
 from caption.lens_reading import LensReading, Seen
-from caption.regions import Regions
+from caption.regions import Regions, Views
 from caption.result import AttentionMaps, Caption
 from caption.text.english import plural
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
@@ -121,20 +121,21 @@ def test_a_sharp_photo_is_unlike_only_if_its_small_copy_is_too(nouns: Nouns) -> 
     """This encoder sees something else in each pixel that differs from its neighbour, as in photos with more detail."""
     near, far = torch.eye(4)[:1], torch.eye(4)[1:2]
     known = Calibration((1.0,) * 5, known=(255 * near).byte(), neighbours=1, farthest=0.5, detail=8)
-    lens, lens.captioner = hand_lens(nouns, known), tiny_captioner()
+    lens, model = hand_lens(nouns, known), tiny_captioner()
+    lens.captioner = model
     regions = {name: Regions(vectors[:, None], (1, 1)) for name, vectors in (("near", near), ("far", far))}
-    images = []
+    differences = []
 
-    def encoder(pixels: torch.Tensor) -> tuple[Regions]:
-        images.append(pixels.float().diff(dim=-1).abs().mean())
-        return (regions["far" if images[-1] > 20 else "near"],)
+    def encoder(images: torch.Tensor) -> Views:
+        differences.append(float(images.float().diff(dim=-1).abs().mean()))
+        return (regions["far" if differences[-1] > 20 else "near"],)
 
-    lens.captioner.encoder.forward = encoder  # type: ignore[method-assign, assignment]
+    model.encoder.forward = encoder  # type: ignore[method-assign]
     sharp, coarse = (noise(size) for size in (32, 2))
     assert lens.out_of_distribution(regions["far"])
     assert not lens.out_of_distribution(regions["far"], sharp)
     assert not lens.out_of_distribution(regions["near"], coarse)
-    assert len(images) == 1, "a photo that is like them is not encoded again"
+    assert len(differences) == 1, "a photo that is like them is not encoded again"
     lens.calibration = replace(known, detail=32)
     assert lens.out_of_distribution(regions["far"], sharp), "they are as sharp"
     lens.captioner = None

@@ -165,11 +165,11 @@ class NovelObjectCaptioning:
         if wanted:
             again = select_images(views, torch.tensor([*wanted], device=views[0].vectors.device))
             written = self.write(again, [captions[index] for index in wanted], [*wanted.values()], unwanted)
-            for index, caption in zip(wanted, written, strict=True):
-                if caption is None:
+            for index, new in zip(wanted, written, strict=True):
+                if new is None:
                     captions[index].unnamed = [wanted[index]]
                 else:
-                    captions[index] = caption
+                    captions[index] = new
         return captions
 
     def write(
