@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def rollout(
     for photo, caption in zip(photos, captions, strict=True):
         pixels = captioner.transform.read(photo).pixels[None].to(captioner.device)
         layers = [] if tower is None else _attentions(tower, pixels.to(next(tower.parameters()).dtype))
-        patches = caption.weights[0].size if caption.words else 0
+        patches = math.prod(caption.weights.shape[1:])
         others = layers[0].shape[-1] - patches if layers else -1
         if not 0 <= others <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:
             raise UserError(
