@@ -4,7 +4,8 @@
     scored          a score joined to an alignment: the paper's soft and hard attention
     scores/         how well a query and a region go together: additive (the paper's), dot, cosine, ...
     alignments/     how scores become weights: soft (the paper's softmax), hard (a region is sampled), sparse, ...
-    co_attention/   two inputs: the regions and the words so far attend to each other; rotatory: three
+    co_attention/   two inputs: the regions and the words so far attend to each other
+    rotatory        three: a target, and what lies left and right of it
     other files     mechanisms that are more than a score and an alignment: several heads, hops, grids, glimpses, ...
 
 Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())`; hard attention is
@@ -63,6 +64,7 @@ from caption.attention.pooling import (
 from caption.attention.rotatory import RotatoryAttention
 from caption.attention.scored import Alignment, AlignmentOutput, Score, ScoredAttention, Selection
 from caption.attention.scores.additive import AdditiveScore
+from caption.attention.scores.concatenation import ConcatenationScore
 from caption.attention.scores.cosine import CosineScore
 from caption.attention.scores.dot import DotScore, ScaledDotScore
 from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
@@ -93,6 +95,7 @@ __all__ = [
     "ChannelSpatialAttention",
     "ChunkMaxPooling",
     "CompositionalDeAttention",
+    "ConcatenationScore",
     "CosineScore",
     "DeepSets",
     "DotScore",

@@ -24,6 +24,12 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
         return weights.to(vectors.dtype) @ vectors
 
 
+def overlap(rows: Tensor) -> Tensor:
+    """‖R Rᵀ − I‖²_F of S rows (..., S, N), the mean over "...": 0 where they are orthogonal and of length 1."""
+    products = rows @ rows.mT - torch.eye(rows.shape[-2], device=rows.device)
+    return products.square().sum((-2, -1)).mean()
+
+
 def cell_positions(grid: tuple[int, int], like: Tensor) -> Tensor:
     """(L, 2) row and column of each region, counted from 0, in the dtype and on the device of `like`."""
     rows, cols = (torch.arange(count, dtype=like.dtype, device=like.device) for count in grid)

@@ -8,6 +8,7 @@ alignment.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -43,6 +44,10 @@ class Score(Part, nn.Module):
     def carry(self, weights: Tensor, state: TensorTree) -> TensorTree:
         """State of the next step, given the weights (B, K, L) that were read."""
         return state
+
+    def penalty(self) -> Tensor | None:
+        """What `Attention.penalty` of `ScoredAttention` is; None for most scores."""
+        return None
 
 
 def build_stateless(attention: Attention, score: Score, region_size: int, query_sizes: QuerySizes) -> None:
@@ -213,3 +218,6 @@ class ScoredAttention(Attention):
     def carry(self, maps: Tensor, weighed: WeighOutput) -> ScoredState:
         step: _Step = weighed.state
         return ScoredState(self.score.carry(maps, step.score_state), self.alignment.carry(maps, step.aligned))
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        return self.score.penalty()

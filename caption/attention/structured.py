@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 
-import torch
 from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
-from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.maps import hide_masked, overlap, weighted_sum
 from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views
@@ -71,5 +70,4 @@ class StructuredAttention(Attention):
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
         """‖A Aᵀ − I‖²_F, the mean over all steps, or ‖Q Qᵀ − I‖²_F."""
         rows = maps["queries"] if self.diverse == "maps" else self.energy.weight  # (..., S, L) or (S, A)
-        products = rows @ rows.mT - torch.eye(self.queries, device=rows.device)
-        return products.square().sum((-2, -1)).mean()
+        return overlap(rows)

@@ -2,7 +2,7 @@
 
 from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
-from caption.decoders.cells import GRUCell, LSTMCell, Recurrence, RecurrentCell
+from caption.decoders.cells import GRUCell, LSTMCell, Recurrence, RecurrentCell, ResetBeforeGRUCell
 from caption.decoders.deep_output import DeepOutput, LinearOutput, Readout
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
@@ -33,6 +33,7 @@ __all__ = [
     "Recurrence",
     "RecurrentCell",
     "RecurrentDecoder",
+    "ResetBeforeGRUCell",
     "ShowAndTellDecoder",
     "ShowAttendAndTellDecoder",
     "TopDownDecoder",

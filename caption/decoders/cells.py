@@ -1,4 +1,4 @@
-"""Recurrent cells, which update a decoder's state: the paper's LSTM (eqs. 1 to 3 of Xu et al. 2015), and the GRU."""
+"""Recurrent cells, which update a decoder's state: the paper's LSTM (eqs. 1 to 3 of Xu et al. 2015), and two GRUs."""
 
 from __future__ import annotations
 
@@ -91,8 +91,9 @@ class GRUCell(RecurrentCell):
     n = tanh(V_n Ey + W_nx x[t] + b_n + r ∘ (W_nh h[t-1] + d)).
 
     The reset gate r and the update gate u are those of Cho et al. 2014, "Learning Phrase Representations using RNN
-    Encoder-Decoder", section 2.3. There r multiplies h[t-1]; here, as in cuDNN and `torch.nn.GRUCell`, it multiplies
-    W_nh h[t-1] + d, so that one product with h[t-1] serves all blocks. Their order is r, u, n. There is no c.
+    Encoder-Decoder", section 2.3. There r multiplies h[t-1], as in `ResetBeforeGRUCell`; here, as in cuDNN and
+    `torch.nn.GRUCell`, it multiplies W_nh h[t-1] + d, so that one product with h[t-1] serves all blocks. Their order is
+    r, u, n. There is no c.
     """
 
     blocks, keeps = 3, 1
@@ -116,6 +117,35 @@ class GRUCell(RecurrentCell):
         r, u = (r_inputs + r_hidden).sigmoid(), (u_inputs + u_hidden).sigmoid()
         n = (n_inputs + r * n_hidden).tanh()
         return Updated((1 - u) * n + u * hidden, None, (inputs, hidden))
+
+
+class ResetBeforeGRUCell(RecurrentCell):
+    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V Ey + W [h[t-1]; x[t]] + b) and
+    n = tanh(V_n Ey + W_n [r ∘ h[t-1]; x[t]] + b_n).
+
+    The GRU of Chung et al. 2014, "Empirical Evaluation of Gated Recurrent Neural Networks on Sequence Modeling",
+    section 3.2, whose z is 1 - u: the reset gate r multiplies h[t-1] itself, so the candidate n needs a product after
+    the gates are known. `GRUCell` has r behind the product. The order of the blocks is r, u, n. There is no c.
+    """
+
+    blocks, keeps = 3, 1
+    states = ("hidden",)
+
+    def offsets(self, from_word: Tensor) -> tuple[Tensor, ...]:
+        size = from_word.shape[-1] // 3
+        return from_word.split([2 * size, size], -1)
+
+    def weights(self, from_state: Tensor) -> tuple[Tensor, ...]:
+        size = len(from_state) // 3
+        return from_state.split([2 * size, size])
+
+    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
+        (of_gates, of_candidate), (w_gates, w_candidate) = recurrence
+        joined = torch.cat((hidden, inputs), -1)
+        r, u = (of_gates + linear(joined, w_gates)).sigmoid().chunk(2, -1)
+        reset = torch.cat((r * hidden, inputs), -1)
+        n = (of_candidate + linear(reset, w_candidate)).tanh()
+        return Updated((1 - u) * n + u * hidden, None, (joined, reset))
 
 
 def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from caption.encoders.refiners.dual_attention import DualAttentionRefiner
 from caption.encoders.refiners.feature_pyramid import FeaturePyramidRefiner
 from caption.encoders.refiners.linear import LinearRefiner
 from caption.encoders.refiners.meta_embedding import ConcatenationRefiner, MetaEmbeddingRefiner
+from caption.encoders.refiners.plain_self_attention import PlainSelfAttentionRefiner
 from caption.encoders.refiners.positions import (
     LearnedPositions,
     Positions,
@@ -35,6 +36,7 @@ __all__ = [
     "LearnedPositions",
     "LinearRefiner",
     "MetaEmbeddingRefiner",
+    "PlainSelfAttentionRefiner",
     "Positions",
     "Refiner",
     "Refiners",

@@ -1,6 +1,8 @@
-"""Recurrent cells: the GRU against torch's, step by step with attention, and what the decoders hold for a cell."""
+"""Recurrent cells: the GRUs against torch's and a transcription, with attention, and what decoders hold for a cell."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,13 +10,25 @@ from helpers.tiny_decoder import HIDDEN, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.decoders import ConstantState, Gate, GRUCell, InitialState, ShowAttendAndTellDecoder
+from caption.decoders import (
+    ConstantState,
+    Gate,
+    GRUCell,
+    InitialState,
+    RecurrentCell,
+    ResetBeforeGRUCell,
+    ShowAttendAndTellDecoder,
+)
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 
 
-def gru_decoder(**options: object) -> ShowAttendAndTellDecoder:
-    return decoder(cell=GRUCell(), gate=Gate(), **options)
+Cell = Callable[[Tensor, Tensor], Tensor]
+"""x (1, inputs), h[t-1] (1, H) -> h[t]."""
+
+
+def gru_decoder(cell: type[RecurrentCell] = GRUCell) -> ShowAttendAndTellDecoder:
+    return decoder(cell=cell(), gate=Gate())
 
 
 def torch_cell(model: ShowAttendAndTellDecoder) -> nn.GRUCell:
@@ -29,8 +43,27 @@ def torch_cell(model: ShowAttendAndTellDecoder) -> nn.GRUCell:
     return cell
 
 
-def with_torch(
-    model: ShowAttendAndTellDecoder, cell: nn.GRUCell, regions: Tensor, fed: Tensor
+def chung(model: ShowAttendAndTellDecoder) -> Cell:
+    """Chung et al. 2014, eqs. 5 to 8, with the decoder's weights: x is [Ey; z], and their z is 1 - u."""
+    word, state = model.gates_from_word, model.gates_from_state.weight
+    of_x, of_h = torch.cat((word.weight, state[:, HIDDEN:]), 1), state[:, :HIDDEN]
+
+    def gate(block: int) -> tuple[Tensor, Tensor, Tensor]:
+        rows = slice(block * HIDDEN, (block + 1) * HIDDEN)
+        return of_x[rows], of_h[rows], word.bias[rows]
+
+    def cell(x: Tensor, h: Tensor) -> Tensor:
+        (w_r, u_r, b_r), (w_z, u_z, b_z), (w, u, b) = map(gate, range(3))
+        r = 1 / (1 + torch.exp(-(w_r @ x[0] + u_r @ h[0] + b_r)))
+        z = 1 / (1 + torch.exp(w_z @ x[0] + u_z @ h[0] + b_z))
+        candidate = torch.tanh(w @ x[0] + u @ (r * h[0]) + b)
+        return torch.stack([(1 - z[j]) * h[0, j] + z[j] * candidate[j] for j in range(HIDDEN)])[None]
+
+    return cell
+
+
+def in_a_loop(
+    model: ShowAttendAndTellDecoder, cell: Cell, regions: Tensor, fed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Logits (T, V) and weights (T, L) of one caption: regions (L, D), input words (T,)."""
     score = model.attention.score
@@ -47,16 +80,16 @@ def with_torch(
     return torch.stack(logits), torch.stack(weights)
 
 
-def test_a_gru_decoder_is_torchs_cell_in_a_loop_with_attention() -> None:
-    """Values, weights and gradients."""
-    model = gru_decoder()
-    cell, regions, words = torch_cell(model), images(2), sentences(LENGTHS)
+Gradients = dict[str, Tensor | None]
+
+
+def gradients(model: ShowAttendAndTellDecoder, cell: Cell) -> tuple[Gradients, Gradients]:
+    """Compare logits and weights with the cell in a loop; returns the gradients of both, by the decoder's names."""
+    regions, words = images(2), sentences(LENGTHS)
     unrolled = unroll(model, regions, words, LENGTHS)
     logits, weights = unrolled.unpack(unrolled.logits), unrolled.unpack(unrolled.trace.weights)
     captions = [(b, k) for b in range(2) for k in range(2)]
-    expected = {
-        (b, k): with_torch(model, cell, regions[b], words[b, k, : LENGTHS[b, k]]) for b, k in captions
-    }
+    expected = {(b, k): in_a_loop(model, cell, regions[b], words[b, k, : LENGTHS[b, k]]) for b, k in captions}
     for (b, k), (one, alpha) in expected.items():
         torch.testing.assert_close(logits[b, k, : LENGTHS[b, k]], one)
         torch.testing.assert_close(weights[b, k, : LENGTHS[b, k]], alpha)
@@ -64,19 +97,34 @@ def test_a_gru_decoder_is_torchs_cell_in_a_loop_with_attention() -> None:
     ours = {name: tensor.grad for name, tensor in model.named_parameters()}
     model.zero_grad()
     sum(one.square().sum() for one, _ in expected.values()).backward()
+    return ours, {name: tensor.grad for name, tensor in model.named_parameters()}
+
+
+def test_a_gru_decoder_is_torchs_cell_in_a_loop_with_attention() -> None:
+    """Values, weights and gradients."""
+    model = gru_decoder()
+    ours, expected = gradients(model, cell := torch_cell(model))
     word = ours["gates_from_word.weight"].shape[1]
     torch.testing.assert_close(ours["gates_from_word.weight"], cell.weight_ih.grad[:, :word])
     torch.testing.assert_close(ours["gates_from_word.bias"], cell.bias_ih.grad)
     state = torch.cat((cell.weight_hh.grad, cell.weight_ih.grad[:, word:]), 1)
     torch.testing.assert_close(ours["gates_from_state.weight"], state)
     torch.testing.assert_close(ours["cell.candidate_bias"], cell.bias_hh.grad[2 * HIDDEN :])
-    for name, parameter in model.named_parameters():
+    for name, gradient in expected.items():
         if not name.startswith(("gates", "cell.")):
-            torch.testing.assert_close(ours[name], parameter.grad, msg=name)
+            torch.testing.assert_close(ours[name], gradient, msg=name)
 
 
-def test_the_state_of_a_gru_is_h_alone() -> None:
-    model = gru_decoder()
+def test_the_gru_whose_reset_gate_comes_first_is_that_of_chung_et_al() -> None:
+    model = gru_decoder(ResetBeforeGRUCell)
+    ours, expected = gradients(model, chung(model))
+    for name, gradient in expected.items():
+        torch.testing.assert_close(ours[name], gradient, msg=name)
+
+
+@pytest.mark.parametrize("cell", [GRUCell, ResetBeforeGRUCell])
+def test_the_state_of_a_gru_is_h_alone(cell: type[RecurrentCell]) -> None:
+    model = gru_decoder(cell)
     assert {name.partition(".")[0] for name, _ in model.initial.named_parameters()} == {"hidden"}
     state = model.start(model.project(one_row(images(2))), hypotheses=3)
     assert state.carried.cell is None

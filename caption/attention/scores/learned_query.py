@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.maps import overlap
 from caption.attention.options import odd_kernel
 from caption.attention.scored import Score
 from caption.kernels.linear import Linear
@@ -75,12 +76,15 @@ class NeighbourhoodScore(LearnedQueryScore):
 
 
 class FeedForwardScore(LearnedQueryScore):
-    """e_i = q · tanh(W a_i + b): a learned query behind another layer, feed-forward attention of two layers.
+    """e_i = w · tanh(Q a_i + b): feed-forward attention of two layers.
 
-    Scores are bounded as those of `AdditiveScore`, by the learned q.
+    The rows of Q are S learned queries, and w makes one score, so one map, of their answers; `StructuredAttention` has
+    a map for each query. Scores are bounded as those of `AdditiveScore`, by the learned w. The loss term
+    `caption.objectives.AttentionPenalty` weighs a penalty for queries that are alike, ‖Q Qᵀ − I‖²_F: it makes them
+    orthogonal and of length 1, for which S must not exceed the length of a region.
 
     Args:
-        size: width A.
+        size: S.
     """
 
     def __init__(self, size: int = 512) -> None:
@@ -94,3 +98,7 @@ class FeedForwardScore(LearnedQueryScore):
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
         return self.query(self.region(regions.vectors).tanh()).mT
+
+    def penalty(self) -> Tensor:
+        """‖Q Qᵀ − I‖²_F."""
+        return overlap(self.region.weight)

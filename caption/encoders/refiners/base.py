@@ -122,9 +122,12 @@ def sum_of(penalties: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:
-    """Convert views to the precision of a refiner's weights, with zeros where a region is masked; see `check_views`."""
+    """Convert views to the precision of a refiner's weights, at least single if it has none, with zeros where a region
+    is masked; see `check_views`."""
     check_views(views)
-    dtype = next(refiner.parameters()).dtype  # stored regions are in half precision
+    weight = next(refiner.parameters(), None)
+    # Stored regions are in half precision.
+    dtype = torch.promote_types(views[0].vectors.dtype, torch.float32) if weight is None else weight.dtype
     return tuple(view._replace(vectors=zero_masked(view.vectors.to(dtype), view.mask)) for view in views)
 
 

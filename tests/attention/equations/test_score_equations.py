@@ -24,6 +24,7 @@ from caption.attention import (
     ActivatedGeneralScore,
     AdditiveScore,
     BoundedLearnedQueryScore,
+    ConcatenationScore,
     CosineScore,
     DotScore,
     FeedForwardScore,
@@ -38,7 +39,9 @@ from caption.attention import (
     ScoredAttention,
     Sigmoid,
     Softmax,
+    StructuredAttention,
 )
+from caption.attention.maps import named_maps
 from caption.errors import UserError
 
 Weights = dict[str, np.ndarray]
@@ -114,6 +117,12 @@ def bounded_query(p: Weights, a: Vector, h: Vector) -> float:
     return float(np.tanh(linear(p, "query", a)[0]))
 
 
+def concatenation(p: Weights, a: Vector, h: Vector) -> float:
+    """w · [h; a]."""
+    w = [*p["state.weight"][0], *p["query.weight"][0]]
+    return dot(np.array(w), np.array([*h, *a]))
+
+
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "additive": (lambda: AdditiveScore(6), additive(np.tanh)),
     "additive, relu": (lambda: AdditiveScore(6, "relu"), additive(relu)),
@@ -133,6 +142,7 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "cosine": (lambda: CosineScore(6), cosine),
     "mlp": (lambda: MLPScore((6, 7)), mlp),
     "feed-forward, two layers": (lambda: FeedForwardScore(6), feed_forward),
+    "concatenation": (ConcatenationScore, concatenation),
     "feed-forward, one layer": (lambda: LearnedQueryScore(), learned_query),
     "feed-forward, one layer with tanh": (lambda: BoundedLearnedQueryScore(), bounded_query),
 }
@@ -155,6 +165,41 @@ def test_scores_weights_and_context_are_those_of_the_equations(name: str) -> Non
     check_transcription(done, attended)
     scores = done.attention.score(done.queries[0], done.memory)
     close(scores.flatten(0, 1), [scores_of(done.p, case) for case in done.cases()])
+
+
+def test_the_query_of_a_concatenation_cancels_in_a_softmax_and_not_in_sigmoids() -> None:
+    """Under the softmax both queries have the weights of the score w₂ · a alone; each weight under the sigmoid follows
+    its own query, and the order of the regions does not."""
+    for case in (done := run(ScoredAttention(ConcatenationScore(), Softmax()))).cases():
+        of_regions = [dot(done.p["score.query.weight"][0], a) for a in case.regions]
+        close(case.weights[0], softmax(of_regions, case.real))
+    (one, other), *_ = run(ScoredAttention(ConcatenationScore(), Sigmoid())).outputs[0].weights
+    assert not np.isclose(one.detach(), other.detach())[one.detach() > 0].any()
+    assert one.argsort().tolist() == other.argsort().tolist()
+
+
+@pytest.mark.parametrize("form", ["one map", "maps", "queries"])
+def test_the_overlap_of_queries_and_of_maps_is_penalised(form: str) -> None:
+    """Σ_st (x_s · x_t − [s = t])² of the queries inside the tanh, or of the maps or queries of Lin et al. 2017."""
+    done = run(
+        ScoredAttention(FeedForwardScore(3), Softmax())
+        if form == "one map"
+        else StructuredAttention(3, 6, form)  # type: ignore[arg-type]
+    )
+    maps = [case.maps[0].get("queries") for case in done.cases()]
+    name = "score.region.weight" if form == "one map" else "energy.weight"
+    each = maps if form == "maps" else [done.p[name]]
+    totals = [
+        sum((dot(x, y) - (s == t)) ** 2 for s, x in enumerate(rows) for t, y in enumerate(rows))
+        for rows in each
+    ]
+    ours = done.attention.penalty(named_maps(done.outputs[0].maps))
+    close(ours, sum(totals) / len(totals))
+    assert ours.requires_grad
+
+
+def test_most_scores_have_no_penalty() -> None:
+    assert ScoredAttention(AdditiveScore(6), Softmax()).penalty({}) is None
 
 
 def test_the_previous_word_is_a_part_of_the_query() -> None:

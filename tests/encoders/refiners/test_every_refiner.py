@@ -74,13 +74,16 @@ def test_regions_stored_in_half_precision_are_taken(name: str):
 @pytest.mark.parametrize("name", CASES)
 def test_it_runs_under_autocast(name: str):
     refiner, original = case(name).float(), views_of(name, masked=True)
+    for view in original:
+        view.vectors.requires_grad_()
     exact = refiner(original)
     with torch.autocast("cpu", torch.bfloat16):
         refined = refiner(original)
         sum(view.vectors.square().sum() for view in refined).backward()
     for view, expected in zip(refined, exact, strict=True):
-        torch.testing.assert_close(view.vectors.float(), expected.vectors, rtol=0.1, atol=0.3)
-    assert all(parameter.grad.isfinite().all() for parameter in refiner.parameters())
+        torch.testing.assert_close(view.vectors.float(), expected.vectors.float(), rtol=0.1, atol=0.3)
+    leaves = [*refiner.parameters(), *(view.vectors for view in original)]
+    assert all(leaf.grad.isfinite().all() for leaf in leaves)
 
 
 # -- order and masks ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from caption.attention import HeadGates, remove_closed_heads
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,
+    PlainSelfAttentionRefiner,
     Positions,
     Refiner,
     Refiners,
@@ -53,6 +54,24 @@ def test_it_is_the_equation(size: int | None, heads: int, layers: int):
     (refined,) = refiner(original)
     for image in range(2):
         close(refined.vectors[image], expected(refiner, original[0], image))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_plain_form_is_the_softmax_of_products_times_the_regions(masked: bool):
+    """softmax(X Xᵀ) X: x'_i = Σ_j exp(x_i · x_j) x_j / Σ_j exp(x_i · x_j)."""
+    refiner = built(PlainSelfAttentionRefiner(), (6,))
+    (original,) = random_views((6,), ((2, 3),), masked=masked)
+    (refined,) = refiner((original,))
+    assert not [*refiner.parameters()]
+    for image in range(2):
+        places = [i for i in range(6) if original.mask is None or original.mask[image, i]]
+        x = original.vectors[image].numpy()
+        for i in places:
+            odds = [np.exp(sum(x[i, d] * x[j, d] for d in range(6))) for j in places]
+            close(
+                refined.vectors[image, i],
+                sum(e * x[j] for e, j in zip(odds, places, strict=True)) / sum(odds),
+            )
 
 
 def test_real_regions_are_refined_as_if_there_were_no_others():

@@ -1,0 +1,28 @@
+"""Self-attention in its shortest form: the regions are queries, keys and values."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.encoders.refiners.base import EachView
+from caption.regions import Regions
+
+
+class PlainSelfAttentionRefiner(EachView):
+    """X' = softmax(X Xᵀ) X, with X the regions (L, D): self-attention as introductions write it.
+
+    It has no weights, no scale, no residual and no normalisation: the Transformer's form is `SelfAttentionRefiner`. The
+    scores grow with the vectors, so a long one is replaced by the longest in its direction, and a short one by a mean
+    of all.
+    """
+
+    def layers(self, region_size: int) -> nn.Module:
+        return _SoftmaxOfProducts()
+
+
+class _SoftmaxOfProducts(nn.Module):
+    def forward(self, regions: Regions) -> Tensor:
+        x = regions.vectors
+        allowed = None if regions.mask is None else regions.mask[:, None]
+        return functional.scaled_dot_product_attention(x, x, x, allowed, scale=1.0)
