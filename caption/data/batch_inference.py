@@ -20,7 +20,7 @@ from caption.box import Box
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
-from caption.errors import ImageError
+from caption.errors import ImageError, UserError
 from caption.regions import Views
 from caption.runtime.prefetch import prefetch
 
@@ -75,5 +75,15 @@ def decode_ahead(
 
 @torch.no_grad()
 def encode(encoder: Encoder, decoded: Sequence[DecodedPhoto], device: torch.device) -> Views:
-    """Regions of B > 0 photos, without gradients, by an encoder in evaluation mode on `device`."""
-    return encoder(torch.stack([photo.pixels for photo in decoded]).to(device))
+    """Regions of B > 0 photos, without gradients, by an encoder in evaluation mode on `device`.
+
+    Raises:
+        UserError: the transform keeps the photos' proportions, which differ.
+    """
+    pixels = [photo.pixels for photo in decoded]
+    if any(of_photo.shape != pixels[0].shape for of_photo in pixels):
+        raise UserError(
+            "this model keeps the proportions of a photo, so photos of different proportions do not fit in one batch: "
+            "give photos of the same proportions, or one at a time (batch size 1)"
+        )
+    return encoder(torch.stack(pixels).to(device))

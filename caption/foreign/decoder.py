@@ -14,11 +14,11 @@ from caption.attention.base import AttentionOutput
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.base import Memory as DecoderMemory
 from caption.errors import UserError
-from caption.foreign.attention import HeadQuery, LayerMemory, PatchAttention
+from caption.foreign.attention import HeadQuery, LayerMemory, PatchAttention, PatchMaps
 from caption.foreign.encoder import cannot_be_saved, tokens_of
 from caption.foreign.model import ForeignModel
 from caption.parts import Spec
-from caption.regions import Views
+from caption.regions import Grid, Views
 from caption.tensor_tree import State, TensorTree, map_tensors
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
@@ -102,7 +102,10 @@ class ForeignDecoder(Decoder):
         logits, past = self.model.step(pieces.flatten(), past, attend)
         log_probs = self._of_words(logits.log_softmax(-1, dtype=torch.float32).unflatten(0, rows))
         carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
-        return log_probs, State(memory, carried, self._trace([outputs[n] for n in range(len(self.layers))]))
+        trace = self._trace(
+            [outputs[n] for n in range(len(self.layers))], [view.grid for view in memory.views]
+        )
+        return log_probs, State(memory, carried, trace)
 
     def _attend(
         self,
@@ -134,14 +137,14 @@ class ForeignDecoder(Decoder):
         never = torch.full_like(end, -torch.inf)
         return torch.cat((never, never, end, never, log_probs.index_fill(-1, ends, -torch.inf)), -1)
 
-    def _trace(self, outputs: Sequence[AttentionOutput]) -> Trace:
+    def _trace(self, outputs: Sequence[AttentionOutput], grids: Sequence[Grid]) -> Trace:
         maps = {
             f"layer {number} {name}": of_view
             for number, output in enumerate(outputs)
             for name, of_view in (("heads", output.maps.heads), ("second", output.maps.second))
             if of_view is not None
         }
-        return Trace(self._summarised([output.maps.heads for output in outputs]), maps)
+        return Trace(self._summarised([on_first_grid(output.maps, grids) for output in outputs]), maps)
 
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""
@@ -168,3 +171,13 @@ class ForeignDecoder(Decoder):
     def spec(self) -> Spec:
         """Foreign models have no description: raises a UserError."""
         raise cannot_be_saved()
+
+
+def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
+    """(B, K, M, L) the maps of all views on the grid of the first, whose cells divide those of the second evenly."""
+    if maps.second is None:
+        return maps.heads
+    (rows, cols), (down, across) = grids
+    cells = (rows // down, cols // across)
+    shared = maps.second.unflatten(-1, (down, across)) / (cells[0] * cells[1])
+    return maps.heads + shared.repeat_interleave(cells[0], -2).repeat_interleave(cells[1], -1).flatten(-2)

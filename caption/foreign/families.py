@@ -11,6 +11,12 @@ from typing import Any
 FAMILIES = {
     "VisionEncoderDecoderModel": "caption.foreign.cross_attention:VisionEncoderDecoder",
     "BlipForConditionalGeneration": "caption.foreign.cross_attention:Blip",
+    "GitForCausalLM": "caption.foreign.git:Git",
+    "PaliGemmaForConditionalGeneration": "caption.foreign.paligemma:PaliGemma",
+    "Idefics3ForConditionalGeneration": "caption.foreign.idefics3:Idefics3",
+    "SmolVLMForConditionalGeneration": "caption.foreign.idefics3:Idefics3",
+    "Qwen2VLForConditionalGeneration": "caption.foreign.qwen2_vl:Qwen2VL",
+    "Qwen2_5_VLForConditionalGeneration": "caption.foreign.qwen2_vl:Qwen2VL",
 }
 """Module and class of each architecture."""
 

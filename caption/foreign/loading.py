@@ -47,7 +47,8 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
             "save_pretrained of transformers 5"
         )
     tokenizer = _part(address, "tokenizer", transformers.AutoTokenizer, source, options)
-    processor = _part(address, "image processor", transformers.AutoImageProcessor, source, options)
+    loader = getattr(transformers, _family(architecture).processor_loader)
+    processor = _part(address, "image processor", loader, source, options)
     cls = getattr(transformers, architecture)
     model = _part(address, "weights", cls, source, {**options, "use_safetensors": True})
     captioner = from_transformers(model, processor, tokenizer).to(device)
@@ -66,8 +67,7 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
     Raises:
         UserError: the architecture is not known, its attention cannot be seen, or the processor states no size.
     """
-    module, name = FAMILIES[_architecture(model.config, type(model).__name__)].split(":")
-    family = getattr(import_module(module), name)(model, processor, tokenizer)
+    family = _family(_architecture(model.config, type(model).__name__))(model, processor, tokenizer)
     size = model.config.get_text_config(decoder=True).vocab_size
     search = configured_search(family.generation, len(family.prompt))
     return ForeignCaptioner(family, PieceVocabulary(tokenizer, size), family.transform, search)
@@ -81,6 +81,11 @@ def _architecture(config: Any, name: str | None = None) -> str:
             "interface caption.foreign.model.ForeignModel (docs/any-captioner.md)"
         )
     return name
+
+
+def _family(architecture: str) -> Any:
+    module, name = FAMILIES[architecture].split(":")
+    return getattr(import_module(module), name)
 
 
 def _part(address: str, part: str, cls: Any, source: str, options: dict[str, Any]) -> Any:

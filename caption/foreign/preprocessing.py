@@ -19,7 +19,28 @@ if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
 
-class ProcessorTransform(ImageTransform):
+class WholePhotoTransform(ImageTransform):
+    """Photos as an image processor of transformers makes them, normalised, where it shows the whole photo.
+
+    Args:
+        processor: the image processor.
+        size: of the output; of no account where it follows the photo's.
+    """
+
+    processor: Any
+
+    def __init__(self, processor: Any, size: int | tuple[int, int] = 1) -> None:
+        object.__setattr__(self, "processor", processor)  # a frozen dataclass
+        super().__init__(size, "squash")
+
+    def __call__(self, image: Image.Image) -> torch.Tensor:
+        return self.read(image).pixels
+
+    def to_dict(self) -> dict[str, Any]:
+        raise cannot_be_saved()
+
+
+class ProcessorTransform(WholePhotoTransform):
     """Photos as an image processor of transformers makes them, normalised, and the part of a photo that they cover.
 
     It follows processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at
@@ -32,10 +53,7 @@ class ProcessorTransform(ImageTransform):
         UserError: it says no size, or makes other sizes than it says.
     """
 
-    processor: Any
-
     def __init__(self, processor: Any) -> None:
-        object.__setattr__(self, "processor", processor)  # a frozen dataclass
         name = type(processor).__name__
         sizes = {key: _sides(getattr(processor, key, None)) for key in ("crop_size", "pad_size", "size")}
         sizes = {
@@ -47,7 +65,7 @@ class ProcessorTransform(ImageTransform):
                 'preprocessor_config.json, such as {"height": 224, "width": 224}'
             )
         output = next(iter(sizes.values()))
-        super().__init__((output["height"], output["width"]), "squash")
+        super().__init__(processor, (output["height"], output["width"]))
         example = self.read(torch.zeros(3, 48, 64, dtype=torch.uint8)).pixels
         if example.shape[-2:] != (self.height, self.width):
             raise UserError(
@@ -59,9 +77,6 @@ class ProcessorTransform(ImageTransform):
         image = open_image(source)
         pixels = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
         return Transformed(pixels, *image.size)
-
-    def __call__(self, image: Image.Image) -> torch.Tensor:
-        return self.read(image).pixels
 
     def box(self, width: int, height: int) -> Box:
         columns, rows = self._resized(width, height)
@@ -88,9 +103,6 @@ class ProcessorTransform(ImageTransform):
         shortest = min(sides.get("shortest_edge", math.inf), longest * short / long)
         resized = int(shortest), int(min(longest, shortest * long / short))
         return resized if width <= height else (resized[1], resized[0])
-
-    def to_dict(self) -> dict[str, Any]:
-        raise cannot_be_saved()
 
 
 STEPS = {"crop_size": "do_center_crop", "pad_size": "do_pad", "size": "do_resize"}

@@ -23,7 +23,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from caption.errors import UserError
 from caption.foreign.attention import LayerMemory
 from caption.foreign.model import Attend, ForeignModel, ImageTokens, Memory
-from caption.foreign.preprocessing import ProcessorTransform
+from caption.foreign.preprocessing import ProcessorTransform, WholePhotoTransform
 from caption.regions import Grid
 from caption.tensor_tree import TensorTree
 
@@ -107,10 +107,14 @@ class TransformersModel(ForeignModel):
         generation: the generation config that says how captions are searched.
     """
 
+    transform_class: type[WholePhotoTransform] = ProcessorTransform
+    processor_loader: str = "AutoImageProcessor"
+    """The class of transformers that reads what the family needs as its processor."""
+
     def __init__(self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int]) -> None:
         super().__init__()
         self.whole = model.eval()
-        self.transform = ProcessorTransform(processor)
+        self.transform = self.transform_class(processor)
         self.generation = model.generation_config
         self.prompt = tuple(prompt)
         self.start, self.ends = self.prompt[-1], tuple(ends)
