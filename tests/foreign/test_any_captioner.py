@@ -44,6 +44,26 @@ def test_a_model_of_plain_torch_is_doubted_as_any_other(captioner: Any) -> None:
     assert len(permute(captioner, PHOTO))
 
 
+@pytest.mark.slow
+def test_the_first_lines_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pytest.importorskip("transformers")
+    from helpers.tiny_foreign import blip, save
+
+    monkeypatch.chdir(tmp_path)
+    PHOTO.resize((1000, 800)).save("dog.jpg")
+    block = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
+    address = "transformers:Salesforce/blip-image-captioning-base"
+    assert address in block
+    exec(block.replace(address, f"transformers:{save(blip(), tmp_path / 'model')}"), {})
+    said = capsys.readouterr().out.splitlines()
+    assert said[1].startswith("Grounding(")
+    assert re.match("the same caption|they part at step", said[2])
+    assert (tmp_path / "dog_maps.png").stat().st_size
+    assert (tmp_path / "dog_hidden.png").stat().st_size
+
+
 def test_the_map_that_points_best_is_found_among_the_heads(captioner: Any) -> None:
     result = captioner(PHOTO)
     heads = result.maps["layer 0 heads"]
