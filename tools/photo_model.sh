@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Trains and scores the model for photos (docs/results/model-card.md), and writes caption/models/photos.safetensors.
+# Trains and scores the model for photos (docs/results/model-card.md), and writes caption/models/photos.{safetensors,lens}.
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
 #
 # Run it from the repository, with Flickr8k in data/flickr8k (caption prepare flickr8k) and a part of MS COCO in
-# data/coco_small (configs/coco_small.yaml says which). About five hours on one thread; step 6 and 7 took five minutes on a GPU.
+# data/coco_small (configs/coco_small.yaml says which). Some ten hours on one thread.
+# The four trainings of step 6 took eight minutes side by side on a GPU.
 # Called again, it skips what is finished and resumes the rest.
 set -euo pipefail
 folder=${1:-runs/photos}
@@ -21,30 +22,46 @@ fit() { # NAME ARGUMENTS...
     touch "$folder/$1.done"
 }
 
+again() { # NAME SEED ARGUMENTS...: both kinds of training on, with COCO
+    local smoothed=(--model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0)
+    fit "$1_guided" -c training/guided_attention "${with_coco[@]}" "${smoothed[@]}" --seed_everything "$2" \
+        --model.warm_start "$folder/bleu/best.ckpt" "${@:3}"
+    fit "$1" -c training/bleu_reward "${with_coco[@]}" --data.batch_size 64 --model.optimizer.init_args.lr 2.0e-4 \
+        --trainer.max_epochs 5 --model.scheduler.init_args.T_max 5 --seed_everything "$2" \
+        --model.warm_start "$folder/$1_guided/best.ckpt" "${@:3}"
+}
+
 caption features -c flickr8k_soft --out "$folder/features"
 caption features -c flickr8k_soft -c training/larger_input --out "$folder/larger_features"
 caption features -c flickr8k_soft -c training/with_coco -c training/largest_input --out "$folder/largest_features"
 caption features -c flickr8k_soft -c training/with_coco -c training/largest_input \
     --out "$folder/largest_mirrored_features" --mirrored
 # 1. Soft attention. 2. On larger photos, its maps are drawn to where words are seen. 3. Whole captions are rewarded.
-# 4. On still larger photos, attention is smoothed. 5. BLEU-4 is rewarded, too. 6. Photos of COCO join, with their words.
-# 7. Whole captions are rewarded again.
+# 4. On still larger photos, attention is smoothed. 5. BLEU-4 is rewarded, too. 6. Photos of COCO join with their words, and
+# whole captions are rewarded again: three seeds, and one training that has each photo of COCO twice. 7. Their weights and
+# those of step 5 are averaged.
 fit soft --data.features "$folder/features"
 fit guided -c training/guided_attention "${larger[@]}" --model.warm_start "$folder/soft/best.ckpt"
 fit rewarded -c training/self_critical_guided "${larger[@]}" \
     --model.warm_start "$folder/guided/best.ckpt"
 fit smoothed -c training/smoothed_attention "${largest[@]}" --model.warm_start "$folder/rewarded/best.ckpt"
 fit bleu -c training/bleu_reward "${largest[@]}" --model.warm_start "$folder/smoothed/best.ckpt"
-fit guided_with_coco -c training/guided_attention "${with_coco[@]}" --model.warm_start "$folder/bleu/best.ckpt" \
-    --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0
-fit rewarded_with_coco -c training/bleu_reward "${with_coco[@]}" --model.warm_start "$folder/guided_with_coco/best.ckpt" \
-    --data.batch_size 64 --model.optimizer.init_args.lr 2.0e-4 \
-    --trainer.max_epochs 5 --model.scheduler.init_args.T_max 5
+for seed in 0 1 2; do
+    again "with_coco_$seed" "$seed" --data.reader.init_args.repeats null
+done
+again with_coco_twice 0
+mean=("$folder/with_coco_twice/best.ckpt=0.525" "$folder/bleu/best.ckpt=0.25")
+for seed in 0 1 2; do
+    mean+=("$folder/with_coco_$seed/best.ckpt=0.075")
+done
+python -m tools.average "$folder/mean.ckpt" "${mean[@]}"
 
 rm -f "$folder/photos.safetensors"
-caption export "$folder/rewarded_with_coco/best.ckpt" --format safetensors --precision float16 --beam-size 3 \
+caption export "$folder/mean.ckpt" --format safetensors --precision float16 --beam-size 3 \
     --out "$folder/photos.safetensors"
-cp "$folder/photos.safetensors" caption/models/
+rm -f "$folder/photos.lens"
+caption lens "$folder/photos.safetensors" -c flickr8k_soft -c training/with_coco --out "$folder/photos.lens"
+cp "$folder/photos.safetensors" "$folder/photos.lens" caption/models/
 # From the photos: the stored regions are those of the encoder before its rounding.
 caption test -c flickr8k_soft -c training/bleu_reward \
     -c training/largest_input --data.features null --data.flip null \
