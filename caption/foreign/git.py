@@ -24,13 +24,14 @@ class Git(PrefixModel):
         prompt = [next(piece for piece in start if piece is not None)]
         super().__init__(model, getattr(processor, "image_processor", processor), prompt, ends)
         self.region_size = model.config.vision_config.hidden_size
+        self.tower = model.git.image_encoder
         sites = [layer.attention.self for layer in model.git.encoder.layer]
         for site in sites:
             route_by_hook(site)
         self.set_sites(sites, [site.num_attention_heads for site in sites])
 
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        tokens = self.whole.git.image_encoder(pixels).last_hidden_state
+        tokens = self.tower(pixels).last_hidden_state
         grid = self.image_grid(pixels, self.whole.config.vision_config.patch_size, tokens.shape[1])
         return split_patches(tokens, grid)
 

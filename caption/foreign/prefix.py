@@ -27,7 +27,7 @@ from caption.tensor_tree import TensorTree
 class Prefix(NamedTuple):
     """What stands before the words, for B images."""
 
-    cache: DynamicCache
+    cache: Any  # a DynamicCache, whose layers are declared as several kinds
     """Its keys and values in each layer."""
     patches: Tensor
     """(L,) int64, which of its tokens are patches, in the order of the views."""
@@ -66,7 +66,7 @@ class PrefixModel(TransformersModel):
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         positions, words = past
-        cache = DynamicCache(words)
+        cache: Any = DynamicCache(words)
         with self.routed(attend, words=True):
             output = self.whole(
                 input_ids=pieces[:, None],
