@@ -61,10 +61,13 @@ def report_html(study: Study, setting: str) -> str:
     Raises:
         caption.errors.ImageError: a photo of the examples cannot be opened.
     """
-    pictures = {
-        "grounding": "".join(_examples(subject, len(study.subjects) > 1) for subject in study.subjects),
-        "faithfulness": _figure(draw_curves(study)),
+    drawn = {
+        "grounding": lambda: "".join(_examples(each, len(study.subjects) > 1) for each in study.subjects),
+        "faithfulness": lambda: _figure(draw_curves(study)),
     }
+    pictures = {
+        name: draw() for name, draw in drawn.items() if name in study.tables
+    }  # they take as long as the tables
     tables = study.tables.items()
     body = f"""<h1>{_text(study.title)}</h1>
 <p class="setting">{_text(setting)}</p>
