@@ -28,7 +28,7 @@ from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.metrics.significance import Estimate, difference
 from caption.models.model_zoo import load
-from caption.result import Caption
+from caption.result import AttentionMaps, Caption
 from caption.text.mentions import Mention
 
 WORDS = ("red", "circle", "above", "the")
@@ -231,6 +231,34 @@ def test_the_middle_stands_beside_each_kind_and_each_frequent_word(monkeypatch: 
         *[('own maps, "dog"', 2, 0), ('middle cell, "dog"', 2, 1)],
         ("middle cell", 7, 0.29),
     ]
+
+
+def test_each_single_map_plays_and_so_does_the_mean_of_a_layer():
+    heads = np.array([[[[0.4, 0.6]], [[1.0, 0.0]]]])  # (T, M, rows, cols): the second head points at the dog
+    dog = Caption(
+        "dog",
+        ["dog"],
+        heads[:, 0],
+        0,
+        np.zeros(1),
+        (0, 0, 2, 1),
+        maps=AttentionMaps({"layer 0 heads": heads}),
+    )
+    photos = [BoxedPhoto(Path(name), {"dog": DOG.boxes}, {}) for name in "ab"]
+    fake: Any = SimpleNamespace(
+        name="mine", pointed=Pointed([dog, dog], photos, np.arange(2)), images=Images(["a", "b"], photos),
+        images_of=lambda grounding: grounding.captions, grounding=lambda captions: Subject.grounding(fake, captions),
+    )  # fmt: skip
+    table = tables.single_maps([fake])
+    assert rows(table, "mine") == [
+        [name, "2", f"{hits} % [{hits}, {hits}]", f"{mass} % [{mass}, {mass}]"]
+        for name, hits, mass in (
+            ("layer 0 heads[1]", 100, 100),
+            ("mean of layer 0 heads", 100, 70),
+            ("layer 0 heads[0]", 0, 40),
+        )
+    ]
+    assert "of 3 maps, layer 0 heads[1] points best" in table.findings[0]
 
 
 @pytest.mark.parametrize("spoken", [0, 1])

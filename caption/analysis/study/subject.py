@@ -148,7 +148,7 @@ class Subject:
                 f"--model {name}: {spoken} of its {len(self.captions)} captions have words, and maps are exchanged "
                 "between two: take another model, or more images"
             )
-        if images.naming and not len(self._ground(self.captions)):
+        if images.naming and not len(self.grounding(self.captions)):
             raise UserError(
                 f"--model {name}: its captions name no object of Shapes, such as {self.captions[0].text!r}"
             )
@@ -178,7 +178,7 @@ class Subject:
         if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
             return {}  # maps are exchanged between images
         with self.progress("pointing game, once for each caption", len(captions)) as advance:
-            grounding = self._ground(captions)
+            grounding = self.grounding(captions)
             if not len(grounding):
                 return {}
             maps, paths = {}, [str(photo.path) for photo in photos]
@@ -208,9 +208,10 @@ class Subject:
                 ]
             if self.images.sigma is not None:
                 maps["centre prior"] = baseline_maps.centred(captions, self.images.sigma)
-            return {OWN: grounding} | {name: self._ground(drawn) for name, drawn in maps.items()}
+            return {OWN: grounding} | {name: self.grounding(drawn) for name, drawn in maps.items()}
 
-    def _ground(self, captions: Sequence[Caption]) -> Grounding:
+    def grounding(self, captions: Sequence[Caption]) -> Grounding:
+        """The pointing game of `pointed`, with the maps of these captions."""
         grounding = ground(zip(captions, (photo.boxes for photo in self.pointed.photos), strict=True))
         return grounding if self.images.naming else grounding.present
 

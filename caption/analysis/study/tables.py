@@ -19,6 +19,7 @@ from caption.analysis.lens import make_lens
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
 from caption.analysis.per_word import Measured, known_mean
+from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import Cell, Table, Value, share
@@ -114,9 +115,53 @@ def _grounding_rows(subject: Subject) -> Rows:
     own, middle = subject.parts(OWN), subject.parts(MIDDLE)
     parts = {f"{name}, {part}": of[part] for part in own for name, of in ((OWN, own), (MIDDLE, middle))}
     for name, played in ({OWN: subject.groundings[OWN]} | parts | subject.groundings).items():
-        images, is_share = subject.images_of(played), not subject.images.naming
-        means = (estimate(played.values(field), images) for field in ("hit", "mass"))
-        yield [name, len(played), *(Value(mean, is_share=is_share) for mean in means)]
+        yield [name, len(played), *_pointing_values(subject, played)]
+
+
+def _pointing_values(subject: Subject, played: Grounding) -> list[Value]:
+    """The pointing accuracy and the mass in the box."""
+    images, is_share = subject.images_of(played), not subject.images.naming
+    means = (estimate(played.values(field), images) for field in ("hit", "mass"))
+    return [Value(mean, is_share=is_share) for mean in means]
+
+
+@measure("model", "map", "words", "pointing accuracy", "mass in the box")
+def single_maps(table: Table, subjects: Subjects) -> None:
+    """Which of its maps points best?
+
+    The pointing game by each single map, such as a head or a hop, and by the mean of those of a layer; the best come
+    first. The best was chosen on these very words, so its accuracy on others is a little lower. Whether a word depends
+    on a head is another question.
+    """
+    for subject in subjects:
+        captions = subject.pointed.captions if subject.images.boxed else []
+        own = subject.grounding(captions)
+        if not len(own) or len(captions[0].single_maps()) < 2:
+            continue
+        played = {}
+        for name, structured in captions[0].maps.items():
+            labels = captions[0].single_maps(name)
+            singles = [list(caption.single_maps(name).values()) for caption in captions]
+            for number, label in enumerate(labels):
+                played[label] = subject.grounding([of_caption[number] for of_caption in singles])
+            if structured.ndim > 3:
+                means = [
+                    of_one[0].with_weights(np.mean([one.weights for one in of_one], 0)) for of_one in singles
+                ]
+                played[f"mean of {name}"] = subject.grounding(means)
+        ranked = sorted(played, key=lambda label: -played[label].accuracy)
+        rows = ([name, len(played[name]), *_pointing_values(subject, played[name])] for name in ranked)
+        table.add(rows, subject.name)
+        best = played[ranked[0]]
+        accuracy = share(estimate(best.values("hit"), subject.images_of(best)))
+        finding = (
+            f"{subject.name}: of {len(ranked)} maps, {ranked[0]} points best, at {accuracy} of the words"
+        )
+        table.answer(
+            f"{finding}; its weights point at {100 * own.accuracy:.0f} %.",
+            accuracy,
+            f"by {ranked[0]}",
+        )
 
 
 @measure("model", "regions", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}")
@@ -393,6 +438,7 @@ def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:
 
 ON_PHOTOS: dict[str, Measure] = {
     "grounding": grounding,
+    "single maps": single_maps,
     "faithfulness": faithfulness,
     "permutation": permutation,
     "agreement": agreement,
@@ -403,6 +449,7 @@ ON_PHOTOS: dict[str, Measure] = {
 }
 ON_SHAPES: dict[str, Measure] = {
     "grounding": grounding,
+    "single maps": single_maps,
     "entropy": entropy,
     "faithfulness": faithfulness,
     "classes": classes,

@@ -1,0 +1,28 @@
+"""tools.foreign: tiny captioners of transformers, trained on Shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+
+@pytest.mark.nightly
+def test_the_smallest_learns_and_its_folder_loads(tmp_path: Path) -> None:
+    from caption.models.model_zoo import load
+    from tools.foreign import train
+
+    out = tmp_path / "model"
+    counts = {"train": 100, "val": 5, "test": 1}
+    result = train("vit_gpt2", out, tmp_path / "scenes", counts, pretraining=5, steps=30, rate=2e-3, seed=0)
+
+    assert result["loss"][-1] < result["loss"][0] - 1
+    captioner = load(f"transformers:{out}")
+    scene = tmp_path / "scenes" / "images" / "test_000001.png"
+    caption = captioner(scene)
+    assert caption.words
+    assert caption.weights.shape[1:] == (8, 8)
+    assert caption.box == (0, 0, 64, 64)
