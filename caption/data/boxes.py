@@ -56,6 +56,9 @@ class Instances:
     Crowd regions (`iscrowd`) are left out, and so is, of an image with one, its whole category: objects inside a crowd
     cannot be told from single objects. An object with a polygon or a run-length code has its mask.
 
+    A file may have the key "all", ids of the images in which the objects of all categories are annotated; without it
+    they are all images.
+
     Args:
         data: the content of the file.
         name: of the file, for messages.
@@ -82,6 +85,7 @@ class Instances:
                 names[annotation["category_id"]]
                 if annotation["image_id"] not in known:
                     raise KeyError(annotation["image_id"])
+            self._complete = frozenset(data.get("all", known))
             self._index = COCO()
             self._index.dataset = data
             with contextlib.redirect_stdout(io.StringIO()):  # it reports each step
@@ -90,7 +94,7 @@ class Instances:
             raise DataError(
                 f"{self.name} is not a COCO instances file ({kind_and_reason(error)}): each image and category "
                 "needs an id of its own; each annotation an id, the image_id and category_id of an entry and a bbox "
-                "[x, y, width, height]."
+                '[x, y, width, height]; "all", if it is there, is a list of images\' ids.'
             ) from error
         self.images: dict[int | str, dict[str, Any]] = self._index.imgs
         """The entries of the images by their ids."""
@@ -118,6 +122,11 @@ class Instances:
             if annotation.get("iscrowd"):
                 boxes.pop(self._category(annotation), None)
         return boxes
+
+    def shown(self, image: int | str) -> frozenset[str] | None:
+        """The categories of the objects in an image, also of crowds; None if not all categories are annotated in it."""
+        annotations = self._index.imgToAnns.get(image, [])
+        return frozenset(map(self._category, annotations)) if image in self._complete else None
 
     def _category(self, annotation: dict[str, Any]) -> str:
         return str(self._index.cats[annotation["category_id"]]["name"])

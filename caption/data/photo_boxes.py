@@ -32,6 +32,8 @@ class BoxedPhoto(NamedTuple):
     """By the words for what is in them; a word without boxes is for what the photo does not show."""
     kinds: Mapping[str, str]
     """What kind of thing a word names, such as "person"."""
+    shown: frozenset[str] | None = None
+    """The categories of the objects in the photo; None unless a COCO file annotates all of its own in it."""
 
 
 class PhotoBoxes(NamedTuple):
@@ -60,13 +62,13 @@ def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[s
     for file in files:
         named = f"'{file}'"
         boxed, missing = len(result.boxed), []
-        for name, size, boxes, kinds in _entries(file, set(by_name), result.words):
+        for name, size, boxes, kinds, shown in _entries(file, set(by_name), result.words):
             if name not in by_name:
                 missing.append(name)
                 continue
             if len(by_name[name]) > 1:
                 raise UserError(f"two photos are called {name}: {named} does not say which one it means")
-            result.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds))
+            result.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds, shown))
         if len(result.boxed) == boxed:
             has = f"has boxes of {first_few(missing)}" if missing else "has boxes of no photo"
             raise UserError(
@@ -76,8 +78,8 @@ def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[s
     return result
 
 
-Objects = tuple[str, Sequence[float] | None, Boxes, Mapping[str, str]]
-"""Name of the photo, (width, height) on which boxes were drawn, boxes, kinds of words."""
+Objects = tuple[str, Sequence[float] | None, Boxes, Mapping[str, str], frozenset[str] | None]
+"""Name of the photo, (width, height) on which boxes were drawn, boxes, kinds of words, categories that are shown."""
 
 
 def _entries(
@@ -111,7 +113,7 @@ def _own_entries(data: Mapping[str, Any], file: str) -> Iterator[Objects]:
             for word in map(str, field(thing, "names", list, where)):
                 boxes.setdefault(word, []).append(box)
                 kinds[word] = kind
-        yield name, size, boxes, kinds
+        yield name, size, boxes, kinds, None
 
 
 def _coco_entries(
@@ -124,14 +126,14 @@ def _coco_entries(
     for number, image in instances.images.items():
         name = PurePath(field(image, "file_name", str, f"image {number} of {instances.name}")).name
         if name not in names:
-            yield name, None, {}, {}
+            yield name, None, {}, {}, None
             continue
         size = [side for side in (image.get("width"), image.get("height")) if isinstance(side, int)]
         boxes: dict[str, list[Sequence[float]]] = {}
         for category, objects in instances.boxes(number).items():
             for word in called[category]:
                 boxes.setdefault(word, []).extend(objects)
-        yield name, size if len(size) == 2 else None, boxes, kinds
+        yield name, size if len(size) == 2 else None, boxes, kinds, instances.shown(number)
 
 
 def _of_size(photo: Path, drawn_on: Sequence[float] | None) -> Path:

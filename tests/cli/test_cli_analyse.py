@@ -85,6 +85,7 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
     ]
     # Both models are one: their maps agree wholly.
     assert data["agreement"]["rows"][0]["same word"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert [row["captions"] for row in data["chair"]["rows"]] == [2, 2]
     man = next(row for row in data["named"]["rows"] if row["people agree on"] == "man")
     assert man["photos"] == 3
     assert page.count("<section") == len(MEASURED)
@@ -129,8 +130,10 @@ def test_what_is_not_given_is_left_out(folder: Path):
     page = (folder / "page.html").read_text(encoding="utf-8")
     data = json.loads((folder / "page.json").read_text())
     missing = {name: data[name]["missing"] for name in MEASURED if "missing" in data[name]}
-    assert missing == {"grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES}
-    assert page.count("Left out.") == 3
+    assert missing == {
+        "grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES, "chair": NEED_REFERENCES,
+    }  # fmt: skip
+    assert page.count("Left out.") == 4
     assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
 
 

@@ -49,10 +49,11 @@ def written(folder: Path, content: Any) -> Path:
 
 
 def test_own_files(tmp_path: Path, photos: list[Path]):
-    ((path, boxes, kinds),) = read_photo_boxes([written(tmp_path, OWN)], photos).boxed
+    ((path, boxes, kinds, shown),) = read_photo_boxes([written(tmp_path, OWN)], photos).boxed
     assert path == photos[0]
     assert boxes == {"boy": [[0, 0, 9, 9]], "kid": [[0, 0, 9, 9]]}
     assert kinds == {"boy": "person", "kid": "person"}
+    assert shown is None
 
 
 def test_categories_become_words(tmp_path: Path, photos: list[Path]):
@@ -66,6 +67,12 @@ def test_categories_become_words(tmp_path: Path, photos: list[Path]):
     assert found.boxed[0].kinds["puppy"] == "animal"
     assert found.missing == ["elsewhere.png"]
     assert list(found.words) == ["person", "dog"]
+    assert [photo.shown for photo in found.boxed] == [{"person"}, {"person", "dog"}]
+
+
+def test_a_file_may_annotate_all_categories_of_some_photos(tmp_path: Path, photos: list[Path]):
+    found = read_photo_boxes([written(tmp_path, {**INSTANCES, "all": [2]})], photos)
+    assert [photo.shown for photo in found.boxed] == [None, {"person", "dog"}]
 
 
 def test_a_file_is_parsed_once(tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
@@ -88,13 +95,17 @@ def with_box(*box: object) -> dict[str, Any]:
         ({**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"),
         ({**INSTANCES, "images": [{"id": number} for number in (1, 2)]}, "image 1 of .* has no valid 'file_name'"),
         ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
+        ({**INSTANCES, "all": 2}, '"all", if it is there, is a list'),
         (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
         (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
         (with_box(0, 0, float("inf"), 9), "not 4 numbers"),
         (with_box(True, 0, 9, 9), "not 4 numbers"),
         ({**INSTANCES, "images": [*INSTANCES["images"], {"id": 1, "file_name": "c.png"}]}, "4 entries have 3 ids"),
     ],
-    ids=["other photos", "size", "size of COCO", "no names", "captions", "no area", "outside", "inf", "bool", "twice"],
+    ids=[
+        "other photos", "size", "size of COCO", "no names", "captions", "not a list", "no area", "outside", "inf",
+        "bool", "twice",
+    ],
 )  # fmt: skip
 def test_mistakes_are_named(tmp_path: Path, photos: list[Path], content: Any, said: str):
     with pytest.raises(UserError, match=said):

@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from caption.analysis.agreement import Agreement, agree_all
+from caption.analysis.chair import chair
 from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
@@ -42,6 +43,10 @@ NEED_BOXES = (
 NEED_REFERENCES = (
     "Give people's captions with --references: COCO's captions JSON, a token file, CSV, JSON lines or Karpathy's "
     "JSON."
+)
+NEED_CATEGORIES = (
+    "Give COCO's instances_*.json with --boxes, in which the objects of all categories are annotated: of all photos, "
+    "or of those whose ids it lists as its key 'all'."
 )
 NEED_MODELS = "Give several models, each as --model NAME=MODEL."
 
@@ -367,6 +372,31 @@ def naming(table: Table, subjects: Subjects) -> None:
             table.answer(finding, f"{men} and {women}", "photos of men and women: too few")
 
 
+@measure("model", "captions", "mentions", "CHAIRi", "CHAIRs")
+def object_hallucination(table: Table, subjects: Subjects) -> None:
+    """Does it name objects that are not there?
+
+    Mentions of COCO's categories on photos in which all of them are annotated. A mention is hallucinated if the object
+    has no box and none of people's captions mentions it. CHAIRi is the share of mentions that are hallucinated, CHAIRs
+    the share of captions with at least one.
+    """
+    images = subjects[0].images
+    known = {str(photo.path): photo.shown for photo in images.pointed_at if photo.shown is not None}
+    if not known or not images.references:
+        table.missing = NEED_CATEGORIES if images.references else NEED_REFERENCES
+        return
+    for subject in subjects:
+        said = dict(zip(subject.photos, subject.captions, strict=True))
+        found = chair(
+            {photo: said[photo].text for photo in known}, known, images.references, images.categories
+        )
+        wrong, captions = share(found.instances), share(found.sentences)
+        table.add([[subject.name, len(known), found.mentions, wrong, captions]])
+        finding = f"{subject.name}: {wrong} of {found.mentions} objects that its captions name are not there"
+        finding += f", most often {first_few(found.hallucinated)}" if found.hallucinated else ""
+        table.answer(f"{finding}; {captions} of captions name one.", wrong, "of named objects are not there")
+
+
 @measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
 def heads(table: Table, subjects: Subjects) -> None:
     """How many of its heads does it need?
@@ -444,6 +474,7 @@ ON_PHOTOS: dict[str, Measure] = {
     "agreement": agreement,
     "entropy": entropy,
     "named": naming,
+    "chair": object_hallucination,
     "hallucination": hallucination,
     "heads": heads,
 }
