@@ -1,96 +1,113 @@
-"""Rotatory attention (Zheng and Xia 2018, "Left-Center-Right Separated Neural Network"): a target between two contexts,
-each guiding the others."""
+"""Rotatory attention (Zheng and Xia 2018, "Left-Center-Right Separated Neural Network"): a target and what lies left
+and right of it in the photo, each guiding the others."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import GridMemory, Query, QuerySizes, WeighOutput
-from caption.attention.co_attention.base import attended_words
-from caption.attention.co_attention.words import WordFeatures, WordState
-from caption.attention.levels import LevelAttention
-from caption.attention.maps import hide_masked, weighted_sum
-from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
+from caption.attention.maps import cell_positions, hide_masked, weighted_sum
+from caption.attention.options import at_least_one
+from caption.attention.scored import Score, build_stateless, score_copies
 from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
+from caption.tensor_tree import TensorTree
 
 
 class RotatoryMaps(NamedTuple):
-    """The maps of two grids and the attended words."""
+    """The maps of the target and of its two contexts, all over the same grid."""
 
+    target: Tensor
+    """(B, K, 2, L) over the target, with the queries r_l and r_r."""
     left: Tensor
-    """(B, K, L) over the first view."""
+    """(B, K, L) over what lies left of the target; its sum is the probability that there is anything."""
     right: Tensor
-    """(B, K, L') over the second view."""
-    words: Tensor
-    """(B, K, 2A) [r_lt; r_rt], the words so far, attended with each of the two results; not a map over regions."""
+    """(B, K, L) over what lies right of it, likewise."""
 
 
-class RotatoryAttention(LevelAttention):
-    """Attention among three inputs: the words so far are the target, and two grids of the image its left and right
-    context.
+class RotatoryAttention(Attention):
+    """Attention among three inputs: the part of the photo that a word is about, and what lies left and right of it.
 
-    r_t = mean of the words' features; r_l and r_r = attention over the grids with the query r_t; r_lt and r_rt =
-    attention over the words with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the four attentions has
-    keys k, values v and a score of its own: e_i = score(query, k_i), α = softmax(e), r = Σ α_i v_i. In Zheng and Xia
-    2018 the score is `ActivatedGeneralScore`, tanh(kᵀ W q + b).
+    r_t = mean of the target's vectors; r_l and r_r = attention over the contexts with the query r_t; r_lt and r_rt =
+    attention over the target with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the four attentions has
+    keys k, values v and a score of its own: e_i = score(query, k_i), r = Σ α_i v_i. In Zheng and Xia 2018 the score is
+    `ActivatedGeneralScore`, tanh(kᵀ W q + b).
+
+    There the target is given, words of a sentence. Here the decoder chooses it: region i is the target with probability
+    τ_i, τ = softmax(f(a, h)). So i lies left of the target with λ_i, the sum of the τ_j in columns right of that of i,
+    and right of it with ρ_i. A sum over a set becomes one weighted by membership: r_t = Σ τ_i a_i, α_i ∝ τ_i exp(e_i)
+    over the target, α_i ∝ λ_i exp(e_i) over the left context, with max λ as their sum, so that r_l = 0 where nothing
+    lies left. If τ is 1 / n on n regions of one column, and 0 elsewhere, this is the published form.
 
     Args:
-        words: the features of the words so far.
-        score: how a query and a key are compared.
+        target: f, the score by which the decoder chooses the target.
+        score: how a query and a key are compared in the four attentions.
+        size: length of keys and values.
 
     Raises:
-        UserError: when built for another number of views than two, or with a score that keeps a state.
+        UserError: `size` is below 1; when built with a score that keeps a state.
     """
 
-    view_count = 2
-    map_views = {"left": 0, "right": 1}
+    map_views = {"target": 0, "left": 0, "right": 0}
 
-    def __init__(self, words: WordFeatures, score: Score) -> None:
+    def __init__(self, target: Score, score: Score, size: int = 256) -> None:
         super().__init__()
-        self.words = words
-        self.left, self.right, self.words_by_left, self.words_by_right = map(
+        at_least_one(self, size=size)
+        self.size = size
+        self.target = target
+        self.left, self.right, self.target_by_left, self.target_by_right = map(
             KeysAndValues, score_copies(score, 4)
         )
 
+    @property
+    def parts(self) -> tuple[KeysAndValues, ...]:
+        """The four attentions, in the order of z."""
+        return self.left, self.right, self.target_by_left, self.target_by_right
+
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        size = self.words.size
-        self.words.build(query_sizes.word)
-        parts = (self.left, self.right, self.words_by_left, self.words_by_right)
-        for part, inputs in zip(parts, (*region_sizes, size, size), strict=True):
-            build_stateless(self, part.score, size, QuerySizes(size))
-            part.build(inputs, size)
+        region_size, size = region_sizes[0], self.size
+        build_stateless(self, self.target, region_size, query_sizes)
+        for part, asking in zip(self.parts, (region_size, region_size, size, size), strict=True):
+            build_stateless(self, part.score, size, QuerySizes(asking))
+            part.build(region_size, size)
         self.context_size = 4 * size
 
     def memory(self, views: Views) -> tuple[GridMemory, ...]:
-        left, right = views
-        return self.left(left), self.right(right)
+        """The regions with the keys of f, then the memory of each of the four attentions."""
+        regions = views[0]
+        return GridMemory.of(regions, self.target.keys(regions)), *(part(regions) for part in self.parts)
 
-    def start(self, memory: tuple[GridMemory, ...], hypotheses: int) -> WordState:
-        return self.words.start(memory[0].values, hypotheses)
+    def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: TensorTree) -> WeighOutput:
+        regions, *grids = memory
+        target = hide_masked(self.target(query, regions), regions.mask).softmax(-1)  # τ
+        column = cell_positions(regions.grid, target)[:, 1]
+        right_of = (column[:, None] > column).to(
+            target.dtype
+        )  # (L, L): is the first region right of the second?
+        asking = Query(weighted_sum(target, regions.values))  # r_t
+        contexts, of_target = [], []
+        for side, members in enumerate((target @ right_of, target @ right_of.mT)):  # λ, ρ
+            weights = _among(members, self.parts[side].score(asking, grids[side]), regions.mask)
+            contexts.append(weights * hide_masked(members, regions.mask).amax(-1, keepdim=True))
+            read = Query(weighted_sum(contexts[-1], grids[side].values))  # r_l, r_r
+            scores = self.parts[2 + side].score(read, grids[2 + side])
+            of_target.append(_among(target, scores, regions.mask))
+        return WeighOutput(RotatoryMaps(torch.stack(of_target, 2), *contexts))
 
-    def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: WordState | None) -> WeighOutput:
-        """The grids are attended with r_t, the mean of the words so far; then the words, with each grid's result."""
-        state = self.words(query, state or self.start(memory, query.hidden.shape[1]))
-        words = state.features
-        target = Query(words.mean(2))  # r_t
-        maps, attended = [], []
-        for side, of_words, grid in (
-            (self.left, self.words_by_left, memory[0]),
-            (self.right, self.words_by_right, memory[1]),
-        ):
-            maps.append(hide_masked(side.score(target, grid), grid.mask).softmax(-1))
-            context = weighted_sum(maps[-1], grid.values)  # r_l, r_r
-            scores = score_each(of_words.score, Query(context), of_words.key(words))
-            attended.append(attended_words(scores, of_words.value(words)))  # r_lt, r_rt
-        return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), state)
+    def context(self, maps: RotatoryMaps, query: Query, memory: tuple[GridMemory, ...]) -> Tensor:
+        weights = (maps.left, maps.right, *maps.target.unbind(2))
+        return torch.cat(
+            [weighted_sum(w, grid.values) for w, grid in zip(weights, memory[1:], strict=True)], -1
+        )
 
-    def context(self, maps: RotatoryMaps, query: Query, memory: Any) -> Tensor:
-        grids = super().context(maps[:2], query, memory)
-        return torch.cat((grids, maps.words.to(grids.dtype)), -1)
+
+def _among(members: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """α_i ∝ m_i exp(e_i), with sum 1; all (B, K, L), the mask (B, L). Where no region is a member, any weights."""
+    least = torch.finfo(members.dtype).tiny
+    return hide_masked(scores + members.clamp(min=least).log(), mask).softmax(-1)
 
 
 class KeysAndValues(nn.Module):

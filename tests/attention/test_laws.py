@@ -32,7 +32,7 @@ from caption.tensor_tree import leaves, select_images
 MECHANISMS = ATTENTIONS | OWN
 MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
 CARRIES = {"location_sensitive", "location_sensitive_cumulative", "local_window"} | {
-    name for name in ATTENTIONS if name.startswith(("co_attention", "rotatory"))
+    name for name in ATTENTIONS if name.startswith("co_attention")
 }
 POSITIONS = {
     "location_sensitive",
@@ -50,6 +50,9 @@ POSITIONS = {
     "spatial_pyramid_pooling",
     "fixed_map",
     "smoothed",
+    "rotatory",
+    "rotatory_additive",
+    "rotatory_scaled",
 }
 """The place of a region in the grid matters."""
 OF_EACH_FAMILY = [
@@ -286,7 +289,8 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         lambda score: library.ParallelCoAttention(library.WordProjection(6), score),
         lambda score: library.AlternatingCoAttention(library.WordProjection(6), score),
         lambda score: library.InteractiveCoAttention(library.WordProjection(6), score),
-        lambda score: library.RotatoryAttention(library.WordProjection(6), score),
+        lambda score: library.RotatoryAttention(score, AdditiveScore(6)),
+        lambda score: library.RotatoryAttention(AdditiveScore(6), score),
         lambda score: library.ChannelSpatialAttention(score),
         lambda score: library.SpatialChannelAttention(score),
     ],
@@ -346,6 +350,10 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         ),
         (lambda: library.ChunkMaxPooling(0), "chunks 0"),
         (lambda: library.WordLSTM(0), "size 0 of WordLSTM"),
+        (
+            lambda: library.RotatoryAttention(AdditiveScore(6), AdditiveScore(6), 0),
+            "size 0 of RotatoryAttention",
+        ),
         (lambda: library.PhraseConvolutions(6, 0), "longest 0"),
         (lambda: library.MutualCrossAttention(library.WordLSTM(6), 0.0), "temperature 0.0"),
         (lambda: library.MutualCrossAttention(library.WordLSTM(6), hidden_size=0), "hidden_size 0"),

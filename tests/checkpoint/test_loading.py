@@ -97,7 +97,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
 def test_every_kind_of_encoder(kind: str, tmp_path: Path):
     torch.manual_seed(0)
     encoder = ENCODERS[kind]()
-    name = "rotatory" if kind == "several" else "additive"
+    name = "pyramid_attention" if kind == "several" else "additive"
     decoder = mechanisms.decoder(name)
     transform = ImageTransform(64)
     check_loaded(captioner(transform, encoder=encoder, decoder=decoder), tmp_path / "model.ckpt")

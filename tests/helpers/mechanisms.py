@@ -131,14 +131,7 @@ OWN: dict[str, Callable[[], Attention]] = {
     "own sampling": lambda: scored(alignment=OwnSampling()),
     "own reading": LargestWeighted,
 }
-TWO_VIEWS = (
-    "attention_via_attention",
-    "parent_weighted",
-    "pyramid_attention",
-    "rotatory",
-    "rotatory_additive",
-    "rotatory_scaled",
-)
+TWO_VIEWS = ("attention_via_attention", "parent_weighted", "pyramid_attention")
 
 
 def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> ShowAttendAndTellDecoder:

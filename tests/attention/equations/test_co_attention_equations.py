@@ -1,4 +1,5 @@
-"""Co-attention between regions and words so far, and rotatory attention, against their equations."""
+"""Co-attention between regions and words so far, and rotatory attention among parts of a photo, against their
+equations."""
 
 from __future__ import annotations
 
@@ -7,7 +8,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from helpers.loops import Vector, additive, close, dot, linear, run, softmax, weighted
+from helpers.given_scores import GivenScores
+from helpers.loops import (
+    Vector,
+    additive,
+    close,
+    dot,
+    linear,
+    parameters,
+    random_views,
+    randomise,
+    run,
+    softmax,
+    weighted,
+)
 
 from caption.attention import (
     ActivatedGeneralScore,
@@ -281,41 +295,93 @@ def test_mutual_cross_attention() -> None:
 
 
 @pytest.mark.parametrize("score", ["tanh", "additive", "dot", "scaled dot", "general", "mlp"])
-def test_rotatory(score: str) -> None:
-    """Zheng and Xia 2018: r_t = mean of the words; r_l, r_r the grids attended with r_t; the words with r_l and r_r.
+@pytest.mark.parametrize("column", range(4))
+def test_rotatory(score: str, column: int) -> None:
+    """Zheng and Xia 2018 with three sets: the target, the real regions of a column; left and right, those before and
+    behind it. r_t = mean of the target; r_l, r_r the contexts attended with r_t, 0 if there are none; then the target
+    with r_l and r_r.
 
     Each of the four has keys K x, values V x and a score of its own.
     """
     make_score, equation = SCORES[score]
-    done = run(RotatoryAttention(WordProjection(SIZE), make_score()), STEPS, grids=((2, 3), (2, 2)))
+    views = random_views(((2, 4),))
+    attention = RotatoryAttention(GivenScores(), make_score(), SIZE)
+    attention.build((SIZE,), QuerySizes(8))
+    randomise(attention.double())
+    p = parameters(attention)
+    chosen = [0.0 if i % 4 == column else -1e4 for i in range(8)]
+    output = attention(Query(torch.tensor([[chosen]] * 2, dtype=torch.float64)), attention.project(views))
+
+    def attend(name: str, query: Vector, part: Vectors) -> tuple[Vector, Vector]:
+        scores = [equation(p, f"{name}.score", linear(p, f"{name}.key", x), query) for x in part]
+        weights = softmax(scores)
+        return weights, weighted(weights, [linear(p, f"{name}.value", x) for x in part])
+
+    for b, (vectors, mask) in enumerate(zip(views[0].vectors.numpy(), views[0].mask, strict=True)):
+        real = [i for i in range(8) if mask[i]]
+        target, left, right = (
+            [i for i in real if i % 4 == column],
+            [i for i in real if i % 4 < column],
+            [i for i in real if i % 4 > column],
+        )
+        mean = sum(vectors[i] for i in target) / len(target)
+        read = []
+        for name, places in (("left", left), ("right", right)):
+            weights, r = attend(name, mean, vectors[places]) if places else ([], np.zeros(SIZE))
+            expected = np.zeros(8)
+            expected[places] = weights
+            close(getattr(output.maps, name)[b, 0], expected)
+            read.append(r)
+        maps, of_target = zip(
+            attend("target_by_left", read[0], vectors[target]),
+            attend("target_by_right", read[1], vectors[target]),
+            strict=True,
+        )
+        close(output.maps.target[b, 0][:, target], maps)
+        close(output.context[b, 0], np.concatenate([*read, *of_target]))
+
+
+def test_a_target_between_columns_weighs_its_contexts_by_their_probability() -> None:
+    """α_i ∝ λ_i exp(e_i) with λ_i = P(the target lies in a column right of that of i), and max λ as their sum."""
+    done = run(RotatoryAttention(AdditiveScore(6), AdditiveScore(5), SIZE))
     p = done.p
-
-    def attend(name: str, query: Vector, vectors: Vectors, real: np.ndarray | None) -> tuple[Vector, Vector]:
-        scores = [equation(p, f"{name}.score", linear(p, f"{name}.key", x), query) for x in vectors]
-        weights = softmax(scores, real)
-        return weights, weighted(weights, [linear(p, f"{name}.value", x) for x in vectors])
-
     for case in done.cases():
-        grids = [(case.regions, case.real), *case.others]
-        for t in range(STEPS):
-            words = [linear(p, "words.project", word) for word in case.word[: t + 1]]
-            target = sum(words) / len(words)
-            left, r_l = attend("left", target, *grids[0])
-            right, r_r = attend("right", target, *grids[1])
-            r_lt = attend("words_by_left", r_l, words, None)[1]
-            r_rt = attend("words_by_right", r_r, words, None)[1]
-            close(case.maps[t]["left"], left)
-            close(case.maps[t]["right"], right)
-            close(case.weights[t], left)
-            close(case.context[t], np.concatenate([r_l, r_r, r_lt, r_rt]))
+        tau = softmax([additive(p, "target", a, case.hidden[0]) for a in case.regions], case.real)
+        places = [i for i in range(6) if case.real[i]]
+        mean = weighted(tau, case.regions)
+        context = []
+        for name, sign in (("left", 1), ("right", -1)):
+            odds, members = np.zeros(6), np.zeros(6)
+            for i in places:
+                members[i] = sum(tau[j] for j in places if sign * (j % 3 - i % 3) > 0)
+                odds[i] = members[i] * np.exp(
+                    additive(p, f"{name}.score", linear(p, f"{name}.key", case.regions[i]), mean)
+                )
+            weights = odds / odds.sum() * members.max()
+            close(case.maps[0][name], weights)
+            values = [linear(p, f"{name}.value", a) for a in case.regions]
+            context.append(weighted(weights, values))
+        for side, name in enumerate(("target_by_left", "target_by_right")):
+            odds = [
+                tau[i]
+                * np.exp(
+                    additive(p, f"{name}.score", linear(p, f"{name}.key", case.regions[i]), context[side])
+                )
+                for i in range(6)
+            ]
+            close(case.maps[0]["target"][side], np.array(odds) / sum(odds))
+            values = [linear(p, f"{name}.value", a) for a in case.regions]
+            context.append(weighted(case.maps[0]["target"][side], values))
+        close(case.context[0], np.concatenate(context))
+        close(case.weights[0], case.maps[0]["target"].mean(0))
 
 
 def test_the_attentions_of_a_mechanism_share_no_weights() -> None:
     """Nor do the scores made of one start alike."""
     torch.manual_seed(0)
-    attention = RotatoryAttention(WordProjection(SIZE), AdditiveScore(6))
-    attention.build((SIZE, SIZE), QuerySizes(5, 3))
-    parts = [attention.left, attention.right, attention.words_by_left, attention.words_by_right]
+    attention = RotatoryAttention(AdditiveScore(6), AdditiveScore(6), SIZE)
+    attention.build((SIZE,), QuerySizes(5, 3))
+    parts = attention.parts
     for name in ("key.weight", "value.weight", "score.query.weight"):
         tensors = [part.get_parameter(name) for part in parts]
         assert all(not torch.equal(tensors[i], tensors[j]) for i in range(4) for j in range(i))
