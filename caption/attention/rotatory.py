@@ -84,9 +84,8 @@ class RotatoryAttention(Attention):
         regions, *grids = memory
         target = hide_masked(self.target(query, regions), regions.mask).softmax(-1)  # τ
         column = cell_positions(regions.grid, target)[:, 1]
-        right_of = (column[:, None] > column).to(
-            target.dtype
-        )  # (L, L): is the first region right of the second?
+        # (L, L): is the first region right of the second?
+        right_of = (column[:, None] > column).to(target.dtype)
         asking = Query(weighted_sum(target, regions.values))  # r_t
         contexts, of_target = [], []
         for side, members in enumerate((target @ right_of, target @ right_of.mT)):  # λ, ρ
