@@ -216,8 +216,8 @@ def test_each_map_lies_on_its_grid_and_an_edit_of_it_is_read(name: str) -> None:
     one[5] = 1.0
     first = next(iter(grids))
     assert attention.map_views[first] == 0
-    of_first = [key for key, view in attention.map_views.items() if view == 0]
-    forced = with_maps(output.maps, {key: one.expand_as(maps[key]) for key in of_first})
+    like_first = [key for key, grid in grids.items() if grid == grids[first]]
+    forced = with_maps(output.maps, {key: one.expand_as(maps[key]) for key in like_first})
     context = attention.read(forced, query(), attention.project(views)).context
     assert context.shape == output.context.shape
     assert not torch.allclose(context, output.context)
