@@ -91,4 +91,6 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
         "mine: 33 % [33, 33] of 3 objects that its captions name are not there, most "
     )
     model.images = Images(list("abcd"), boxed[2:], REFERENCES, WORDS)
-    assert tables.object_hallucination([model]).missing == tables.NEED_CATEGORIES  # type: ignore[union-attr]
+    table = tables.object_hallucination([model])
+    assert table is not None
+    assert table.missing == tables.NEED_CATEGORIES
