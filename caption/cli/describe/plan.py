@@ -111,6 +111,6 @@ def chosen_models(named: Sequence[str] | None) -> list[str]:
             f"({', '.join(installed_models()) or 'none is installed'})"
         )
     if sys.stderr.isatty():  # not in scripts and logs
-        about = "a small model, trained on 6,000 photos: expect mistakes; --model takes another"
+        about = "a small model, trained on 8,200 photos: expect mistakes; --model takes another"
         say("describe", f"uses the installed model {PHOTO_MODEL}, {about}")
     return [PHOTO_MODEL]

@@ -66,7 +66,7 @@ def test_without_a_model_the_installed_one_for_photos_is_used_and_said(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     ran = cli("describe", image, image)
     said = (
-        "caption describe: uses the installed model photos, a small model, trained on 6,000 photos: expect mistakes; "
+        "caption describe: uses the installed model photos, a small model, trained on 8,200 photos: expect mistakes; "
         "--model takes another\n"
     )
     assert ran.err.count(said) == 1
