@@ -27,7 +27,7 @@ def test_lines_of_code_are_neither_text_nor_comments_nor_imports():
 
 def test_every_room_is_within_its_bound_and_the_share_of_the_model_does_not_fall():
     lines, at_most = by_room(), bounds()
-    assert sum(lines[room] for room in MODEL) >= 0.23 * lines.total()
+    assert sum(lines[room] for room in MODEL) >= 0.23 * (lines.total() - lines["foreign"])
     lines["all"] = lines.total()
     assert {room for rooms in at_most for room in rooms} == set(lines)
     too_many = {
