@@ -155,7 +155,9 @@ def single_maps(table: Table, subjects: Subjects) -> None:
                 ]
                 played[f"mean of {name}"] = subject.grounding(means)
         ranked = sorted(played, key=lambda label: -played[label].accuracy)
-        rows = ([name, len(played[name]), *_pointing_values(subject, played[name])] for name in ranked)
+        rows: list[list[Cell]] = [
+            [name, len(played[name]), *_pointing_values(subject, played[name])] for name in ranked
+        ]
         table.add(rows, subject.name)
         best = played[ranked[0]]
         accuracy = share(estimate(best.values("hit"), subject.images_of(best)))
