@@ -167,7 +167,7 @@ images --model --compare --list model state -c --config --ckpt_path data --data 
 """
 VALUES = """
 --trust --device --host --cmap --words --metrics --protocol --split --tokenizer --report --names --print_config
---checkpoint.mode --checkpoint.monitor --early_stopping.mode --early_stopping.monitor --last_checkpoint.every
+--measures --checkpoint.mode --checkpoint.monitor --early_stopping.mode --early_stopping.monitor --last_checkpoint.every
 --data.tokenizer --trainer.accelerator --trainer.devices+ --trainer.gradient_clip_algorithm --trainer.max_time
 --trainer.model_registry --trainer.strategy --trainer.val_check_interval --trainer.plugins+
 """
