@@ -12,14 +12,16 @@ import numpy as np
 import torch
 
 from caption import checkpoint
-from caption.analysis.faithfulness.curves import faithfulness_curves
+from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.replay import words_alone
 from caption.analysis.self_attention import has_rollout, has_word_maps, region_maps, word_maps
 from caption.analysis.self_attention.roles import region_roles, word_roles
 from caption.cli.main import main as caption
 from caption.data.decoding import open_image
 from caption.data.readers import CaptionReader
 from caption.data.shapes import dependencies
+from caption.data.splits import CaptionedImage
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
 from caption.parts import make
@@ -28,6 +30,7 @@ ERASED = 100
 """Test images whose words have their regions deleted."""
 DRAWS = 3
 """Random orders for each word."""
+ORDERS = {"attention": by_attention, "random": AtRandom(DRAWS)}
 METEOR = "METEOR-1.5"
 FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
 """What a measure needs of the folders of the command."""
@@ -47,16 +50,33 @@ def deletion(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
     captions = captioner.describe(photos)
     if not captioner.decoder.attentions or not any(caption.words for caption in captions):
         return
-    orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    curves = faithfulness_curves(captioner, photos, captions, orders)
+    curves = faithfulness_curves(captioner, photos, captions, ORDERS)
     images, words = np.unique(curves.images, return_counts=True)
-    areas = {name: np.bincount(curves.images, curves.area("deletion", name))[images] for name in orders}
-    gain = float((areas["random"] - areas["attention"]).sum() / words.sum())
+    areas = {name: np.bincount(curves.images, curves.area("deletion", name))[images] for name in ORDERS}
     means = {name: (sums / words).round(5).tolist() for name, sums in areas.items()}
     run["deletion"] = {"images": images.tolist(), "words": words.tolist(), **means}
-    next(scores for test, scores in run["scores"].items() if not test.startswith("dev"))["faithfulness"] = (
-        gain
-    )
+    _scores(run)["faithfulness"] = _gain(curves)
+
+
+def deletion_given(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """The score `faithfulness_given`: as `faithfulness`, of the words of each image's first caption by people, so that
+    all models are asked about the same words."""
+    captioner, images = checkpoint.load(best), first_images(best)
+    if captioner.decoder.attentions:
+        tokenizer = captioner.vocabulary.tokenizer
+        captions = [words_alone(tokenizer(image.captions[0])) for image in images]
+        curves = faithfulness_curves(captioner, [str(image.path) for image in images], captions, ORDERS)
+        _scores(run)["faithfulness_given"] = _gain(curves)
+
+
+def _gain(curves: FaithfulnessCurves) -> float:
+    """How much lower a word's probability is in the order of attention, on the mean over all words."""
+    return float((curves.area("deletion", "random") - curves.area("deletion", "attention")).mean())
+
+
+def _scores(run: Run) -> dict[str, Any]:
+    """Those of the first test."""
+    return next(scores for test, scores in run["scores"].items() if not test.startswith("dev"))
 
 
 def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
@@ -121,7 +141,10 @@ def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
     run["scores"]["photos"] = {name: own[head]["mean"] for name, head in names.items()}
 
 
-def first_photos(best: Path) -> list[str]:
+def first_images(best: Path) -> list[CaptionedImage]:
     """The first images of the test split that a checkpoint's data has."""
-    images = make(checkpoint.read(best)["data"]["reader"], CaptionReader).read()["test"]
-    return [str(image.path) for image in images[:ERASED]]
+    return make(checkpoint.read(best)["data"]["reader"], CaptionReader).read()["test"][:ERASED]
+
+
+def first_photos(best: Path) -> list[str]:
+    return [str(image.path) for image in first_images(best)]

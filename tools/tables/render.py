@@ -230,7 +230,8 @@ def _verdicts(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
     rows, lines = [], []
     for column in (Column(**each) for each in section["columns"]):
-        every = _estimates(column, "test", names, runs)
+        if not (every := _estimates(column, "test", names, runs)):
+            continue
         spread = statistics.median(estimate.spread for estimate in every.values())
         found = {name: every[name] for name in _given(column, every, runs)}
         counts, kept = [], []
