@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from caption.search.base import Hypotheses, Search, Step
 from caption.search.beam import Beam, BeamSearch
-from caption.search.loop import Endings, Extension, device_of, run_search
-from caption.tensor_tree import State
+from caption.search.loop import Endings, Extension, Frontier, Search
 
 
 @dataclass(frozen=True)
@@ -30,22 +27,10 @@ class GenerateBeam(BeamSearch):
 
     early_stopping: bool | Literal["never"] = False
 
-    def __call__(
-        self,
-        step: Step,
-        state: State,
-        images: int,
-        start: int,
-        end: int,
-        forbidden: Sequence[int] = (),
-        record: bool = False,
-    ) -> Hypotheses:
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
         if self.beam_size == 1:  # greedy, where a full beam would go on behind the end
-            return super().__call__(step, state, images, start, end, forbidden, record)
-        device = device_of(state)
-        words = torch.full((images, 1), start, device=device)
-        frontier = _FullBeam(self, images, end, device)
-        return run_search(step, state, frontier, words, end, self.max_length, forbidden, record)
+            return super().frontier(images, end, device)
+        return _FullBeam(self, images, end, device)
 
 
 class _FullBeam(Beam):

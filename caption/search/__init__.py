@@ -1,9 +1,10 @@
 """Searches for captions: greedy, beam search, sampling. All they know of the model is a step function."""
 
-from caption.search.base import Hypotheses, Search, Step, search_spec
+from caption.search.base import Hypotheses, Step
 from caption.search.beam import BeamSearch, adjusted
 from caption.search.constrained import ConstrainedBeamSearch
 from caption.search.greedy import Greedy
+from caption.search.loop import Search, search_spec
 from caption.search.sampling import Sampling
 
 __all__ = [

@@ -1,16 +1,13 @@
-"""The interface of every search: the step function, the hypotheses found, the search itself."""
+"""What goes into a search and comes out of it: the step function, the hypotheses found, and bounds of options."""
 
 from __future__ import annotations
 
-import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.parts import Spec, public_path
 from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
@@ -62,36 +59,6 @@ class Hypotheses(NamedTuple):
     """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
     record: SearchRecord | None = None
     """What a beam search kept on the way, if it was asked to record that."""
-
-
-class Search(ABC):
-    """A way to turn step scores into captions."""
-
-    @abstractmethod
-    def __call__(
-        self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()
-    ) -> Hypotheses:
-        """Write captions for a batch of images, without gradients.
-
-        Args:
-            step: scores the next word, see `Step`.
-            state: the state before the first word, one hypothesis per image: `shared` tensors (B, ...),
-                `carried` and `trace` tensors (B, 1, ...).
-            images: B.
-            start: the word fed to the first step.
-            end: the word that finishes a hypothesis.
-            forbidden: words never emitted (padding, start, unknown). Their probability is not redistributed: the
-                log-probabilities returned are the model's own.
-
-        Returns:
-            At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
-            hypothesis stops there, unfinished.
-        """
-
-
-def search_spec(search: Search) -> Spec:
-    """A search as class path and arguments."""
-    return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
 LARGEST = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,9 +13,8 @@ from torch.nn.functional import pad
 
 from caption.errors import UserError
 from caption.kernels.top_k import top_k
-from caption.search.base import Hypotheses, Search, Step, require_count, require_number
-from caption.search.loop import Endings, Extension, device_of, run_search
-from caption.tensor_tree import State
+from caption.search.base import Hypotheses, require_count, require_number
+from caption.search.loop import Endings, Extension, Frontier, Search
 
 
 @dataclass(frozen=True)
@@ -69,27 +68,13 @@ class BeamSearch(Search):
                 f"candidates is {self.candidates}: it must be from 1 to beam_size, {self.beam_size}"
             )
 
-    def __call__(
-        self,
-        step: Step,
-        state: State,
-        images: int,
-        start: int,
-        end: int,
-        forbidden: Sequence[int] = (),
-        record: bool = False,
-    ) -> Hypotheses:
-        """Write `candidates` captions per image. See `Search`; with `record`, `Hypotheses.record` has all that was
-        in the beam."""
-        device = device_of(state)
-        words = torch.full((images, 1), start, device=device)
-        frontier = Beam(self, images, end, device)
-        return run_search(step, state, frontier, words, end, self.max_length, forbidden, record)
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
+        return Beam(self, images, end, device)
 
 
 def recording(search: Search) -> Callable[..., Hypotheses]:
     """A beam search that records what it keeps, see `SearchRecord`; another search as it is."""
-    return partial(search, record=True) if isinstance(search, BeamSearch) else search
+    return partial(search, record=isinstance(search, BeamSearch))
 
 
 def adjusted(
@@ -119,7 +104,7 @@ def adjusted(
 
 
 class Beam:
-    """The live and the finished hypotheses of a batch; a frontier for `run_search`.
+    """The live and the finished hypotheses of a batch; the frontier of a `BeamSearch`.
 
     Args:
         search: the settings.
@@ -127,6 +112,8 @@ class Beam:
         end: the end word.
         device: the device of the log-probabilities.
     """
+
+    beginnings = 1
 
     def __init__(self, search: BeamSearch, images: int, end: int, device: torch.device) -> None:
         self.search = search

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.search.base import Hypotheses, Search, Step
 from caption.search.beam import Beam, BeamSearch, no_endings, padded_topk
-from caption.search.loop import Endings, device_of, run_search
-from caption.tensor_tree import State
+from caption.search.loop import Endings, Frontier, Search
 
 MOST = 4
 """Constraints of an image: the states, and with them the work, double with each."""
@@ -73,15 +71,13 @@ class ConstrainedBeamSearch(Search):
     search: BeamSearch
     automaton: Automaton
 
-    def __call__(
-        self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()
-    ) -> Hypotheses:
-        """Write `candidates` captions per image. See `Search`."""
-        device = device_of(state)
-        words = torch.full((images, 1), start, device=device)
+    @property
+    def max_length(self) -> int:
+        return self.search.max_length
+
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
         automaton = Automaton(*(field.to(device) for field in self.automaton))
-        frontier = _BeamOfStates(self.search, automaton, end, device)
-        return run_search(step, state, frontier, words, end, self.search.max_length, forbidden)
+        return _BeamOfStates(self.search, automaton, end, device)
 
 
 class _BeamOfStates(Beam):

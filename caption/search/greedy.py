@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from caption.kernels.top_k import top_k
-from caption.search.base import Hypotheses, Search, Step, require_count
+from caption.search.base import require_count
 from caption.search.independent import IndependentHypotheses
-from caption.search.loop import device_of, run_search
-from caption.tensor_tree import State
+from caption.search.loop import Frontier, Search
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,8 @@ class Greedy(Search):
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
 
-    def __call__(
-        self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()
-    ) -> Hypotheses:
-        """Write one caption per image (N = 1). See `Search`."""
-        device = device_of(state)
-        frontier = IndependentHypotheses(images, 1, end, _most_probable, device)
-        words = torch.full((images, 1), start, device=device)
-        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
+        return IndependentHypotheses(images, 1, end, _most_probable, device)
 
 
 def _most_probable(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:

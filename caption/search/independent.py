@@ -12,7 +12,7 @@ from caption.search.loop import Endings, Extension
 
 
 class IndependentHypotheses:
-    """K independent hypotheses per image; a frontier for `run_search`.
+    """K independent hypotheses per image; the frontier of a `Search`.
 
     Args:
         images: B.
@@ -31,6 +31,7 @@ class IndependentHypotheses:
         choose: Callable[[Tensor, Tensor, int], Tensor],
         device: torch.device,
     ) -> None:
+        self.beginnings = width
         self.end = end
         self.choose = choose
         self.time = 0

@@ -1,11 +1,13 @@
-"""The loop that all searches share: score, choose, reorder, drop finished images from the batch.
+"""The interface of every search, and the loop that all share: score, choose, reorder, drop finished images.
 
 The extensions of all steps are kept; in the end, each hypothesis is followed back from its last word to its first.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,6 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from caption.parts import Spec, public_path
 from caption.search.base import Hypotheses, SearchRecord, Step
 from caption.tensor_tree import (
     State,
@@ -163,6 +166,9 @@ def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
 class Frontier(Protocol):
     """The live hypotheses of a search, and those that are done."""
 
+    beginnings: int
+    """K, the hypotheses of each image at the first step."""
+
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Choose the next words.
 
@@ -182,60 +188,89 @@ class Frontier(Protocol):
         """The ends of the hypotheses of all B images, best first."""
 
 
-@torch.no_grad()
-def run_search(
-    step: Step,
-    state: State,
-    frontier: Frontier,
-    words: Tensor,
-    end: int,
-    max_length: int,
-    forbidden: Sequence[int] = (),
-    record: bool = False,
-) -> Hypotheses:
-    """Extend hypotheses until every image is done or `max_length` steps were taken.
+class Search(ABC):
+    """A way to turn step scores into captions: a frontier, and the loop that extends it, which all searches share."""
 
-    Images that are done leave the batch with their `shared` tensors. The tensors of the others are copied then, and
-    copying an image takes about as long as one step of one of its hypotheses. So images leave together, once as many
-    hypotheses have been computed in vain as there are images that go on. Asking which images go on is the only time
-    per step that the host waits for the device.
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """Largest number of steps; the end word counts."""
 
-    Args:
-        step: scores the next word.
-        state: before the first word, `carried` and `trace` tensors (B, K, ...).
-        frontier: chooses words and holds the hypotheses.
-        words: (B, K) int64, the input of the first step.
-        end: the end word, for padding.
-        max_length: the largest number of steps.
-        forbidden: words never emitted.
-        record: also return all extensions, see `SearchRecord`.
-    """
-    rows = torch.arange(len(words), device=words.device)
-    barred = torch.tensor(list(forbidden), dtype=torch.long, device=words.device)
-    history = History(len(words))
-    wasted = 0
-    for _ in range(max_length):
-        log_probs, state = step(state, words)
-        extension, unfinished = frontier.extend(rows, _admissible(log_probs, barred))
-        carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
-        history.add(rows, extension, trace, unfinished)
-        staying = unfinished.nonzero().squeeze(1)
-        if len(staying) == 0:
-            break
-        state, words = State(state.shared, carried, trace), extension.words
-        wasted += (len(rows) - len(staying)) * words.shape[1]
-        if wasted >= len(staying):
-            wasted = 0
-            state, words, rows = select_images((state, words, rows), staying)
-            frontier.keep(staying)
-    endings = frontier.endings()
-    hypotheses = history.backtrack(endings, end)
-    return hypotheses._replace(record=history.record(endings)) if record else hypotheses
+    @abstractmethod
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
+        """The hypotheses before the first word.
+
+        Args:
+            images: B.
+            end: the word that finishes a hypothesis.
+            device: of the log-probabilities.
+        """
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        step: Step,
+        state: State,
+        images: int,
+        start: int,
+        end: int,
+        forbidden: Sequence[int] = (),
+        record: bool = False,
+    ) -> Hypotheses:
+        """Write captions for a batch of images, until each is done or `max_length` steps were taken.
+
+        Images that are done leave the batch with their `shared` tensors. The tensors of the others are copied then, and
+        copying an image takes about as long as one step of one of its hypotheses. So images leave together, once as
+        many hypotheses have been computed in vain as there are images that go on. Asking which images go on is the only
+        time per step that the host waits for the device.
+
+        Args:
+            step: scores the next word, see `Step`.
+            state: the state before the first word, one hypothesis per image: `shared` tensors (B, ...),
+                `carried` and `trace` tensors (B, 1, ...).
+            images: B.
+            start: the word fed to the first step.
+            end: the word that finishes a hypothesis.
+            forbidden: words never emitted (padding, start, unknown). Their probability is not redistributed: the
+                log-probabilities returned are the model's own.
+            record: also return all extensions, see `SearchRecord`.
+
+        Returns:
+            At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
+            hypothesis stops there, unfinished.
+        """
+        device = next((tensor.device for tensor in leaves(state)), torch.device("cpu"))
+        frontier = self.frontier(images, end, device)
+        words = torch.full((images, frontier.beginnings), start, device=device)
+        # Expanded before the first step, so that an attention that samples does so for each hypothesis.
+        carried, trace = select_hypotheses((state.carried, state.trace), torch.zeros_like(words))
+        state = State(state.shared, carried, trace)
+        rows = torch.arange(images, device=device)
+        barred = torch.tensor(list(forbidden), dtype=torch.long, device=device)
+        history = History(images)
+        wasted = 0
+        for _ in range(self.max_length):
+            log_probs, state = step(state, words)
+            extension, unfinished = frontier.extend(rows, _admissible(log_probs, barred))
+            carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
+            history.add(rows, extension, trace, unfinished)
+            staying = unfinished.nonzero().squeeze(1)
+            if len(staying) == 0:
+                break
+            state, words = State(state.shared, carried, trace), extension.words
+            wasted += (len(rows) - len(staying)) * words.shape[1]
+            if wasted >= len(staying):
+                wasted = 0
+                state, words, rows = select_images((state, words, rows), staying)
+                frontier.keep(staying)
+        endings = frontier.endings()
+        hypotheses = history.backtrack(endings, end)
+        return hypotheses._replace(record=history.record(endings)) if record else hypotheses
 
 
-def device_of(tree: TensorTree) -> torch.device:
-    """The device of the first tensor in a tree; the CPU for a tree without tensors."""
-    return next((tensor.device for tensor in leaves(tree)), torch.device("cpu"))
+def search_spec(search: Search) -> Spec:
+    """A search as class path and arguments."""
+    return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
 def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:

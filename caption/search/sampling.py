@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
 
@@ -12,10 +11,9 @@ from torch import Tensor
 
 from caption.errors import UserError
 from caption.kernels.top_k import inverse_cdf, top_k
-from caption.search.base import Hypotheses, Search, Step, require_count, require_number
+from caption.search.base import require_count, require_number
 from caption.search.independent import IndependentHypotheses
-from caption.search.loop import device_of, run_search
-from caption.tensor_tree import State, select_hypotheses
+from caption.search.loop import Frontier, Search
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,8 @@ class Sampling(Search):
     several, not a fair draw; all of them together are fair draws.
 
     The random numbers are drawn on the CPU before the first word, `samples` · `max_length` for each image in turn. So
-    the samples depend neither on the device nor on when other images finish. One generator passed from batch to batch
-    gives each image the same samples whatever the batch size.
+    the samples depend neither on the device nor on when other images finish. Without a seed, the state of torch's
+    generator before the first batch gives each image the same samples whatever the batch size.
 
     Args:
         temperature: above 0; 1 leaves the distribution as it is, a lower one sharpens it.
@@ -70,47 +68,16 @@ class Sampling(Search):
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}: it is a probability above 0 and at most 1")
 
-    def __call__(
-        self,
-        step: Step,
-        state: State,
-        images: int,
-        start: int,
-        end: int,
-        forbidden: Sequence[int] = (),
-        generator: torch.Generator | None = None,
-    ) -> Hypotheses:
-        """Draw `samples` captions per image. See `Search`.
-
-        Args:
-            step: scores the next word.
-            state: before the first word.
-            images: B.
-            start: the word fed to the first step.
-            end: the word that finishes a caption.
-            forbidden: words never emitted.
-            generator: a CPU generator to draw from, instead of `seed`.
-        """
-        device = device_of(state)
-        chance = self._chance(images, generator).to(device)
+    def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
+        generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        # Uniform in [0, 1); in double precision, so that rare words can be drawn.
+        shape = images, self.samples, self.max_length
+        chance = torch.rand(shape, dtype=torch.float64, generator=generator).to(device)
 
         def choose(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
             return self._draw(log_probs, chance[rows, :, time])
 
-        frontier = IndependentHypotheses(images, self.samples, end, choose, device)
-        words = torch.full((images, self.samples), start, device=device)
-        # Expanded before the first step, so that an attention that samples does so for each caption.
-        same = torch.zeros_like(words)
-        state = state._replace(
-            carried=select_hypotheses(state.carried, same), trace=select_hypotheses(state.trace, same)
-        )
-        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
-
-    def _chance(self, images: int, generator: torch.Generator | None) -> Tensor:
-        """(B, N, max_length) uniform in [0, 1); in double precision, so that rare words can be drawn."""
-        if generator is None and self.seed is not None:
-            generator = torch.Generator().manual_seed(self.seed)
-        return torch.rand(images, self.samples, self.max_length, dtype=torch.float64, generator=generator)
+        return IndependentHypotheses(images, self.samples, end, choose, device)
 
     def _draw(self, log_probs: Tensor, chance: Tensor) -> Tensor:
         """The words (B, K) that the random numbers `chance` (B, K) draw from log_probs (B, K, V)."""
