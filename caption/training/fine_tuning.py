@@ -1,69 +1,14 @@
-"""Fine-tuning of the encoder: from which epoch it learns, and the statistics of its BatchNorm layers."""
+"""Fine-tuning of the encoder: the statistics of its BatchNorm layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.utilities import rank_zero_warn
-from torch import distributed, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from caption.encoders.base import Encoder
 from caption.errors import UserError
-
-
-class FineTuning(Callback):
-    """Freezes the encoder, or fine-tunes it from an epoch on.
-
-    Args:
-        encoder: the encoder of the module.
-        learning_rate: None = the encoder stays frozen.
-        from_epoch: first epoch of fine-tuning, counted from 0.
-    """
-
-    def __init__(self, encoder: Encoder, learning_rate: float | None, from_epoch: int = 0) -> None:
-        self.encoder = encoder
-        self.learning_rate = learning_rate
-        self.from_epoch = from_epoch
-        self.freeze(epoch=0)
-
-    def learns(self, epoch: int) -> bool:
-        """Whether the encoder learns in an epoch."""
-        return self.learning_rate is not None and epoch >= self.from_epoch
-
-    def freeze(self, epoch: int) -> None:
-        """Freeze the encoder, or unfreeze it if it learns in this epoch."""
-        self.encoder.freeze(not self.learns(epoch))
-
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.datamodule.store is not None and self.learning_rate is not None:  # type: ignore[attr-defined]
-            raise UserError(
-                "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
-                "model.encoder_learning_rate"
-            )
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A run that was stopped inside an epoch does not start that epoch again.
-        self.freeze(trainer.current_epoch)
-        frozen_statistics = any(isinstance(callback, FrozenStatistics) for callback in trainer.callbacks)  # type: ignore[attr-defined]
-        if trainer.world_size > 1 and self.learning_rate is not None and not frozen_statistics:
-            warning = batch_norm_warning(self.encoder, trainer.strategy.root_device.type)
-            if warning is not None:
-                rank_zero_warn(warning)
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.freeze(trainer.current_epoch)
-
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # DistributedDataParallel averages only gradients of parameters that were trainable when it was created, not of
-        # those unfrozen later.
-        unfrozen_late = self.from_epoch > 0 and self.learns(trainer.current_epoch)
-        if unfrozen_late and trainer.world_size > 1:
-            for parameter in self.encoder.parameters():
-                if parameter.grad is not None:
-                    distributed.all_reduce(parameter.grad)
-                    parameter.grad /= trainer.world_size
 
 
 class FrozenStatistics(Callback):

@@ -22,7 +22,7 @@ from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
 from caption.regions import Views
 from caption.runtime.ddp import mean_of_each
@@ -35,7 +35,7 @@ from caption.training.defaults import MONITOR
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
-from caption.training.fine_tuning import FineTuning
+from caption.training.fine_tuning import FrozenStatistics, batch_norm_warning
 from caption.training.lightning_state import check_state
 from caption.training.optimizers import make_optimizer, make_schedule, step_plateau_schedules
 from caption.training.precision import warn_if_slower
@@ -61,7 +61,6 @@ class CaptionTraining(LightningModule):
         optimizer: optimizer, with the learning rate of all weights but the encoder's.
         scheduler: learning rate scheduler, stepped once per epoch; None = constant.
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
-        encoder_from_epoch: first epoch of fine-tuning, counted from 0.
         warm_start: model with the initial weights of encoder, refiner and decoder: a checkpoint, the name of an
             installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
             weights. Parts that only this configuration has start untrained, with a warning that names them. Words that
@@ -85,7 +84,6 @@ class CaptionTraining(LightningModule):
         optimizer: OptimizerCallable = Adam,
         scheduler: LRSchedulerCallable | None = None,
         encoder_learning_rate: float | None = None,
-        encoder_from_epoch: int = 0,
         warm_start: str | None = None,
         search: Search | None = None,
         validation_search: Search | None = None,
@@ -98,7 +96,8 @@ class CaptionTraining(LightningModule):
         self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
         self.optimizer = optimizer
         self.scheduler = scheduler
-        self.fine_tuning = FineTuning(encoder, encoder_learning_rate, encoder_from_epoch)
+        self.encoder_learning_rate = encoder_learning_rate
+        encoder.freeze(encoder_learning_rate is None)
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
         self.evaluator = Evaluator(self.captioner, at_test)
@@ -128,7 +127,7 @@ class CaptionTraining(LightningModule):
         self.save_hyperparameters(specs, logger=False)
 
     def configure_callbacks(self) -> list[Callback]:
-        return [StopOnDivergence(), self.fine_tuning]
+        return [StopOnDivergence()]
 
     def setup(self, stage: str) -> None:
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
@@ -154,6 +153,11 @@ class CaptionTraining(LightningModule):
     # -- fitting --------------------------------------------------------------------------------------------------
 
     def on_fit_start(self) -> None:
+        if self.encoder_learning_rate is not None and self.trainer.datamodule.store is not None:  # type: ignore[attr-defined]
+            raise UserError(
+                "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
+                "model.encoder_learning_rate"
+            )
         if self.warm_start is not None and not self.restored:
             load_model(self.captioner, self.warm_start, self.trust)
         elif not self.restored:
@@ -162,9 +166,7 @@ class CaptionTraining(LightningModule):
         self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
 
     def _make_optimizer(self) -> tuple[Optimizer, LRScheduler | None]:
-        optimizer = make_optimizer(
-            self.optimizer, self, self.captioner.encoder, self.fine_tuning.learning_rate
-        )
+        optimizer = make_optimizer(self.optimizer, self, self.captioner.encoder, self.encoder_learning_rate)
         return optimizer, make_schedule(optimizer, self.scheduler, self.monitor, self.mode)
 
     def configure_optimizers(self) -> Any:
@@ -176,6 +178,11 @@ class CaptionTraining(LightningModule):
         return [optimizer], [{"scheduler": schedule, "monitor": self.monitor}]
 
     def on_train_start(self) -> None:
+        frozen_statistics = any(isinstance(callback, FrozenStatistics) for callback in self.trainer.callbacks)  # type: ignore[attr-defined]
+        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None and not frozen_statistics:
+            warning = batch_norm_warning(self.captioner.encoder, self.device.type)
+            if warning is not None:
+                rank_zero_warn(warning)
         if self.earlier_rates is not None:
             schedule = next((config.scheduler for config in self.trainer.lr_scheduler_configs), None)
             epochs = self.earlier_rates["seen"].get("last_epoch", self.current_epoch)

@@ -15,8 +15,6 @@ from caption.encoders import SmallCNN
 from caption.errors import UserError
 from caption.training.fine_tuning import FrozenStatistics, batch_norm_warning
 
-LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
-
 
 def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Shapes):
     modes = Watch(lambda module, *args: {layer.training for layer in module.captioner.encoder.modules()})
@@ -41,29 +39,15 @@ def test_a_fine_tuned_encoder_learns_and_its_statistics_move_unless_they_are_fro
     assert {name.rpartition(".")[2] for name in changed} == {"weight", "bias", *statistics}
 
 
-def test_fine_tuning_starts_with_its_epoch(tmp_path: Path, reader: Shapes):
-    states = Watch(lambda module: weights(module.captioner.encoder), "on_train_epoch_end")
-    modes = Watch(lambda module, *args: module.captioner.encoder.training)
-    start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
-    fit(tmp_path, reader, states, modes, start, max_epochs=3, **LATE)
-    assert modes.seen == [False] * 5 + [True] * 10
-    assert differing(start.seen[0], states.seen[0]) == set()
-    assert len(differing(states.seen[0], states.seen[1])) > 10
-    assert len(differing(states.seen[1], states.seen[2])) > 10
-
-
-@pytest.mark.parametrize(("rate", "from_epoch"), [(None, 0), (0.25, 0), (0.25, 3)])
-def test_an_encoder_has_its_own_learning_rate_or_is_not_in_the_optimizer(
-    reader: Shapes, rate: float | None, from_epoch: int
-):
-    options = {"encoder_learning_rate": rate, "encoder_from_epoch": from_epoch}
+@pytest.mark.parametrize("rate", [None, 0.25])
+def test_an_encoder_has_its_own_learning_rate_or_is_not_in_the_optimizer(reader: Shapes, rate: float | None):
+    options = {"encoder_learning_rate": rate}
     training = make_training(make_data(reader), optimizer=lambda groups: SGD(groups, lr=0.5), **options)
     encoder = list(training.captioner.encoder.parameters())
     rest = len(list(training.parameters())) - len(encoder)
     groups = [(len(group["params"]), group["lr"]) for group in training.configure_optimizers().param_groups]
     assert groups == [(rest, 0.5), *([] if rate is None else [(len(encoder), rate)])]
-    # DistributedDataParallel would wait forever for gradients of parameters that are frozen later.
-    assert {parameter.requires_grad for parameter in encoder} == {rate is not None and from_epoch == 0}
+    assert {parameter.requires_grad for parameter in encoder} == {rate is not None}
 
 
 def test_a_schedule_goes_by_epochs(tmp_path: Path, reader: Shapes):

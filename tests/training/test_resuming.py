@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 DATA = ("workers", "batching", "batch_size")
-MODEL = ("scheduler", "encoder_from_epoch")
+MODEL = ("scheduler",)
 
 
 class Run:
@@ -144,7 +144,7 @@ CASES: dict[str, dict[str, Any]] = {
     "lengths": {"batching": "lengths", "batch_size": 40},
     "workers": {"workers": 2},
     "plateau": {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")},
-    "late": {"encoder_from_epoch": 1, "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)},
+    "cosine": {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)},
     "steps": {"max_epochs": -1, "max_steps": 13},
     "every other": {"check_val_every_n_epoch": 2, "max_epochs": 4},
     "twice": {"val_check_interval": 2},
@@ -164,7 +164,7 @@ STOPS = {
     "lengths": [(8, signal.SIGTERM)],
     "workers": [(8, signal.SIGTERM)],
     "plateau": [(7, None), (12, signal.SIGTERM)],
-    "late": [(4, signal.SIGTERM), (8, None)],
+    "cosine": [(4, signal.SIGTERM), (8, None)],
     "steps": [(6, signal.SIGTERM), (7, None), (15, signal.SIGTERM)],
     "every other": [(5, signal.SIGTERM), (11, signal.SIGTERM)],
     "twice": [(3, signal.SIGTERM), (4, None)],
