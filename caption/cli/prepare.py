@@ -27,7 +27,7 @@ data:
   shards: {{url: '{folder}'}}
   reader:
     class_path: caption.data.readers.JsonLines
-    init_args: {{file: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
+    init_args: {{captions: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
 
 
 def main(args: list[str]) -> int:

@@ -28,7 +28,7 @@ def own(tmp_path: Path) -> Data:
 def config(folder: Path, **section: Any) -> str:
     reader = {
         "class_path": "caption.data.readers.Csv",
-        "init_args": {"file": str(folder / "own.csv"), "images": str(folder / "images")},
+        "init_args": {"captions": str(folder / "own.csv"), "images": str(folder / "images")},
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump({"data": {"reader": reader, **section}}))
@@ -131,14 +131,14 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        ("{class_path: caption.data.readers.Csv, init_args: {file: [1]}}", "file"),
+        ("{class_path: caption.data.readers.Csv, init_args: {captions: [1]}}", "captions"),
         (
-            "{class_path: caption.data.readers.Csv, init_args: {file: x.csv, fractions: {train: x}}}",
+            "{class_path: caption.data.readers.Csv, init_args: {captions: x.csv, fractions: {train: x}}}",
             "fractions",
         ),
         ("{class_path: caption.data.readers.Coco, init_args: {captions: 5, images: 6}}", "captions"),
-        ('{class_path: caption.data.readers.Csv, init_args: {file: "a\\0b.csv"}}', "null character"),
-        ("{class_path: caption.data.readers.Csv, init_args: {file: !!int x}}", "is not YAML"),
+        ('{class_path: caption.data.readers.Csv, init_args: {captions: "a\\0b.csv"}}', "null character"),
+        ("{class_path: caption.data.readers.Csv, init_args: {captions: !!int x}}", "is not YAML"),
     ],
 )
 def test_values_of_a_wrong_kind_in_a_configuration(

@@ -16,7 +16,7 @@ from caption.errors import UserError
 Cli = Callable[..., Ran]
 pytestmark = pytest.mark.slow
 FLICKR = "configs/flickr8k_soft.yaml"
-CSV = {"data": {"reader": {"class_path": "caption.data.readers.Csv", "init_args": {"file": "own.csv"}}}}
+CSV = {"data": {"reader": {"class_path": "caption.data.readers.Csv", "init_args": {"captions": "own.csv"}}}}
 
 
 def data_of(cli: Cli, *args: object) -> dict:
@@ -83,11 +83,11 @@ def test_every_verb_that_reads_configurations_takes_names(cli: Cli, tmp_path: Pa
 def test_another_reader_does_not_inherit_arguments_of_the_first(cli: Cli, tmp_path: Path):
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump(CSV))
-    joined = "--data.reader=caption.data.readers.Csv", "--data.reader.init_args.file=own.csv"
+    joined = "--data.reader=caption.data.readers.Csv", "--data.reader.init_args.captions=own.csv"
     for layers in (["-c", own], joined):
         data = data_of(cli, "-c", FLICKR, *layers)
         assert data["reader"]["init_args"]["images"] is None, layers
-        assert data["reader"]["init_args"]["file"] == "own.csv"
+        assert data["reader"]["init_args"]["captions"] == "own.csv"
         assert data["batch_size"] == 64
 
 
@@ -99,7 +99,7 @@ def test_features_reads_the_layers_as_fit_does(tmp_path: Path):
     options = [
         "--data.reader.class_path",
         "caption.data.readers.Csv",
-        "--data.reader.init_args.file",
+        "--data.reader.init_args.captions",
         "own.csv",
     ]
     for parts in (read_parts([FLICKR, str(own)]), read_parts([FLICKR], options)):
@@ -135,7 +135,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a reader of the user's own, and a configuration that names it."""
     (tmp_path / "my_reader.py").write_text(MINE)
     (tmp_path / "own.csv").write_text("image,caption\na.jpg,a dog\n")
-    reader = {"class_path": "my_reader.Mine", "init_args": {"file": "own.csv"}}
+    reader = {"class_path": "my_reader.Mine", "init_args": {"captions": "own.csv"}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"data": {"reader": reader}}))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -359,7 +359,7 @@ def test_shards_are_read_through_urls(shards: Path, url: str):
 @pytest.fixture
 def configured(source: Path, tmp_path: Path, tiny: Path) -> Iterator[Path]:
     config = yaml.safe_load(tiny.read_text())
-    arguments = {"file": str(source / "captions.jsonl")}
+    arguments = {"captions": str(source / "captions.jsonl")}
     config["data"]["reader"] = {"class_path": "caption.data.readers.JsonLines", "init_args": arguments}
     tiny.write_text(yaml.safe_dump(config))
     return tiny

@@ -386,7 +386,7 @@ def test_photos_of_one_kind_are_drawn_and_others_held_out(tmp_path: Path, monkey
     configs, tests = own_photos.own_photos("own_photos", 4, 0, tmp_path, out)
     assert configs == ["-c", str(out / "own.yaml")]
     assert ran[0][:2] == ["check", str(out / "own.csv")]
-    assert f"--data.reader.init_args.file={out / 'test.csv'}" in tests
+    assert f"--data.reader.init_args.captions={out / 'test.csv'}" in tests
     own = {line.split(",")[0] for line in (out / "own.csv").read_text().splitlines()[1:]}
     held = {
         line.split(",")[0] for line in (out / "test.csv").read_text().splitlines() if line.endswith(",test")

@@ -141,7 +141,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
     (folder / "few.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in few))
     reader = {
         "class_path": "caption.data.readers.JsonLines",
-        "init_args": {"file": str(folder / "few.jsonl")},
+        "init_args": {"captions": str(folder / "few.jsonl")},
     }
     layer = {"trainer": {"default_root_dir": str(folder / "few")}, "data": {"reader": reader}}
     (folder / "few.yaml").write_text(yaml.safe_dump(layer))

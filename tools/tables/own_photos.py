@@ -40,7 +40,7 @@ def own_photos(base: str, size: int, draw: int, data: Path, folder: Path) -> tup
         if caption(["check", str(table), "--images", images, "--base", base, "--write", str(config)]):
             raise UserError(f"caption check finds no photos for {table}")
     reader = "--data.reader.init_args"
-    return ["-c", str(config)], [f"{reader}.file={tested.resolve()}", f"{reader}.fractions=null"]
+    return ["-c", str(config)], [f"{reader}.captions={tested.resolve()}", f"{reader}.fractions=null"]
 
 
 def captions_of_children(data: Path) -> dict[str, list[str]]:

@@ -170,7 +170,7 @@ class Flickr30k(Dataset):
     In the configuration:
 
       class_path: caption.data.readers.Karpathy
-      init_args: {file: data/flickr30k/dataset_flickr30k.json, images: data/flickr30k/images}
+      init_args: {captions: data/flickr30k/dataset_flickr30k.json, images: data/flickr30k/images}
 
     Where to get it: the authors (Young, Lai, Hodosh and Hockenmaier 2014, University of Illinois at Urbana-Champaign)
     give it to researchers who fill in a form on the page of the "Denotation Graph": the photos in

@@ -19,9 +19,16 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
 from caption.data.boxes import Boxes
-from caption.data.files import json_or_none, numbered_lines, parsed, shortened
+from caption.data.files import json_or_none, numbered_lines, parsed, read_text, shortened, user_path
 from caption.data.findings import Finding, Findings, Kind
-from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names
+from caption.data.splits import (
+    SPLIT_NAMES,
+    CaptionedImage,
+    Splits,
+    check_fractions,
+    check_split_names,
+    split_by_fraction,
+)
 from caption.errors import DataError
 
 MAX_CHARACTERS = 20_000
@@ -145,16 +152,23 @@ class CaptionReader(ABC):
 
 
 class CheckedReader(CaptionReader):
-    """A reader whose subclasses only read the files; the checks are here."""
+    """A reader of a caption file; a subclass says what the file's entries are.
+
+    A subclass has the arguments `captions`, the file, and `images`, the folder that image names are relative to; None =
+    the file's own.
+    """
 
     format: ClassVar[str]
     """For messages."""
-    file: str
+    captions: Any
+    images: Any
+    fractions: dict[str, float] | None = None
+    """The share of each split, for a file without splits; None = all images are training images."""
 
     @property
     def source(self) -> str:
         """The caption file or files, for messages."""
-        return f"'{self.file}'"
+        return f"'{self.captions}'"
 
     @classmethod
     @abstractmethod
@@ -171,17 +185,44 @@ class CheckedReader(CaptionReader):
         """
 
     @classmethod
-    @abstractmethod
     def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
         """The arguments that read `files`. Raises a DataError if the layout does not fit the format."""
+        (file,) = files
+        arguments = {"captions": str(file.path), "images": layout.images.get(ALL) or file.image_folder()}
+        return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
 
-    @abstractmethod
+    def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries of a file by the arguments of this reader, with their splits as training calls them."""
+        return self.entries(file, findings)
+
+    def key(self, entry: Entry) -> int | str:
+        """What entries of one image have in common."""
+        return str(PurePath(entry.file))
+
     def collect(self, findings: Findings) -> Splits:
-        """Read the files. Malformed entries are added to `findings` and left out.
+        """The images by the split of their entries; where they have none, as `fractions` divide them.
+
+        Malformed entries are added to `findings` and left out.
 
         Raises:
             DataError: nothing can be read.
         """
+        if self.fractions:
+            check_fractions(self.fractions)
+        path = user_path(self.captions)
+        folder = path.parent if self.images is None else user_path(self.images)
+        entries = list(self.training_entries(CaptionText(read_text(path), self.source), findings))
+        has_splits = any(entry.split is not None for entry in entries)
+        if has_splits and self.fractions:
+            raise DataError(f"{self.source} already has splits: leave out the fractions, or its splits.")
+        if has_splits:
+            entries = list(_with_split(entries, findings))
+        images = gather(entries, folder, findings, self.key)
+        if not has_splits:
+            named = [(entry.file, image) for entry, image in images]
+            return split_by_fraction(named, self.fractions) if named or self.fractions else {}
+        splits = {split: [image for entry, image in images if entry.split == split] for split in SPLIT_NAMES}
+        return {split: some for split, some in splits.items() if some}
 
     def read(self) -> Splits:
         findings = Findings()
@@ -193,6 +234,19 @@ class CheckedReader(CaptionReader):
         splits = self.collect(findings)
         check_splits(splits, findings, self.source)
         return splits
+
+
+def _with_split(entries: Iterable[Entry], findings: Findings) -> Iterator[Entry]:
+    """The entries that have a split; others are reported."""
+    names = ", ".join(SPLIT_NAMES)
+    for entry in entries:
+        if entry.split in SPLIT_NAMES:
+            yield entry
+            continue
+        fault = f"has the split '{entry.split}', which is none of {names}. Correct it."
+        if entry.split is None:
+            fault = f"has no split, though other entries have one. Give it one of {names}."
+        findings.add(Kind.MALFORMED, f"{entry.where} {fault}")
 
 
 def gather(

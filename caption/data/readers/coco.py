@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from caption.data.files import field, object_list, read_text, user_path
+from caption.data.files import field, object_list
 from caption.data.findings import Findings
-from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
-from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits, check_split_names, split_by_fraction
+from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout
+from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
 from caption.errors import DataError, first_few
 
 SPLIT_WORDS = {"train": ("train",), "val": ("val", "dev"), "test": ("test",)}
@@ -78,8 +77,7 @@ class Coco(CheckedReader):
                 f"--splits by fraction divides one file and one folder, and here are {names}: name one."
             )
         if layout.fractions:
-            folder = layout.images.get(ALL) or files[0].image_folder()
-            return {"captions": str(files[0].path), "images": folder, "fractions": dict(layout.fractions)}
+            return super().arguments(files, layout)
         captions, folders = {}, {}
         for split, file in files_by_split(files, layout.captions).items():
             given = layout.images.get(split) or layout.images.get(ALL)
@@ -90,8 +88,7 @@ class Coco(CheckedReader):
     def collect(self, findings: Findings) -> Splits:
         """The images of each split; those of a single file in one split, or as `fractions` divide them."""
         if isinstance(self.captions, str) and isinstance(self.images, str):
-            images = self._read(self.captions, self.images, findings)
-            return split_by_fraction(images, self.fractions)
+            return super().collect(findings)
         if isinstance(self.captions, str) or isinstance(self.images, str) or self.fractions is not None:
             raise DataError(
                 "fractions divide one file of captions: give one file and one folder, without the names of splits."
@@ -105,17 +102,16 @@ class Coco(CheckedReader):
         splits: Splits = {}
         for split, file in self.captions.items():
             with findings:
-                splits[split] = [image for _, image in self._read(file, self.images[split], findings)]
+                splits[split] = Coco(file, self.images[split]).collect(findings).get("train", [])
         return splits
 
-    def _read(self, file: str, folder: str, findings: Findings) -> list[tuple[str, CaptionedImage]]:
-        """The images of a file, each with its name as the file spells it."""
-        text = CaptionText(read_text(file), f"'{file}'")
-        object_list(text.json, "images", text.name)
-        # Captions of images without a file are no second fault.
-        entries = (entry for entry in self.entries(text, findings) if entry.file or not entry.captions)
-        gathered = gather(entries, user_path(folder), findings, attrgetter("image"))
-        return [(entry.file, image) for entry, image in gathered]
+    def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries of images, and of the captions of images that have a file: others are no second fault."""
+        object_list(file.json, "images", file.name)
+        return (entry for entry in self.entries(file, findings) if entry.file or not entry.captions)
+
+    def key(self, entry: Entry) -> int | str:
+        return entry.image
 
 
 def _id(entry: Mapping[str, Any], key: str, where: str, ids: dict[str, int | str]) -> int | str:

@@ -100,7 +100,9 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
         raise DataError(f"'{path}' has several caption files: {names}. Name one of them.")
     if reader is not Coco and set(images) - {ALL}:
         raise DataError(f"--images takes one folder for data in {reader.format} format.")
-    fractions = _fractions(splits, reader) if reader is not Karpathy else {}
+    if reader is Karpathy and splits:
+        raise DataError(f"'{files[0].path}' has splits of its own: leave out --splits.")
+    fractions = _fractions(splits, reader)
     has_files = reader is Coco and not fractions
     captions = {split: caption_file(user_path(file)) for split, file in splits.items()} if has_files else {}
     arguments = reader.arguments(files, Layout(images, splits, fractions, captions))

@@ -6,21 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 from caption.data.files import numbered_lines, read_text, user_path
 from caption.data.findings import Findings
-from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
+from caption.data.readers.base import CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
 from caption.data.readers.coco import split_in_name
-from caption.data.splits import (
-    SPLIT_NAMES,
-    Splits,
-    check_fractions,
-    check_split_names,
-    split_by_fraction,
-)
+from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
 from caption.errors import DataError
 
 TOKEN = re.compile(r"[^\t]+#\d+\t")
@@ -46,10 +39,6 @@ class Flickr(CheckedReader):
     images: str
     fractions: dict[str, float] | None = None
 
-    @property
-    def source(self) -> str:
-        return f"'{self.captions}'"
-
     @classmethod
     def matches(cls, file: CaptionText) -> bool:
         return any(map(TOKEN.match, file.head))
@@ -70,29 +59,24 @@ class Flickr(CheckedReader):
 
     @classmethod
     def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
-        (file,) = files
-        arguments: dict[str, Any] = {"captions": str(file.path)}
-        arguments["splits"] = None if layout.fractions else dict(layout.splits) or _lists_beside(file.path)
-        arguments["images"] = layout.images.get(ALL) or file.image_folder()
-        return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
+        lists = None if layout.fractions else dict(layout.splits) or _lists_beside(files[0].path)
+        return super().arguments(files, layout) | {"splits": lists}
 
     def collect(self, findings: Findings) -> Splits:
         """The images that the lists of the splits name, in their order, or all of them as `fractions` divide them."""
         if (self.splits is None) == (not self.fractions):
             raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
-        if self.fractions:
-            check_fractions(self.fractions)
-        check_split_names(self.splits or ())
+        if self.splits is None:
+            return super().collect(findings)
+        check_split_names(self.splits)
         folder = user_path(self.images)
         entries = list(self.entries(CaptionText(read_text(self.captions), self.source), findings))
         listed: dict[str, list[str]] = {}
-        for split, file in (self.splits or {}).items():
+        for split, file in self.splits.items():
             with findings:
                 listed[split] = read_names(file)
                 entries += [Entry(f"'{file}'", name, name, ()) for name in listed[split]]
-        images = {image.id: image for _, image in gather(entries, folder, findings, attrgetter("file"))}
-        if self.splits is None:
-            return split_by_fraction(((str(name), image) for name, image in images.items()), self.fractions)
+        images = {image.id: image for _, image in gather(entries, folder, findings, self.key)}
         return {split: [images[name] for name in names if name in images] for split, names in listed.items()}
 
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from caption.data.files import field, object_list, read_text, user_path
+from caption.data.files import field, object_list
 from caption.data.findings import Findings
-from caption.data.readers.base import (
-    ALL,
-    EXAMINED,
-    CaptionText,
-    CheckedReader,
-    DetectedFile,
-    Entry,
-    Layout,
-    image_path,
-    stripped,
-)
-from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
-from caption.errors import DataError
+from caption.data.readers.base import EXAMINED, CaptionText, CheckedReader, Entry
 
 
 @dataclass
@@ -31,14 +19,14 @@ class Karpathy(CheckedReader):
     An image's id is its COCO id, or its file name if it has none.
 
     Args:
-        file: one of those files.
+        captions: one of those files.
         images: the folder of the images; for COCO the one that holds `train2014` and `val2014`.
         restval: whether the images marked restval (the rest of COCO's validation set) join the training
             split, as is usual; otherwise they are left out.
     """
 
     format: ClassVar[str] = "Karpathy"
-    file: str
+    captions: str
     images: str
     restval: bool = True
 
@@ -64,25 +52,13 @@ class Karpathy(CheckedReader):
                         captions.append(field(sentence, "raw", str, f"sentence {place} of {where}"))
                 yield Entry(where, image_id, str(PurePosixPath(folder, name)), captions, split)
 
-    @classmethod
-    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
-        (file,) = files
-        if layout.splits:
-            raise DataError(f"'{file.path}' has splits of its own: leave out --splits.")
-        return {"file": str(file.path), "images": layout.images.get(ALL) or file.image_folder()}
+    def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+        """The entries, those of `restval` as training images or not at all."""
+        for entry in self.entries(file, findings):
+            if entry.split != "restval":
+                yield entry
+            elif self.restval:
+                yield entry._replace(split="train")
 
-    def collect(self, findings: Findings) -> Splits:
-        """The images by the split of their entry; `restval` as training images, or not at all."""
-        folder = user_path(self.images)
-        splits: Splits = {}
-        for entry in self.entries(CaptionText(read_text(self.file), self.source), findings):
-            with findings:
-                if entry.split not in (*SPLIT_NAMES, "restval"):
-                    raise DataError(
-                        f"{entry.where} has the split '{entry.split}': known are {', '.join(SPLIT_NAMES)}, restval."
-                    )
-                if entry.split != "restval" or self.restval:
-                    path = image_path(folder, entry.file, entry.where)
-                    image = CaptionedImage(entry.image, path, tuple(stripped(entry, findings, path)))
-                    splits.setdefault("train" if entry.split == "restval" else entry.split, []).append(image)
-        return {split: splits[split] for split in SPLIT_NAMES if split in splits}
+    def key(self, entry: Entry) -> str:
+        return entry.where

@@ -6,11 +6,10 @@ import ast
 import csv
 import io
 import re
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
 from caption.data.files import (
@@ -18,23 +17,16 @@ from caption.data.files import (
     json_or_none,
     load_json,
     numbered_lines,
-    read_text,
     shortened,
-    user_path,
 )
-from caption.data.findings import Findings, Kind
+from caption.data.findings import Findings
 from caption.data.readers.base import (
-    ALL,
     LINE_END,
     LIST,
     CaptionText,
     CheckedReader,
-    DetectedFile,
     Entry,
-    Layout,
-    gather,
 )
-from caption.data.splits import SPLIT_NAMES, Splits, split_by_fraction
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -156,7 +148,7 @@ class Table(CheckedReader):
     images, or `fractions` divide them by a hash of their names (see `hashed_split`): the same division every time.
 
     Args:
-        file: the file, in UTF-8, with or without byte order mark.
+        captions: the file, in UTF-8, with or without byte order mark.
         images: the folder that image names are relative to; None = the file's own.
         image_key: column or key of the image's name; None = image, file_name or filename.
         caption_key: that of the caption; None = caption or text.
@@ -165,7 +157,7 @@ class Table(CheckedReader):
             all images are training images.
     """
 
-    file: str
+    captions: str
     images: str | None = None
     image_key: str | None = None
     caption_key: str | None = None
@@ -175,54 +167,7 @@ class Table(CheckedReader):
     @classmethod
     def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """The entries of a file with the usual keys."""
-        return cls(file.name).keyed_entries(file, findings)
-
-    @abstractmethod
-    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
-        """The entries of a file, by the keys of this reader.
-
-        Raises:
-            DataError: the file has another format.
-        """
-
-    @classmethod
-    def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
-        (file,) = files
-        arguments: dict[str, Any] = {"file": str(file.path)}
-        folder = layout.images.get(ALL) or file.image_folder()
-        if Path(folder) != file.path.parent:  # the reader's default
-            arguments["images"] = folder
-        return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
-
-    def collect(self, findings: Findings) -> Splits:
-        """The images by the split of their entries; where they have none, as `fractions` divide them."""
-        path = user_path(self.file)
-        folder = path.parent if self.images is None else user_path(self.images)
-        entries = list(self.keyed_entries(CaptionText(read_text(path), self.source), findings))
-        has_splits = any(entry.split is not None for entry in entries)
-        if has_splits and self.fractions:
-            raise DataError(f"'{path}' already has splits: leave out the fractions, or its splits.")
-        if has_splits:
-            entries = list(_with_split(entries, findings))
-        images = gather(entries, folder, findings, lambda entry: str(PurePath(entry.file)))
-        if not has_splits:
-            named = [(entry.file, image) for entry, image in images]
-            return split_by_fraction(named, self.fractions) if named or self.fractions else {}
-        splits = {split: [image for entry, image in images if entry.split == split] for split in SPLIT_NAMES}
-        return {split: some for split, some in splits.items() if some}
-
-
-def _with_split(entries: Iterable[Entry], findings: Findings) -> Iterator[Entry]:
-    """The entries that have a split; others are reported."""
-    names = ", ".join(SPLIT_NAMES)
-    for entry in entries:
-        if entry.split in SPLIT_NAMES:
-            yield entry
-            continue
-        fault = f"has the split '{entry.split}', which is none of {names}. Correct it."
-        if entry.split is None:
-            fault = f"has no split, though other entries have one. Give it one of {names}."
-        findings.add(Kind.MALFORMED, f"{entry.where} {fault}")
+        return cls(file.name).training_entries(file, findings)
 
 
 @dataclass
@@ -245,7 +190,7 @@ class Csv(Table):
     def matches(cls, file: CaptionText) -> bool:
         return csv_delimiter(file.text) is not None
 
-    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+    def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """One entry for each row below the header. Rows of blank cells, which spreadsheets write, are left out."""
         image, caption = (key and key.casefold() for key in (self.image_key, self.caption_key))
         keys = Keys.named(image, caption, self.split_key.casefold())
@@ -306,7 +251,7 @@ class JsonLines(Table):
             return isinstance(file.content, list) or _is_entry(file.content)
         return any(_is_entry(json_or_none(line)) for line in file.head)
 
-    def keyed_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
+    def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """One entry for each object."""
         keys = Keys.named(self.image_key, self.caption_key, self.split_key)
         begins_list = file.text.lstrip()[:1] == "["

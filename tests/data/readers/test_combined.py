@@ -47,7 +47,7 @@ def test_images_of_one_id_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_image_in_the_training_of_one_and_the_test_of_another_is_found(readers: list[Csv]) -> None:
-    other = Path(readers[0].file).with_name("other.csv")
+    other = Path(readers[0].captions).with_name("other.csv")
     other.write_text("image,caption,split\na.jpg,dog,test\n", encoding="utf-8")
     findings = Findings()
     Combined([*readers, Csv(str(other), readers[0].images)]).survey(findings)
@@ -62,7 +62,10 @@ def test_faults_of_one_data_set_are_named_once(readers: list[Csv]) -> None:
 
 def test_it_is_made_of_what_a_configuration_says(readers: list[Csv]) -> None:
     parts = [
-        {"class_path": "caption.data.readers.Csv", "init_args": {"file": each.file, "images": each.images}}
+        {
+            "class_path": "caption.data.readers.Csv",
+            "init_args": {"captions": each.captions, "images": each.images},
+        }
         for each in readers
     ]
     spec = {"class_path": "caption.data.readers.Combined", "init_args": {"readers": parts}}

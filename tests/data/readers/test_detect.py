@@ -120,7 +120,7 @@ def test_a_folder_with_none_several_or_damaged_files(tmp_path: Path) -> None:
 
 def test_files_that_systems_hide_beside_others_are_ignored(tmp_path: Path) -> None:
     written(tmp_path, {"own.csv": CSV, "._own.csv": CSV, ".own.json": COCO})
-    assert arguments(tmp_path) == {"file": str(tmp_path / "own.csv")}
+    assert arguments(tmp_path)["captions"] == str(tmp_path / "own.csv")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -217,7 +217,7 @@ def test_karpathys_images_may_be_in_subfolders(tmp_path: Path) -> None:
     entry = {"filename": "a.jpg", "filepath": "val2014", "split": "val", "sentences": [{"raw": "A dog."}]}
     written(tmp_path, {"dataset_coco.json": {"images": [entry]}, "images/val2014/a.jpg": IMAGE})
     data = tmp_path / "dataset_coco.json"
-    assert arguments(data) == {"file": str(data), "images": str(tmp_path / "images")}
+    assert arguments(data) == {"captions": str(data), "images": str(tmp_path / "images")}
     assert arguments(data, {ALL: "photos"})["images"] == "photos"
     assert "has splits of its own" in refused(data, splits={"train": "x"})
     assert "one folder for data in Karpathy format" in refused(data, {"train": "x"})
@@ -227,14 +227,14 @@ def test_karpathys_images_may_be_in_subfolders(tmp_path: Path) -> None:
 def test_images_of_tables(name: str, content: str, tmp_path: Path) -> None:
     data = written(tmp_path, {name: content})
     file = str(tmp_path / name)
-    assert arguments(data) == {"file": file}
+    assert arguments(data) == {"captions": file, "images": str(tmp_path)}
     written(tmp_path, {"images/a.jpg": IMAGE})
-    assert arguments(data) == {"file": file, "images": str(tmp_path / "images")}
+    assert arguments(data) == {"captions": file, "images": str(tmp_path / "images")}
     written(tmp_path, {"a.jpg": IMAGE})
-    assert arguments(data) == {"file": file}
+    assert arguments(data) == {"captions": file, "images": str(tmp_path)}
     fractions = {"train": 0.5, "val": 0.5}
     chosen = arguments(data, {ALL: "photos"}, {split: str(share) for split, share in fractions.items()})
-    assert chosen == {"file": file, "images": "photos", "fractions": fractions}
+    assert chosen == {"captions": file, "images": "photos", "fractions": fractions}
     assert "takes fractions" in refused(data, splits={"train": "train.csv"})
 
 

@@ -80,13 +80,8 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         "train": [("A dog.",)],
         "val": [("A cat.",)],
     }
-    places = [
-        "caption 2 of entry 0",
-        "entry 1",
-        "entry 2",
-        "sentence 1 of entry 3",
-        *(f"entry {n}" for n in range(4, 8)),
-    ]
-    kinds = ["empty caption", *["malformed entry"] * 7]
+    malformed = ["entry 2", "sentence 1 of entry 3", *(f"entry {n}" for n in (4, 5, 6, 7, 1))]
+    places = [*malformed, "caption 2 of entry 0"]
+    kinds = [*["malformed entry"] * 7, "empty caption"]
     assert [finding.kind.label for finding in findings] == kinds
     assert [finding.text.partition(" of 'images'")[0] for finding in findings] == places
