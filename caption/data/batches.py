@@ -124,7 +124,7 @@ class CaptionedImages(Dataset[Example]):
     def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> Batch | UserError:
         """A batch, which PyTorch asks for by this name, or why there is none: `BatchLoader` raises it."""
         try:
-            return self.collate([self[key] for key in keys])
+            return collate([self[key] for key in keys], self.store, self.mirrored)
         except UserError as error:
             return error
 
@@ -136,10 +136,6 @@ class CaptionedImages(Dataset[Example]):
         if self._images * image[0].numel() <= MOST_KEPT:
             self._kept[path] = image
         return image
-
-    def collate(self, examples: Sequence[Example]) -> Batch:
-        """Examples -> batch; stored regions are read now, at once."""
-        return collate(examples, self.store, self.mirrored)
 
 
 def draw(captions: list[list[int]], count: int | None, random: np.random.Generator) -> list[list[int]]:

@@ -78,7 +78,7 @@ class Check:
     """The result of `check_data`."""
 
     findings: Findings
-    """Faults and notes; those of one kind are in the order of the data."""
+    """Faults and notes, in the order in which they are found."""
     splits: dict[str, SplitSummary]
     """Each split in numbers. Unreadable captions and entries are not counted; missing images are."""
     vocabulary: Vocabulary | None
@@ -111,7 +111,6 @@ class Check:
 def check_data(
     reader: CaptionReader,
     limits: Limits | None = None,
-    workers: int | None = None,
     known: Vocabulary | None = None,
 ) -> Check:
     """Read a data set, decode all its images, and count its words.
@@ -124,7 +123,6 @@ def check_data(
     Args:
         reader: of the data.
         limits: how words are counted; None = the defaults.
-        workers: threads that decode; None = one per processor, at most 16.
         known: words of the model that training starts from, which are kept; None = it starts from no model.
 
     Raises:
@@ -141,7 +139,7 @@ def check_data(
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
     summaries, vocabulary = check_captions(splits, findings, limits or Limits(), known)
-    examined = check_images(splits, findings, workers)
+    examined = check_images(splits, findings)
     return Check(findings, summaries, vocabulary, *examined, known)
 
 
@@ -228,9 +226,7 @@ def fingerprint(path: Path) -> tuple[bytes, int]:
     return pixels.digest(), int(np.frombuffer(values, np.uint8).max())
 
 
-def check_images(
-    splits: Splits, findings: Findings, workers: int | None = None
-) -> tuple[int, int, BaseException | None]:
+def check_images(splits: Splits, findings: Findings) -> tuple[int, int, BaseException | None]:
     """Decode and compare all images, without those that `findings` already has as missing.
 
     Returns:
@@ -246,7 +242,7 @@ def check_images(
                 files.setdefault(identity, (image, split))
     examined = 0
     by_pixels: dict[bytes, list[tuple[CaptionedImage, str]]] = {}
-    outcomes = prefetch(lambda file: fingerprint(file[0].path), files.values(), AHEAD, workers)
+    outcomes = prefetch(lambda file: fingerprint(file[0].path), files.values(), AHEAD)
     stop = None
     try:
         with closing(outcomes), warnings.catch_warnings(), progress_bar("checking", len(files)) as advance:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +62,8 @@ class FeatureStore:
                     f"'{file.path}' and '{self.files[0].path}' were made with different encoders or transforms: "
                     "move one of them to another folder."
                 )
-        self._starts = [0, *accumulate(len(file.ids) for file in self.files)]
-        """The number of each file's first image."""
-        ids = chain.from_iterable(file.ids for file in self.files)
-        self._numbers = {image_id: number for number, image_id in enumerate(ids)}
+        self._places = {image_id: (file, row) for file in self.files for row, image_id in enumerate(file.ids)}
+        """The file of each image, and its row there."""
         self._intact: set[int | str] = set()  # images whose checksum this process has compared
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[str]]:
@@ -76,13 +72,13 @@ class FeatureStore:
     @property
     def ids(self) -> list[int | str]:
         """The ids of all images."""
-        return list(self._numbers)
+        return list(self._places)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._places)
 
     def __contains__(self, image_id: object) -> bool:
-        return image_id in self._numbers
+        return image_id in self._places
 
     def photo(self, image_id: int | str) -> PhotoFile:
         """Size and digest of the file that an image's regions were computed from.
@@ -91,7 +87,7 @@ class FeatureStore:
             DataError: the image is not in the store.
         """
         self.check([image_id])
-        file, row = self._locate(image_id)
+        file, row = self._places[image_id]
         return PhotoFile(*file.photos[row].tolist())
 
     def read_many(self, image_ids: Sequence[int | str]) -> Views:
@@ -106,7 +102,7 @@ class FeatureStore:
         damaged = []
         # Row by row is as fast as np.take and torch.stack.
         for b, image_id in enumerate(image_ids):
-            file, row = self._locate(image_id)
+            file, row = self._places[image_id]
             for name, array in regions.items():
                 array[b] = file.regions[name][row]
             if image_id not in self._intact:
@@ -179,9 +175,3 @@ class FeatureStore:
             delete(file.path)  # later: a kill in between leaves images twice, and the last counts
         for path in self.unreadable:
             set_aside(path)  # not deleted: someone may have put a file of his own in the place of ours
-
-    def _locate(self, image_id: int | str) -> tuple[FeatureFile, int]:
-        """The file of an image, and its row there."""
-        number = self._numbers[image_id]
-        index = bisect_right(self._starts, number) - 1
-        return self.files[index], number - self._starts[index]

@@ -28,6 +28,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -293,18 +294,15 @@ def write_new(path: Path, content: bytes) -> Path:
     Returns:
         its path. If one of these files has the same bytes already, that one, and nothing is written.
     """
-    for beside in _names_beside(path):
-        if (
-            beside.is_file()
-            and beside.stat().st_size == len(content)
-            and read_input(beside, STREAM) == content
-        ):
-            return beside
-        if not os.path.lexists(beside):
-            with creating(beside) as file:
-                file.write(content)
-            return beside
-    raise AssertionError("there are names without end")
+    beside = next(name for name in _names_beside(path) if not os.path.lexists(name) or _has(name, content))
+    if not os.path.lexists(beside):
+        with creating(beside) as file:
+            file.write(content)
+    return beside
+
+
+def _has(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and read_input(path, STREAM) == content
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -426,11 +424,10 @@ class OwnFolder:
 
     def __init__(self, path: Path, option: str) -> None:
         self.path, self.option = path, option
-        self._digests: dict[str, set[str]] | None = None
 
     def __contains__(self, name: str) -> bool:
         """Whether the file of that name (with slashes) is there, was written by us, and has not changed since."""
-        digests = self._listed().get(name)
+        digests = self._listed.get(name)
         path = self.path / name
         if digests is None or path.is_symlink() or not path.is_file():
             return False
@@ -443,15 +440,15 @@ class OwnFolder:
 
     def listed(self, name: str) -> bool:
         """Whether a file of that name was once written by us; it may have changed."""
-        return name in self._listed()
+        return name in self._listed
 
     def names(self) -> list[str]:
         """The names of all files that were written here, in the order of writing; some may have changed or gone."""
-        return list(self._listed())
+        return list(self._listed)
 
     def check(self, names: Iterable[str]) -> None:
         """Call this before any work: raise a UserError if files of these names are there that are not ours."""
-        self._listed()  # refuses a list that is not ours
+        self.names()  # refuses a list that is not ours
         foreign = [name for name in names if os.path.lexists(self.path / name) and name not in self]
         if foreign:
             raise UserError(
@@ -509,16 +506,15 @@ class OwnFolder:
                 folder.rmdir()
                 folder = folder.parent
 
+    @cached_property
     def _listed(self) -> dict[str, set[str]]:
-        if self._digests is None:
-            digests: dict[str, set[str]] = {}
-            for name, digest in _read_list(self.path / LIST, self.option):
-                digests.setdefault(name, set()).add(digest)
-            self._digests = digests
-        return self._digests
+        digests: dict[str, set[str]] = {}
+        for name, digest in _read_list(self.path / LIST, self.option):
+            digests.setdefault(name, set()).add(digest)
+        return digests
 
     def _list(self, name: str, digest: str, durable: bool) -> None:
-        self._listed().setdefault(name, set()).add(digest)
+        self._listed.setdefault(name, set()).add(digest)
         _append(self.path / LIST, f"{json.dumps({'name': name, 'digest': digest})}\n".encode(), durable)
 
 

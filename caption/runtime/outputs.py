@@ -114,15 +114,9 @@ def _is_replaceable(path: Path, option: str) -> bool:
         raise OutputError(
             f"{option} {printable(path)[:300]} cannot be the name of a file: {reason}"
         ) from None
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # a link that leads nowhere
+    if not os.path.exists(path):  # a link that leads nowhere
         return False
-    return (
-        stat.S_ISCHR(mode)
-        or stat.S_ISFIFO(mode)
-        or (stat.S_ISREG(mode) and (is_device(path) or is_own(path)))
-    )
+    return path.is_char_device() or path.is_fifo() or (path.is_file() and (is_device(path) or is_own(path)))
 
 
 def _identity(path: str | Path) -> Identity | None:

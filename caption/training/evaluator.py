@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
@@ -54,7 +54,7 @@ class Evaluation:
 
     numbers: dict[str, float]
     scores: Scores
-    captions: dict[ImageId, str] = field(default_factory=dict)
+    captions: dict[ImageId, str]
     """Of all images."""
 
 
@@ -97,12 +97,9 @@ def summarise(
         two controls: "pointing_chance", that of uniform maps, and "pointing_other_word", with each word's map replaced
         by that of another word of its caption, which is as sharp and depends on the image, but not on the word.
     """
-    scores = evaluate(
-        {answer.id: answer.caption.text for answer in answers},
-        {answer.id: answer.references for answer in answers},
-        tokenizer,
-        protocol=protocol,
-    )
+    texts = {answer.id: answer.caption.text for answer in answers}
+    references = {answer.id: answer.references for answer in answers}
+    scores = evaluate(texts, references, tokenizer, protocol=protocol)
     numbers = {name: value for name, value in scores.to_dict()["scores"].items() if value is not None}
     numbers["NLL"] = sum(answer.nll for answer in answers) / sum(answer.steps for answer in answers)
     numbers |= measure_maps(answer.caption for answer in answers)
@@ -112,7 +109,7 @@ def summarise(
         numbers |= ground(zip(captions, objects, strict=True)).to_dict()
         shuffled = ground(zip(other_word(captions), objects, strict=True))
         numbers["pointing_other_word"] = shuffled.accuracy
-    return Evaluation(numbers, scores)
+    return Evaluation(numbers, scores, texts)
 
 
 class Evaluator:
@@ -169,10 +166,8 @@ class Evaluator:
         answers, self.answers = gather(self.answers), {}
         tokenizer = self.captioner.vocabulary.tokenizer.scored_by
         evaluation = summarise(answers.values(), self.protocol(split, search), boxes, tokenizer)
-        texts = {image: answer.caption.text for image, answer in answers.items()}
-        evaluation = replace(evaluation, captions=texts)
         if folder is not None:
-            write_results(texts, folder, f"{split}_captions.json")
+            write_results(evaluation.captions, folder, f"{split}_captions.json")
             folder.write_json(f"{split}_references.json", _coco_references(answers), indent=1)
             scores: dict[str, Any] = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
             if checkpoint is not None:

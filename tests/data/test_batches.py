@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import RandomSampler
 
-from caption.data.batches import Batch, CaptionedImages, SimilarLengths
+from caption.data.batches import Batch, CaptionedImages, SimilarLengths, collate
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.errors import ImageError
@@ -39,7 +39,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionedImage]:
 @pytest.fixture
 def batch(images: list[CaptionedImage]) -> Batch:
     dataset = CaptionedImages(images, WORDS, TRANSFORM, with_boxes=True)
-    return dataset.collate([dataset[i] for i in range(3)])
+    return collate([dataset[i] for i in range(3)])
 
 
 # -- contents of a batch ---------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_long_captions_are_cut_and_still_end(images):
     a, red = WORDS["a"], WORDS["red"]
     assert dataset[0].captions[0] == [a, red, END]
     assert dataset[1].captions[0] == [a, WORDS["square"], END]  # exactly the maximal length
-    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not truncated
+    assert collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not truncated
 
 
 # -- single captions of near-equal length ----------------------------------------------------------------------

@@ -168,7 +168,7 @@ def captioned(*paths: Path) -> list[CaptionedImage]:
 
 def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
     findings = Findings() if findings is None else findings
-    files, done, _ = check_images(splits, findings, workers=2)
+    files, done, _ = check_images(splits, findings)
     assert done == files
     return [(finding.kind.label, finding.text) for finding in findings]
 

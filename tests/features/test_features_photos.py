@@ -19,7 +19,7 @@ from helpers.feature_stores import (
 )
 from PIL import Image
 
-from caption.data.batches import Batch, CaptionedImages
+from caption.data.batches import Batch, CaptionedImages, collate
 from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
@@ -53,7 +53,7 @@ def one_batch(
 ) -> Batch:
     opened = None if store is None else FeatureStore(store)
     dataset = CaptionedImages(images, WORDS, transform, store=opened, with_boxes=True)
-    return dataset.collate([dataset[i] for i in range(len(images))])
+    return collate([dataset[i] for i in range(len(images))], opened)
 
 
 # -- sizes --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from torch import distributed
 from torch.optim import Adam
 
 from caption.attention import Multinoulli
+from caption.data.batches import collate
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
 from caption.errors import UserError
@@ -127,7 +128,7 @@ def test_captions_are_free_running_and_nll_is_not(tmp_path: Path, reader: Shapes
     for i in range(len(dataset)):
         example = dataset[i]
         for ids in example.captions:
-            batch = dataset.collate([example._replace(captions=[ids])])
+            batch = collate([example._replace(captions=[ids])])
             with torch.no_grad():
                 unrolled = captioner.unroll(captioner.encoder(batch.images), batch.inputs, batch.lengths)
             log_probs = unrolled.logits.log_softmax(-1)
