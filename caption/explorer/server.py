@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import jsonschema as jsonschema  # checks what is asked for
+from anyio import CancelScope
+from anyio.from_thread import check_cancelled
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,7 +26,6 @@ from starlette.routing import Route
 
 from caption.errors import CheckpointError, UserError
 from caption.explorer.service import GoneError, Service
-from caption.explorer.worker import BusyError, Cancelled, Worker
 from caption.runtime.safe_loading import check_plain
 from caption.version import package_version
 from caption.visualize.page import live_html
@@ -41,13 +43,21 @@ NOWHERE = "There is nothing at this address: the page is at /, its description a
 TITLE = "Make it look elsewhere"
 
 
+class BusyError(Exception):
+    """There is no place for a request."""
+
+
+class CancelledError(Exception):
+    """The asker has left, or the server stops."""
+
+
 ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
     BusyError: (503, "Many requests are waiting for the model: try again in a few seconds."),
     GoneError: (404, ""),
     UserError: (400, ""),
     TimeoutError: (408, TOO_SLOW),
     asyncio.TimeoutError: (408, TOO_SLOW),  # another class in Python 3.10
-    Cancelled: (499, "The request was cancelled."),
+    CancelledError: (499, "The request was cancelled."),
     ClientDisconnect: (499, "The request was cancelled."),
     MemoryError: (413, "The photo is too large for the memory. Scale it down."),
 }
@@ -70,7 +80,7 @@ def application(
         largest_photo: bytes of a photo's file.
         waiting: requests that may wait while one is answered; others are told to come back.
     """
-    worker = Worker(waiting)
+    places, model = asyncio.Semaphore(1 + waiting), asyncio.Lock()
     bodies: dict[int, bytearray] = {}
     settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
     page = live_html(TITLE, settings)
@@ -78,29 +88,32 @@ def application(
     info = {"title": TITLE, "version": package_version(), "description": about}
     description = {**page_description(), "info": info}
 
-    async def answered(
-        request: Request, largest: int, job: Callable[[bytes, Callable[[], None]], dict[str, Any]]
-    ) -> Response:
-        """What `job` makes of a request's body, of at most `largest` bytes; see `Worker.run` for its other argument."""
+    async def answered(request: Request, largest: int, job: Callable[[bytes], dict[str, Any]]) -> Response:
+        """What `job` makes of a request's body, of at most `largest` bytes; one job at a time, in a thread.
+
+        Once the asker has left, `check_cancelled` stops it.
+        """
         _check_origin(request)
         body = bodies[id(request)] = bytearray()
         try:
             await asyncio.wait_for(_receive(request, largest, body, bodies), PATIENCE)
-            with worker.place():
-                answer = await worker.run(lambda watch: job(bytes(body), watch), lambda: _left(request))
-        except asyncio.CancelledError:
-            raise Cancelled from None  # the server stops
+            if places.locked():
+                raise BusyError
+            async with places, _while_asked(request), model:  # the place is free only when the thread is
+                return JSONResponse(await run_sync(job, bytes(body)))
+        except asyncio.CancelledError:  # the server stops
+            pass
         finally:
             del bodies[id(request)]
-        return JSONResponse(answer)
+        raise CancelledError
 
     async def photos(request: Request) -> Response:
         name = request.query_params.get("name", "photo")
-        return await answered(request, largest_photo, lambda body, watch: service.add(body, name, watch))
+        return await answered(request, largest_photo, lambda body: service.add(body, name, check_cancelled))
 
     async def captions(request: Request) -> Response:
         return await answered(
-            request, LARGEST_REQUEST, lambda body, watch: service.change(_json(body), watch)
+            request, LARGEST_REQUEST, lambda body: service.change(_json(body), check_cancelled)
         )
 
     async def example(request: Request) -> Response:
@@ -113,11 +126,6 @@ def application(
     async def openapi(request: Request) -> Response:
         return JSONResponse(description)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        worker.close()
-
     return Starlette(
         routes=[
             Route("/", home),
@@ -128,7 +136,6 @@ def application(
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
         exception_handlers=dict.fromkeys((HTTPException, *ANSWERS), _refused),
-        lifespan=lifespan,
     )
 
 
@@ -164,10 +171,21 @@ def _json(body: bytes) -> Any:
     return value
 
 
-async def _left(request: Request) -> None:
-    """Wait until the asker leaves."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+@asynccontextmanager
+async def _while_asked(request: Request) -> AsyncIterator[None]:
+    """Within it, work is cancelled when the asker leaves."""
+
+    async def leaving() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    with CancelScope() as scope:
+        departure = asyncio.ensure_future(leaving())
+        departure.add_done_callback(lambda _: scope.cancel())
+        try:
+            yield
+        finally:
+            departure.cancel()
 
 
 async def _refused(request: Request, error: Exception) -> Response:
