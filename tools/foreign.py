@@ -29,6 +29,7 @@ from caption.data.shapes import Shapes
 from caption.data.shapes.scene import NAMES
 from caption.data.splits import CaptionedImage
 from caption.metrics import evaluate
+from caption.models.model_zoo import load
 
 # isort: split
 import torch
@@ -70,9 +71,9 @@ BATCH = 16  # scenes
 CELLS = (SIDE // PATCH) ** 2
 INITIAL = 0.08
 """Standard deviation of the first weights; the usual 0.02 is for widths around 768."""
+PAD, UNKNOWN, START, END, IMAGE = "[PAD]", "[UNK]", "[BOS]", "[EOS]", "<image>"
 LONGEST = 24
 """Of a caption, in words."""
-PAD, UNKNOWN, START, END, IMAGE = "[PAD]", "[UNK]", "[BOS]", "[EOS]", "<image>"
 CAPTIONS = 5  # of a scene
 IGNORED = -100  # in labels
 
@@ -219,17 +220,6 @@ class Scenes:
         ended = [[*caption, self.tokenizer.eos_token_id] for caption in captions]
         return Example(self.pixels[number], self.prompt, ended)
 
-    def describe(self, model: PreTrainedModel) -> dict[int | str, str]:
-        """Captions by the model's greedy `generate`, by image."""
-        texts: list[str] = []
-        for pixels in self.pixels.split(100):
-            inputs: dict[str, Any] = {"pixel_values": pixels}
-            if len(self.prompt) > 1:
-                inputs["input_ids"] = torch.tensor([self.prompt] * len(pixels))
-            tokens = model.eval().generate(**inputs, max_new_tokens=LONGEST, do_sample=False)
-            texts += self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return {image.id: text for image, text in zip(self.images, texts, strict=True)}
-
 
 def collate(examples: Sequence[Example], decoder_inputs: bool, shared: bool) -> dict[str, Tensor]:
     """A batch of N scenes and all their captions.
@@ -349,10 +339,15 @@ def train(
     )  # fmt: skip
     with share_images(tower) if shared else nullcontext():
         trainer.train()
+    model.generation_config.max_new_tokens = LONGEST
     for part in (model, tokenizer, processor):
         part.save_pretrained(out)
-    shown = Scenes(splits["val"], tokenizer, processor)
-    scores = evaluate(shown.describe(model), {image.id: image.captions for image in shown.images})
+    texts = [
+        caption.text
+        for caption in load(f"transformers:{out}").describe([image.path for image in splits["val"]])
+    ]
+    references = {image.id: image.captions for image in splits["val"]}
+    scores = evaluate(dict(zip(references, texts, strict=True)), references)
     return {
         "patches named rightly": patches_right,
         "loss": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],

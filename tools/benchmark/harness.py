@@ -61,14 +61,12 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def take_turns(
-    contestants: dict[Any, Callable[[], Any]], setting: Setting, rounds: int | None = None
-) -> Times:
+def take_turns(contestants: dict[Any, Callable[[], Any]], setting: Setting) -> Times:
     """Run each contestant once to warm up, then all in turns, so that other work on the machine slows all of them."""
     for run in contestants.values():
         run()
     times = Times({name: [] for name in contestants})
-    for _ in range(rounds or setting.rounds):
+    for _ in range(setting.rounds):
         for name, run in contestants.items():
             times.seconds[name].append(clock(run, setting.device))
     return times

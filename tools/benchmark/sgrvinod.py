@@ -27,9 +27,10 @@ from caption.objectives import CaptionBatch, CrossEntropy, DoublyStochastic
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, say, take_turns
+from tools.benchmark.harness import Setting, say
 from tools.benchmark.roofline import Rates, least_seconds, measure_rates
 from tools.benchmark.search import NEVER, PHOTOS, compare, find
+from tools.benchmark.training import Form, measure_forms
 from tools.documents import table
 
 CLONE = "git clone https://github.com/sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning"
@@ -117,23 +118,16 @@ def compare_steps(
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, theirs.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
-    losses = {
-        THEIRS: partial(their_loss, theirs.train(), vectors, captions),
-        OURS: partial(our_loss, ours.train(), vectors, captions),
+    forms = {
+        THEIRS: Form(theirs.train(), partial(their_loss, theirs, vectors, captions)),
+        OURS: Form(ours.train(), partial(our_loss, ours, vectors, captions)),
     }
-    steps = {
-        name: partial(core.step, model, losses[name]) for name, model in ((THEIRS, theirs), (OURS, ours))
-    }
-    expected, found = (float(step()) for step in steps.values())
-    times = take_turns(steps, setting)
+    times, measured = measure_forms(forms, setting, lambda model: {})
     least = least_seconds(ours, captions, core.REGIONS, rates)
-    differences = {THEIRS: "", OURS: f"{abs(found - expected) / expected:.0e}"}
-    rows = []
-    for name, loss in losses.items():
-        memory = core.allocated_peak(lambda loss=loss: loss().backward(), setting.device)
-        share = f"{least / times.median(name):.0%}"
-        rows.append([name, *times.row(name, THEIRS), f"{memory / 1e6:.0f} MB", differences[name], share])
-    return rows
+    return [
+        [name, *form.times, form.memory, form.loss, f"{least / times.median(name):.0%}"]
+        for name, form in measured.items()
+    ]
 
 
 def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> Tensor:

@@ -74,18 +74,23 @@ class Measured(NamedTuple):
     """‖difference‖ / ‖gradient‖ of the weight where it is largest."""
 
 
-def measure_forms(forms: dict[str, Form], setting: Setting) -> tuple[Times, dict[str, Measured]]:
-    """The first is the reference."""
+def measure_forms(
+    forms: dict[str, Form],
+    setting: Setting,
+    compared: Callable[[nn.Module], dict[str, Tensor]] = gradients,
+) -> tuple[Times, dict[str, Measured]]:
+    """The first is the reference; `compared` are the gradients of a form by names that all share."""
     reference = next(iter(forms))
-    expected, true = float(forms[reference].step()), gradients(forms[reference].model)
+    expected, true = float(forms[reference].step()), compared(forms[reference].model)
     times = take_turns({name: form.step for name, form in forms.items()}, setting)
     measured = {}
     for name, form in forms.items():
         loss, furthest = "", ""
         if name != reference:
             loss = f"{abs(float(form.step()) - expected) / expected:.0e}"
-            found = gradients(form.model)
-            furthest = f"{max(float((found[key] - of).norm() / of.norm()) for key, of in true.items()):.0e}"
+            found = compared(form.model)
+            apart = (float((found[key] - of).norm() / of.norm()) for key, of in true.items())
+            furthest = f"{max(apart, default=0.0):.0e}"
         # The gradients are there already: they do not count.
         bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
         measured[name] = Measured(times.row(name, reference), f"{bytes / 1e6:.0f} MB", loss, furthest)
