@@ -82,7 +82,7 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
     images = Images(list("abcd"), boxed, {name: REFERENCES[name] for name in "acd"}, WORDS)
     captions = [SimpleNamespace(text=text) for text in CAPTIONS.values()]
     model: Any = SimpleNamespace(name="mine", images=images, photos=images.photos, captions=captions)
-    table = tables.object_hallucination([model])
+    table = tables.chair([model])
     assert table is not None
     assert [list(map(str, row)) for row in table.rows] == [
         ["mine", "1", "3", "33 % [33, 33]", "100 % [100, 100]"]
@@ -91,6 +91,6 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
         "mine: 33 % [33, 33] of 3 objects that its captions name are not there, most "
     )
     model.images = Images(list("abcd"), boxed[2:], REFERENCES, WORDS)
-    table = tables.object_hallucination([model])
+    table = tables.chair([model])
     assert table is not None
     assert table.missing == tables.NEED_CATEGORIES

@@ -18,7 +18,7 @@ hidden; the end of the deletion curve shows how much that was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -73,17 +73,7 @@ class FaithfulnessCurves(PerWord):
         Raises:
             ValueError: there are no words.
         """
-        from caption.visualize.layout import new_figure
-
-        fig = new_figure((8.0, 3.2))
-        fig.set_layout_engine("constrained")
-        axes = fig.subplots(1, 2, sharey=True)
-        for ax, kind in zip(axes, get_args(Kind), strict=True):
-            self.draw(ax, kind)
-            ax.set_title(kind, fontsize=10)
-            ax.label_outer()
-        axes[1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
-        return fig
+        return plot_curves([{kind: (self, kind) for kind in get_args(Kind)}])
 
     def draw(self, ax: Axes, kind: Kind) -> Axes:
         """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion).
@@ -137,6 +127,25 @@ class FaithfulnessCurves(PerWord):
             raise ValueError(f"the curves have no point at {hidden} regions, only at {self.counts}")
         curve = self.curve("deletion", order, logarithm=True)
         return curve[:, 0] - curve[:, self.counts.index(hidden)]
+
+
+def plot_curves(rows: Sequence[Mapping[str, tuple[FaithfulnessCurves, Kind]]]) -> Figure:
+    """Rows of equally many panels, each with its title, a model's curves, and which of them are drawn.
+
+    Raises:
+        ValueError: there are no words.
+    """
+    from caption.visualize.layout import new_figure
+
+    fig = new_figure((0.8 + 3.2 * len(rows[0]), 0.4 + 2.6 * len(rows)))
+    fig.set_layout_engine("constrained")
+    axes = fig.subplots(len(rows), len(rows[0]), squeeze=False, sharey=True)
+    panels = [(title, *panel) for row in rows for title, panel in row.items()]
+    for ax, (title, curves, kind) in zip(axes.flat, panels, strict=True):
+        curves.draw(ax, kind).set_title(title, fontsize=10, parse_math=False)
+        ax.label_outer()
+    axes[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    return fig
 
 
 def faithfulness_curves(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.faithfulness.curves import Kind, plot_curves
 from caption.analysis.study.run import Study
 from caption.analysis.study.subject import OWN, Subject
 from caption.analysis.table import Cell, Table, Value
@@ -21,7 +21,6 @@ from caption.result import Caption
 from caption.visualize.figure import plot_word
 from caption.visualize.figure_file import dpi_of, render
 from caption.visualize.html_document import document
-from caption.visualize.layout import new_figure
 from caption.visualize.overlay import photo_name
 from caption.visualize.page_script import web_resource
 
@@ -80,16 +79,15 @@ def report_html(study: Study, setting: str) -> str:
 def draw_curves(study: Study) -> Figure:
     """A row of deletion and insertion curves for each model."""
     panels = [panel for panel in PANELS if panel[1] in study.subjects[0].curves]
-    fig = new_figure((0.8 + 3.2 * len(panels), 0.4 + 2.6 * len(study.subjects)))
-    fig.set_layout_engine("constrained")
-    rows = fig.subplots(len(study.subjects), len(panels), squeeze=False, sharey=True)
-    for axes, subject in zip(rows, study.subjects, strict=True):
-        for ax, (kind, way) in zip(axes, panels, strict=True):
-            subject.images.about(subject.curves[way]).draw(ax, kind)
-            ax.set_title(f"{subject.name}: {kind}, {way}", fontsize=10, parse_math=False)
-            ax.label_outer()
-    rows[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
-    return fig
+    return plot_curves(
+        [
+            {
+                f"{subject.name}: {kind}, {way}": (subject.images.about(subject.curves[way]), kind)
+                for kind, way in panels
+            }
+            for subject in study.subjects
+        ]
+    )
 
 
 def examples(subject: Subject) -> Mapping[str, Sequence[Example]]:

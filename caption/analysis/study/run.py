@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caption.analysis.study.subject import Images, Progress, Subject, no_progress
-from caption.analysis.study.tables import ON_PHOTOS, ON_SHAPES
+from caption.analysis.study.tables import MEASURES, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import Table
 from caption.captioner import Captioner
 from caption.errors import UserError
@@ -61,8 +61,8 @@ def study(
         models: by name.
         images: at least two, with what is known of them. What needs boxes or people's captions is measured on the
             images that have them.
-        measures: names of `ON_PHOTOS` or `ON_SHAPES`; None = all of the second where the truth about every word is
-            known (`Images.naming`), else all of the first. What none of the models can be asked is left out: "heads" of
+        measures: names of `MEASURES`; None = those `ON_SHAPES` where the truth about every word is known
+            (`Images.naming`), else those `ON_PHOTOS`. What none of the models can be asked is left out: "heads" of
             single maps, "hallucination" of an encoder without a classifier.
         progress: shows how far the work is.
 
@@ -73,10 +73,9 @@ def study(
     """
     if images.boxed and not images.pointed_at:
         raise UserError("no photo has both boxes and people's captions: give those of the same photos")
-    known = ON_SHAPES | ON_PHOTOS
-    if unknown := [name for name in measures or () if name not in known]:
-        raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(known)}")
+    if unknown := [name for name in measures or () if name not in MEASURES]:
+        raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
     names = measures or (ON_SHAPES if images.naming else ON_PHOTOS)
     subjects = [Subject(name, captioner, images, progress) for name, captioner in models.items()]
-    tables = {name: known[name](subjects) for name in names}
+    tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})

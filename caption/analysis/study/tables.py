@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from caption.analysis.agreement import Agreement, agree_all
-from caption.analysis.chair import chair
+from caption.analysis.chair import chair as measure_chair
 from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
@@ -51,8 +51,22 @@ NEED_CATEGORIES = (
 NEED_MODELS = "Give several models, each as --model NAME=MODEL."
 
 
-def measure(*columns: str) -> Callable[[Callable[[Table, Subjects], None]], Measure]:
-    """Make a measure of a function that fills a table; its docstring is the question, and how it is answered."""
+MEASURES: dict[str, Measure] = {}
+"""By name, in the order of a page."""
+ON_PHOTOS: list[str] = []
+ON_SHAPES: list[str] = []
+"""Names of measures: of photos, and of scenes, where the truth about every word is known."""
+
+
+def measure(
+    *columns: str, on: Sequence[list[str]] = (ON_PHOTOS, ON_SHAPES)
+) -> Callable[[Callable[[Table, Subjects], None]], Measure]:
+    """Make a measure of a function that fills a table; its docstring is the question, and how it is answered.
+
+    Args:
+        columns: of the table.
+        on: the lists in which its name, which is that of the function, stands.
+    """
 
     def decorate(fill: Callable[[Table, Subjects], None]) -> Measure:
         title, _, meaning = (inspect.getdoc(fill) or "").partition("\n\n")
@@ -63,6 +77,10 @@ def measure(*columns: str) -> Callable[[Callable[[Table, Subjects], None]], Meas
             fill(table, subjects)
             return table if table.rows or table.missing else None
 
+        name = fill.__name__.replace("_", " ")
+        MEASURES[name] = of_subjects
+        for names in on:
+            names.append(name)
         return of_subjects
 
     return decorate
@@ -196,7 +214,9 @@ def faithfulness(table: Table, subjects: Subjects) -> None:
                 table.add([[way, order, *areas, "–" if fall is None else Value(fall, 2)]], subject.name)
 
 
-@measure("model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random")
+@measure(
+    "model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random", on=[ON_SHAPES]
+)
 def classes(table: Table, subjects: Subjects) -> None:
     """Which words depend on it?
 
@@ -232,7 +252,9 @@ def permutation(table: Table, subjects: Subjects) -> None:
                 )
 
 
-@measure("model", "words", "divergence", "distance", "divergence, permuted", "distance, permuted")
+@measure(
+    "model", "words", "divergence", "distance", "divergence, permuted", "distance, permuted", on=[ON_SHAPES]
+)
 def adversary(table: Table, subjects: Subjects) -> None:
     """How far may a map go from α while the prediction stays?
 
@@ -246,7 +268,9 @@ def adversary(table: Table, subjects: Subjects) -> None:
             table.add([[f"{name} ({len(maps)})", *cells]], subject.name)
 
 
-@measure("model", "pairs", "weights", "the other word", "the word itself", "lead of the other")
+@measure(
+    "model", "pairs", "weights", "the other word", "the word itself", "lead of the other", on=[ON_SHAPES]
+)
 def exchange(table: Table, subjects: Subjects) -> None:
     """Does the word follow the map?
 
@@ -339,8 +363,8 @@ def _map_cells(captions: Sequence[Caption]) -> list[Value]:
     return [Value(over_captions(entropies), 2), Value(over_captions(changes), 2), share(hardly)]
 
 
-@measure("model", "people agree on", "photos", *(f"says {group}" for group in GROUPS))
-def naming(table: Table, subjects: Subjects) -> None:
+@measure("model", "people agree on", "photos", *(f"says {group}" for group in GROUPS), on=[ON_PHOTOS])
+def named(table: Table, subjects: Subjects) -> None:
     """Who is named?
 
     Photos count for a group if at least three people's captions name it and none names another one. The table says
@@ -374,8 +398,8 @@ def naming(table: Table, subjects: Subjects) -> None:
             table.answer(finding, f"{men} and {women}", "photos of men and women: too few")
 
 
-@measure("model", "captions", "mentions", "CHAIRi", "CHAIRs")
-def object_hallucination(table: Table, subjects: Subjects) -> None:
+@measure("model", "captions", "mentions", "CHAIRi", "CHAIRs", on=[ON_PHOTOS])
+def chair(table: Table, subjects: Subjects) -> None:
     """Does it name objects that are not there?
 
     Mentions of COCO's categories on photos in which all of them are annotated. A mention is hallucinated if the object
@@ -389,7 +413,7 @@ def object_hallucination(table: Table, subjects: Subjects) -> None:
         return
     for subject in subjects:
         said = dict(zip(subject.photos, subject.captions, strict=True))
-        found = chair(
+        found = measure_chair(
             {photo: said[photo].text for photo in known}, known, images.references, images.categories
         )
         wrong, captions = share(found.instances), share(found.sentences)
@@ -399,32 +423,7 @@ def object_hallucination(table: Table, subjects: Subjects) -> None:
         table.answer(f"{finding}; {captions} of captions name one.", wrong, "of named objects are not there")
 
 
-@measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
-def heads(table: Table, subjects: Subjects) -> None:
-    """How many of its heads does it need?
-
-    Maps of heads, hops or queries are set to 0, the one first that the words need least, and the words are said
-    again; only one step is changed at a time. Log p is in nats.
-    """
-    for subject in subjects:
-        if count_heads(subject.captioner, subject.photos, subject.captions) < 2:
-            continue
-        pruning = subject.images.about(head_pruning(subject.captioner, subject.photos, subject.captions))
-        falls = pruning.log_probs[:, :1] - pruning.log_probs
-        means = [
-            [estimate(column, pruning.images) for column in values.T] for values in (pruning.log_probs, falls)
-        ]
-        names: list[Cell] = ["–", *(f"head {head}" for head in pruning.order)]
-        table.add(
-            ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
-        )
-        half = len(pruning.order) // 2
-        loss = Value(means[1][half], 2)
-        finding = f"{subject.name}: without the {half} of its {len(pruning.order)} heads that matter least"
-        table.answer(f"{finding} a word loses {loss} nats.", loss, "nats without half of them")
-
-
-@measure("model", "score", "AUROC, all pairs", "AUROC, same word")
+@measure("model", "score", "AUROC, all pairs", "AUROC, same word", on=[ON_PHOTOS])
 def hallucination(table: Table, subjects: Subjects) -> None:
     """Does it know when it names what is not there?
 
@@ -460,36 +459,34 @@ def hallucination(table: Table, subjects: Subjects) -> None:
         table.missing = " ".join(reasons)
 
 
+@measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
+def heads(table: Table, subjects: Subjects) -> None:
+    """How many of its heads does it need?
+
+    Maps of heads, hops or queries are set to 0, the one first that the words need least, and the words are said
+    again; only one step is changed at a time. Log p is in nats.
+    """
+    for subject in subjects:
+        if count_heads(subject.captioner, subject.photos, subject.captions) < 2:
+            continue
+        pruning = subject.images.about(head_pruning(subject.captioner, subject.photos, subject.captions))
+        falls = pruning.log_probs[:, :1] - pruning.log_probs
+        means = [
+            [estimate(column, pruning.images) for column in values.T] for values in (pruning.log_probs, falls)
+        ]
+        names: list[Cell] = ["–", *(f"head {head}" for head in pruning.order)]
+        table.add(
+            ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
+        )
+        half = len(pruning.order) // 2
+        loss = Value(means[1][half], 2)
+        finding = f"{subject.name}: without the {half} of its {len(pruning.order)} heads that matter least"
+        table.answer(f"{finding} a word loses {loss} nats.", loss, "nats without half of them")
+
+
 def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:
     """The measurements of each class of words that has any, and those of all other words."""
     classes = {**subject.images.naming, **subject.images.other_words}
     parts = {name: measured.only(words) for name, words in classes.items()}
     parts["other words"] = measured.only(set(measured.words).difference(*classes.values()))
     return {name: part for name, part in parts.items() if len(part)}
-
-
-ON_PHOTOS: dict[str, Measure] = {
-    "grounding": grounding,
-    "single maps": single_maps,
-    "faithfulness": faithfulness,
-    "permutation": permutation,
-    "agreement": agreement,
-    "entropy": entropy,
-    "named": naming,
-    "chair": object_hallucination,
-    "hallucination": hallucination,
-    "heads": heads,
-}
-ON_SHAPES: dict[str, Measure] = {
-    "grounding": grounding,
-    "single maps": single_maps,
-    "entropy": entropy,
-    "faithfulness": faithfulness,
-    "classes": classes,
-    "permutation": permutation,
-    "adversary": adversary,
-    "exchange": exchange,
-    "agreement": agreement,
-    "heads": heads,
-}
-"""Measures by name, in the order of a page; on Shapes those, too, that need the truth about every word."""
