@@ -98,8 +98,6 @@ def plot_maps(
     image: Photo,
     map: str | None = None,
     word: int | None = None,
-    *,
-    columns: int | None = None,
     **options: Unpack[OverlayOptions],
 ) -> Figure:
     """Draw the single maps of a caption, such as the heatmap of every head: one row per map, one column per word.
@@ -111,7 +109,6 @@ def plot_maps(
         image: the photo, or its path.
         map: the name of the maps to draw, such as "heads"; by default all.
         word: draw this word only, by its place in the caption: the photo, then one panel per map.
-        columns: panels in a row, for a single word.
         options: see `plot_caption`.
 
     Raises:
@@ -125,14 +122,13 @@ def plot_maps(
     if word is None:
         each = (caption_tiles(single, photo, label) for label, single in singles.items())
         drawn = [tile for of_map in each for tile in of_map.tiles]
-        columns = len(caption.words) + 1
     else:
         if not 0 <= word < len(caption.words):
             raise ValueError(f"word {word} is not among the {len(caption.words)} words: they count from 0")
         drawn = [Tile(caption.words[word], caption)]
         drawn += [Tile(label, single, single.weights[word], word) for label, single in singles.items()]
     tiles = Tiles(photo, drawn, **options)
-    page = _page(tiles, str(caption), True, columns)
+    page = _page(tiles, str(caption), True, len(caption.words) + 1 if word is None else None)
     return _draw(new_figure(page.size), tiles, page)
 
 

@@ -50,7 +50,6 @@ class NotebookFigure(Figure):
 def save_figure(
     fig: Figure,
     path: str | os.PathLike[str],
-    dpi: float | None = None,
     opener: Opener = replacing,
     *,
     width: int | None = None,
@@ -62,23 +61,17 @@ def save_figure(
     Args:
         fig: the figure.
         path: the file.
-        dpi: pixels on an inch, 150 by default.
         opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
-        width: of the picture in pixels, in place of `dpi`.
+        width: of the picture in pixels; by default 150 of them on an inch.
 
     Raises:
         OutputError: Matplotlib knows no such extension, the picture would be too large, or the file cannot be written.
-        ValueError: both dpi and width are given.
     """
-    if dpi is not None and width is not None:
-        raise ValueError("dpi and width both say how many pixels there are: give one")
     known = fig.canvas.get_supported_filetypes()
     extension = Path(path).suffix.lstrip(".").lower() or "png" * is_device(Path(path))
     if extension not in known:
         raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
-    if width is not None:
-        dpi = dpi_of(fig, width)
-    dpi = dpi or DPI
+    dpi = DPI if width is None else dpi_of(fig, width)
     pixels = dpi**2 * fig.get_size_inches().prod()
     if extension not in VECTORS and pixels > MOST_PIXELS:
         raise OutputError(

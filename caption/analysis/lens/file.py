@@ -22,7 +22,7 @@ from caption.checkpoint.files import read_safetensors, to_safetensors
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
 from caption.errors import CheckpointError, UserError
-from caption.runtime.files import Opener, creating
+from caption.runtime.files import creating
 from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import check_plain
 
@@ -43,7 +43,7 @@ def load_lens(captioner: Captioner, path: str | Path) -> Lens:
     return lens
 
 
-def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener = creating) -> None:
+def save_lens(lens: Lens, captioner: Captioner, path: str | Path) -> None:
     """Write a calibrated lens.
 
     Raises:
@@ -64,7 +64,7 @@ def save_lens(lens: Lens, captioner: Captioner, path: str | Path, opener: Opener
         "norm_eps": None if norm is None else norm.eps,
         "calibration": {name: getattr(calibration, name) for name in IN_HEADER},
     }
-    with opener(path) as file:
+    with creating(path) as file:
         file.write(to_safetensors(tensors, header, "lens"))
 
 

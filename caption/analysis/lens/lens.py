@@ -384,15 +384,15 @@ def regions_of(views: Views, index: int) -> Regions:
     return Regions(vectors[part].cpu(), grid, None if mask is None else mask[part].cpu())
 
 
-def make_lens(captioner: Captioner, calibration: Calibration | None = None) -> Lens:
-    """The lens of a captioner, with the classifier of its encoder's pretrained weights.
+def make_lens(captioner: Captioner) -> Lens:
+    """The lens of a captioner, not calibrated, with the classifier of its encoder's pretrained weights.
 
     Raises:
         UserError: the encoder has no classifier that reads the average of its regions; see `classifier_of`.
     """
     transform = captioner.transform
     classifier = classifier_of(first_encoder(captioner), transform.height, transform.width)
-    return Lens(classifier, None, calibration)
+    return Lens(classifier)
 
 
 def first_encoder(captioner: Captioner) -> Encoder:

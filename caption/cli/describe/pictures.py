@@ -251,8 +251,8 @@ class Pictures:
         if self.plan.sheet:
             panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
             sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.style)
-            size = {"width": self.plan.width} if self.plan.width else {"dpi": SHEET_DPI}
-            save_figure(sheet, self.plan.sheet, opener=replacing_own, **size)
+            width = self.plan.width or int(SHEET_DPI * sheet.get_size_inches()[0])
+            save_figure(sheet, self.plan.sheet, opener=replacing_own, width=width)
             self.written.append(self.plan.sheet)
         if self.plan.page:
             # Ctrl-C may come between the two models.
