@@ -40,7 +40,7 @@ class ForeignCaptioner(Captioner):
         vocabulary: Vocabulary,
         transform: ImageTransform,
         search: Search | None = None,
-        summary: str = "looking",
+        summary: str = "concentrated",
     ) -> None:
         example = transform.read(Image.new("RGB", (64, 48))).pixels
         encoder = ForeignEncoder(model, example[None])

@@ -22,7 +22,9 @@ from caption.regions import Grid, Views
 from caption.tensor_tree import State, TensorTree, map_tensors
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
-SUMMARY = re.compile(r"mean|looking|layer (\d+) heads(?:\[(\d+)\])?")
+SUMMARY = re.compile(r"mean|looking|concentrated|layer (\d+) heads(?:\[(\d+)\])?")
+TINY = 1e-12
+"""Nats that each map has at least where maps are weighted by them, so that even maps have a mean."""
 LOOKING = 0.5
 """A layer looks at the image if its heads give it at least this part of what the layer that looks most gives it."""
 
@@ -44,15 +46,16 @@ class ForeignDecoder(Decoder):
 
     Args:
         model: the whole model.
-        summary: which maps are the weights for heatmaps: "mean" over all layers and heads; "layer 3 heads", the mean of
-            a layer; "layer 3 heads[5]", a head; or "looking", the mean of the layers that look at the image most at
-            that step.
+        summary: which maps are the weights for heatmaps: "concentrated", the mean of all heads, each weighted by the
+            share of the image and by how far its map is from an even one, in nats (Σ α log α / mean α); "looking", the
+            mean of the layers that look at the image most at that step; "mean" over all layers and heads;
+            "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
 
     Raises:
         UserError: there is no such summary.
     """
 
-    def __init__(self, model: ForeignModel, summary: str = "looking") -> None:
+    def __init__(self, model: ForeignModel, summary: str = "concentrated") -> None:
         super().__init__()
         self.model = model
         self.layers = nn.ModuleList(PatchAttention(model.views) for _ in model.heads)
@@ -70,8 +73,8 @@ class ForeignDecoder(Decoder):
         layer, head = (int(number or 0) for number in (match.groups() if match else (0, 0)))
         if not match or layer >= len(self.model.heads) or head >= self.model.heads[layer]:
             raise UserError(
-                f"summary {summary!r} is unknown: choose mean, looking, a layer such as 'layer 0 heads' (there are "
-                f"{len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
+                f"summary {summary!r} is unknown: choose concentrated, looking, mean, a layer such as 'layer 0 heads' "
+                f"(there are {len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
             )
         self._summary = summary
 
@@ -83,7 +86,12 @@ class ForeignDecoder(Decoder):
 
     def project(self, views: Views) -> DecoderMemory:
         tokens = tokens_of(views, self.model.region_size)
-        memory = self.model.memory(tokens, [view.mask for view in views])
+        mask = None
+        if any(view.mask is not None for view in views):
+            every = [torch.ones_like(view.vectors[..., 0], dtype=torch.bool) for view in views]
+            masks = zip(every, (view.mask for view in views), strict=True)
+            mask = torch.cat([whole if of_view is None else of_view for whole, of_view in masks], 1)
+        memory = self.model.memory(tokens, mask)
         return ForeignMemory(views, memory.layers, memory.past)  # type: ignore[return-value]
 
     def start(self, memory: DecoderMemory, hypotheses: int = 1) -> State:
@@ -153,6 +161,11 @@ class ForeignDecoder(Decoder):
         if layer is not None:
             of_layer = heads[int(layer)]
             return of_layer.mean(2) if head is None else of_layer[:, :, int(head)]
+        if self.summary == "concentrated":
+            every = torch.cat(list(heads), 2)
+            even = every.mean(-1, keepdim=True).clamp_min(TINY)
+            information = torch.xlogy(every, every / even).sum(-1, keepdim=True).clamp_min(TINY)
+            return (every * information).sum(2) / information.sum(2)
         layers = torch.stack([of_layer.mean(2) for of_layer in heads])  # (layers, B, K, L)
         if self.summary == "mean":
             return layers.mean(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from transformers.cache_utils import DynamicCache
 from caption.foreign.families import end_pieces
 from caption.foreign.model import ImageTokens
 from caption.foreign.prefix import Prefix, PrefixModel
-from caption.foreign.transformers_model import cached, route_by_hook, split_patches
 
 
 class Git(PrefixModel):
@@ -25,25 +23,17 @@ class Git(PrefixModel):
         super().__init__(model, getattr(processor, "image_processor", processor), prompt, ends)
         self.region_size = model.config.vision_config.hidden_size
         self.tower = model.git.image_encoder
-        sites = [layer.attention.self for layer in model.git.encoder.layer]
-        for site in sites:
-            route_by_hook(site)
-        self.set_sites(sites, [site.num_attention_heads for site in sites])
+        self.hook_sites([layer.attention.self for layer in model.git.encoder.layer])
 
-    def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        tokens = self.tower(pixels).last_hidden_state
-        grid = self.image_grid(pixels, self.whole.config.vision_config.patch_size, tokens.shape[1])
-        return split_patches(tokens, grid)
-
-    def prefix(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Prefix:
+    def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
         others, first = tokens.others.shape[1], tokens.patches[0]
         hidden = self.whole.git.visual_projection(torch.cat((tokens.others, first), 1))
         cache = DynamicCache()
         attention_mask = None
-        if masks[0] is not None:
-            seen = torch.cat((masks[0].new_ones(len(hidden), others), masks[0]), 1)
+        if mask is not None:
+            seen = torch.cat((mask.new_ones(len(hidden), others), mask), 1)
             attention_mask = torch.zeros_like(seen, dtype=hidden.dtype)
             attention_mask = attention_mask.masked_fill(~seen, torch.finfo(hidden.dtype).min)[:, None, None]
         encoder = self.whole.git.encoder  # image tokens attend to each other alone, in both directions
-        encoder(hidden, attention_mask=attention_mask, **cached(encoder, cache))
+        encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
         return Prefix(cache, torch.arange(others, hidden.shape[1], device=hidden.device), position=0)

@@ -8,8 +8,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from caption.data.decoding import Photo, open_image
-from caption.data.resize import Transformed
 from caption.foreign.model import ImageTokens
 from caption.foreign.prefix import PromptModel
 from caption.foreign.preprocessing import WholePhotoTransform
@@ -23,14 +21,13 @@ class TileTransform(WholePhotoTransform):
     (1, 1, 3, S, S) of a processor that does not split.
     """
 
-    def read(self, source: Photo) -> Transformed:
-        image = open_image(source)
+    def pixels(self, image: Image.Image) -> Tensor:
         made = self.processor(images=[[image]], return_row_col_info=True, return_tensors="pt")
         tiles = made["pixel_values"][0]
         rows, cols = made["rows"][0][0], max(1, made["cols"][0][0])
         pixels = tiles.new_zeros((rows + 1) * cols, *tiles.shape[1:])
         pixels[: len(tiles)] = tiles
-        return Transformed(pixels.unflatten(0, (rows + 1, cols)), *image.size)
+        return pixels.unflatten(0, (rows + 1, cols))
 
 
 class Idefics3(PromptModel):
@@ -42,14 +39,8 @@ class Idefics3(PromptModel):
 
     transform_class = TileTransform
 
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        tokenizer: Any,
-        question: str = "Describe this image in one short sentence.",
-    ) -> None:
-        super().__init__(model, processor, tokenizer, model.model.text_model, question)
+    def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
+        super().__init__(model, processor, tokenizer)
         pixels = self.transform.read(Image.new("RGB", (64, 48))).pixels
         self.views = 2 if len(pixels) > 1 else 1
         self.side = pixels.shape[-1] // model.config.vision_config.patch_size // model.config.scale_factor

@@ -66,13 +66,13 @@ class ForeignModel(nn.Module, ABC):
         """Encode photos: pixels (B, ...), as the model's transform makes them."""
 
     @abstractmethod
-    def memory(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Memory:
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
         """Compute keys and values of the image.
 
         Args:
             tokens: of B images.
-            masks: (B, L) bool for each view, True where a patch is in the image; None = all. Nothing may attend to the
-                others, and they go into `LayerMemory.mask`.
+            mask: (B, L) bool, over the patches of all views in their order, True where one is in the image; None = all.
+                Nothing may attend to the others, and it goes into `LayerMemory.mask`.
         """
 
     @abstractmethod

@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from caption.foreign.model import ImageTokens
 from caption.foreign.prefix import PromptModel
-from caption.foreign.transformers_model import split_patches
 
 
 class PaliGemma(PromptModel):
     """`PaliGemmaForConditionalGeneration`: SigLIP and Gemma."""
 
-    def __init__(self, model: Any, processor: Any, tokenizer: Any, question: str = "caption en") -> None:
-        super().__init__(model, processor, tokenizer, model.model.language_model, question)
+    first_question = "caption en"
 
-    def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        tokens = self.whole.get_image_features(pixel_values=pixels).pooler_output
-        grid = self.image_grid(pixels, self.whole.config.vision_config.patch_size, tokens.shape[1])
-        return split_patches(tokens, grid)
+    def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
+        super().__init__(model, processor, tokenizer)
+        self.tower = model.model.vision_tower
+
+    def features(self, pixels: Tensor) -> Tensor:
+        tokens: Tensor = self.whole.get_image_features(pixel_values=pixels).pooler_output
+        return tokens
 
     def positions(self, inputs: Any) -> Tensor:
         return super().positions(inputs) + 1  # the model counts from 1

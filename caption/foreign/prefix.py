@@ -7,7 +7,6 @@ beside them what has no place in it, class tokens and the text of the prompt.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 from caption.errors import UserError
 from caption.foreign.families import end_pieces
 from caption.foreign.model import Attend, ImageTokens, Memory
-from caption.foreign.transformers_model import NAME, TransformersModel, cached, layer_memories
+from caption.foreign.transformers_model import NAME, TransformersModel, layer_memories
 from caption.regions import Grid
 from caption.tensor_tree import TensorTree
 
@@ -39,27 +38,22 @@ class PrefixModel(TransformersModel):
     """A language model whose layers attend to image tokens and to words at once."""
 
     @abstractmethod
-    def prefix(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Prefix:
+    def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
         """Read what stands before the words.
 
         Args:
             tokens: of B images.
-            masks: as of `memory`, for all views or none.
+            mask: as of `memory`.
         """
 
     def position_ids(self, positions: Tensor) -> Tensor:
         """The model's argument for one piece of R captions at positions (R,)."""
         return positions[:, None]
 
-    def memory(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Memory:
-        if any(mask is not None for mask in masks):
-            masks = [
-                view.new_ones(view.shape[:2], dtype=torch.bool) if mask is None else mask
-                for mask, view in zip(masks, tokens.patches, strict=True)
-            ]
-        cache, patches, position = self.prefix(tokens, masks)
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
+        cache, patches, position = self.prefix(tokens, mask)
         first_view = tokens.patches[0]
-        layers = layer_memories(cache.layers, patches, masks, first_view.shape[1])
+        layers = layer_memories(cache.layers, patches, mask, first_view.shape[1])
         no_words = tuple((layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in cache.layers)
         positions = torch.full((len(first_view),), position, device=first_view.device)
         return Memory(layers, (positions, no_words))
@@ -71,7 +65,8 @@ class PrefixModel(TransformersModel):
             output = self.whole(
                 input_ids=pieces[:, None],
                 position_ids=self.position_ids(positions),
-                **cached(self.whole, cache),
+                cache=cache,
+                use_cache=True,
             )
         said = tuple((layer.keys, layer.values) for layer in cache.layers)
         return output.logits[:, -1], (positions + 1, said)
@@ -92,24 +87,23 @@ class PromptModel(PrefixModel):
     """A language model that is asked about a photo, with image tokens inside its prompt.
 
     Args:
-        model, processor, tokenizer: of transformers; the processor expands the image's place in a prompt.
-        language_model: the part with `layers`, which use the attention interface.
-        question: what it is asked.
+        model, processor, tokenizer: of transformers; the processor expands the image's place in a prompt, and the
+            layers of the model's decoder use the attention interface.
 
     Raises:
         UserError: the processor or the language model cannot be used, and why.
     """
 
     processor_loader = "AutoProcessor"
+    first_question: str = "Describe this image in one short sentence."
 
-    def __init__(
-        self, model: Any, processor: Any, tokenizer: Any, language_model: Any, question: str
-    ) -> None:
+    def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
         if not hasattr(processor, "image_processor"):
             raise UserError(
                 f"{type(model).__name__} is asked with a prompt, which {type(processor).__name__} does not write: give "
                 "the whole processor, as AutoProcessor of transformers reads it"
             )
+        language_model = model.get_decoder()
         text = language_model.config
         unlike = [
             name
@@ -125,7 +119,7 @@ class PromptModel(PrefixModel):
         super().__init__(model, processor.image_processor, [0], ends)
         self.processor, self.region_size = processor, text.hidden_size
         self.prompts: dict[tuple[Grid, ...], Prompt] = {}
-        self.question = question
+        self.question = self.first_question
         language_model.set_attn_implementation(NAME)
         sites = [layer.self_attn for layer in language_model.layers]
         self.set_sites(sites, [text.num_attention_heads] * len(sites))
@@ -188,7 +182,7 @@ class PromptModel(PrefixModel):
             self.prompts[grids] = Prompt(pieces, image[order], self.positions(inputs))
         return self.prompts[grids]
 
-    def prefix(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Prefix:
+    def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
         patches = torch.cat(tokens.patches, 1)
         prompt = Prompt(*map(partial(torch.Tensor.to, device=patches.device), self.prompt_on(tokens.grids)))
         pieces = prompt.pieces.expand(len(patches), -1)
@@ -196,9 +190,8 @@ class PromptModel(PrefixModel):
         text = pieces.where(pieces != self.processor.image_token_id, self.start)
         embedded = self.whole.get_input_embeddings()(text).index_copy(1, prompt.patches, patches)
         attention_mask = None
-        seen = [mask for mask in masks if mask is not None]
-        if seen:
-            attention_mask = torch.ones_like(pieces).index_copy(1, prompt.patches, torch.cat(seen, 1).long())
+        if mask is not None:
+            attention_mask = torch.ones_like(pieces).index_copy(1, prompt.patches, mask.long())
         cache = DynamicCache()
         self.whole(
             inputs_embeds=embedded,
@@ -206,7 +199,8 @@ class PromptModel(PrefixModel):
             position_ids=prompt.position_ids.expand(*prompt.position_ids.shape[:-2], len(patches), -1),
             logits_to_keep=1,
             **self.options(pieces),
-            **cached(self.whole, cache),
+            cache=cache,
+            use_cache=True,
         )
         cache.crop(-1)  # the last piece of the prompt is fed to the first step
         return Prefix(cache, prompt.patches, int(prompt.position_ids.flatten()[-1]))

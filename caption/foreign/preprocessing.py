@@ -33,8 +33,14 @@ class WholePhotoTransform(ImageTransform):
         object.__setattr__(self, "processor", processor)  # a frozen dataclass
         super().__init__(size, "squash")
 
-    def __call__(self, image: Image.Image) -> torch.Tensor:
-        return self.read(image).pixels
+    def read(self, source: Photo) -> Transformed:
+        image = open_image(source)
+        return Transformed(self.pixels(image), *image.size)
+
+    def pixels(self, image: Image.Image) -> torch.Tensor:
+        """What the processor makes of a photo."""
+        pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
+        return pixels
 
     def to_dict(self) -> dict[str, Any]:
         raise cannot_be_saved()
@@ -72,11 +78,6 @@ class ProcessorTransform(WholePhotoTransform):
                 f"the image processor {name} makes {tuple(example.shape[-2:])} pixels, and states "
                 f"{(self.height, self.width)}: its geometry is not known here, so its maps cannot be placed"
             )
-
-    def read(self, source: Photo) -> Transformed:
-        image = open_image(source)
-        pixels = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
-        return Transformed(pixels, *image.size)
 
     def box(self, width: int, height: int) -> Box:
         columns, rows = self._resized(width, height)

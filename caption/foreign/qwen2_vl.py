@@ -8,8 +8,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from caption.data.decoding import Photo, open_image
-from caption.data.resize import Transformed
 from caption.errors import ImageError
 from caption.foreign.model import ImageTokens
 from caption.foreign.prefix import PromptModel
@@ -23,8 +21,7 @@ class PatchTransform(WholePhotoTransform):
     Pixels are (rows, cols, n, p): for each image token its n patches, which the model merges, of p numbers.
     """
 
-    def read(self, source: Photo) -> Transformed:
-        image = open_image(source)
+    def pixels(self, image: Image.Image) -> Tensor:
         try:
             made = self.processor(images=[image], return_tensors="pt")
         except ValueError as error:
@@ -33,22 +30,14 @@ class PatchTransform(WholePhotoTransform):
             ) from error
         merged = self.processor.merge_size
         rows, cols = (int(side) // merged for side in made["image_grid_thw"][0, 1:])
-        return Transformed(made["pixel_values"].view(rows, cols, merged**2, -1), *image.size)
+        pixels: Tensor = made["pixel_values"]
+        return pixels.view(rows, cols, merged**2, -1)
 
 
 class Qwen2VL(PromptModel):
     """`Qwen2VLForConditionalGeneration` and `Qwen2_5_VLForConditionalGeneration`."""
 
     transform_class = PatchTransform
-
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        tokenizer: Any,
-        question: str = "Describe this image in one short sentence.",
-    ) -> None:
-        super().__init__(model, processor, tokenizer, model.model.language_model, question)
 
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
         images, rows, cols, patches, _ = pixels.shape

@@ -7,7 +7,6 @@ hook, which replaces their output. Outside of a step of `ForeignDecoder`, both l
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +23,6 @@ from caption.errors import UserError
 from caption.foreign.attention import LayerMemory
 from caption.foreign.model import Attend, ForeignModel, ImageTokens, Memory
 from caption.foreign.preprocessing import ProcessorTransform, WholePhotoTransform
-from caption.regions import Grid
 from caption.tensor_tree import TensorTree
 
 NAME = "caption"
@@ -91,22 +89,18 @@ def route_by_hook(module: nn.Module) -> None:
     module.register_forward_hook(hook, with_kwargs=True)
 
 
-def cached(module: Any, cache: Cache) -> dict[str, Any]:
-    """Arguments by which a module uses a cache: releases of transformers differ in its name."""
-    name = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
-    return {name: cache, "use_cache": True}
-
-
 class TransformersModel(ForeignModel):
     """A model of transformers. Families derive from one of the two classes below.
 
     Attributes:
+        tower: its vision tower.
         sites: the modules of the layers that attend to the image, in their order.
         transform: makes its pixels.
         prompt: the pieces that are fed before the first word is asked for; the last one is `start`.
         generation: the generation config that says how captions are searched.
     """
 
+    tower: Any
     transform_class: type[WholePhotoTransform] = ProcessorTransform
     processor_loader: str = "AutoImageProcessor"
     """The class of transformers that reads what the family needs as its processor."""
@@ -144,23 +138,29 @@ class TransformersModel(ForeignModel):
 
         return routed(route)
 
-    def image_grid(self, pixels: Tensor, patch: int | Sequence[int], tokens: int) -> Grid:
-        """The grid (rows, cols) on which most of the tokens of an image stand; towers may merge patches by twos.
+    def hook_sites(self, sites: Sequence[Any]) -> None:
+        """Sites with an attention of their own."""
+        for site in sites:
+            route_by_hook(site)
+        self.set_sites(sites, [site.num_attention_heads for site in sites])
 
-        Args:
-            pixels: (B, 3, H, W).
-            patch: side of a patch, in pixels.
-            tokens: their number, class tokens and registers included.
-        """
+    def features(self, pixels: Tensor) -> Tensor:
+        """(B, S + L, D) the image tokens of B photos, the S class tokens and registers first."""
+        tokens: Tensor = self.tower(pixel_values=pixels).last_hidden_state
+        return tokens
+
+    def image_tokens(self, pixels: Tensor) -> ImageTokens:
+        tokens, patch = self.features(pixels), self.tower.config.patch_size
         down, across = (patch, patch) if isinstance(patch, int) else patch
         height, width = pixels.shape[-2:]
-        for merged in (1, 2, 4, 8, 16, 32):
+        for merged in (1, 2, 4, 8, 16, 32):  # towers may merge patches by twos
             rows, cols = height // (down * merged), width // (across * merged)
-            if 0 <= tokens - rows * cols <= MOST_OTHERS:
-                return rows, cols
+            others = tokens.shape[1] - rows * cols
+            if 0 <= others <= MOST_OTHERS:
+                return ImageTokens((tokens[:, others:],), ((rows, cols),), tokens[:, :others])
         raise UserError(
-            f"{type(self.whole).__name__} makes {tokens} tokens of {height}x{width} pixels, which fill no grid of its "
-            f"patches of {down}x{across}: its maps cannot be drawn"
+            f"{type(self.whole).__name__} makes {tokens.shape[1]} tokens of {height}x{width} pixels, which fill no "
+            f"grid of its patches of {down}x{across}: its maps cannot be drawn"
         )
 
 
@@ -168,30 +168,19 @@ MOST_OTHERS = 16
 """Class tokens and registers of an image; known towers have at most 9."""
 
 
-def split_patches(tokens: Tensor, grid: Grid) -> ImageTokens:
-    """Tokens (B, S + L, D) of one view, the S class tokens and registers first."""
-    others = tokens.shape[1] - grid[0] * grid[1]
-    return ImageTokens((tokens[:, others:],), (grid,), tokens[:, :others])
-
-
 def layer_memories(
-    layers: Sequence[Any], patches: Tensor, masks: Sequence[Tensor | None], first_view: int
+    layers: Sequence[Any], patches: Tensor, mask: Tensor | None, first_view: int
 ) -> tuple[LayerMemory, ...]:
     """Memories of a cache's layers.
 
     Args:
         layers: with `keys` and `values` (B, M', P, d).
         patches: (L,) int64, which of the P are patches, in the order of the views.
-        masks: see `ForeignModel.memory`.
+        mask: see `ForeignModel.memory`.
         first_view: number of patches of the first view.
     """
     others = torch.ones(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
     others = others.index_fill(0, patches, False).nonzero()[:, 0]
-    mask = (
-        None
-        if all(of_view is None for of_view in masks)
-        else torch.cat([m for m in masks if m is not None], 1)
-    )
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
@@ -205,24 +194,17 @@ class CrossAttentionModel(TransformersModel):
     """A decoder whose layers attend to image tokens by cross-attention.
 
     Args:
-        model, processor: the whole model and its image processor.
-        decoder: its text model, called with `input_ids`, `encoder_hidden_states` and a cache.
-        encoder_size: length of `encoder_hidden_states`.
+        model, processor: the whole model and its image processor. Its decoder is called with `input_ids`,
+            `encoder_hidden_states` and a cache.
         prompt, ends: see `TransformersModel` and `ForeignModel`.
+        size: length of `encoder_hidden_states`.
     """
 
     def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        decoder: Any,
-        encoder_size: int,
-        prompt: Sequence[int],
-        ends: Sequence[int],
+        self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int], size: int
     ) -> None:
         super().__init__(model, processor, prompt, ends)
-        self.decoder = decoder
-        self.region_size = encoder_size
+        self.decoder, self.region_size = model.get_decoder(), size
 
     def find_sites(self) -> None:
         """Find the cross-attention of a decoder that uses the attention interface, by running it on two tokens."""
@@ -240,15 +222,13 @@ class CrossAttentionModel(TransformersModel):
             self.decoder(input_ids=start, encoder_hidden_states=image, use_cache=False)
         self.set_sites(list(found), list(found.values()))
 
-    def memory(self, tokens: ImageTokens, masks: Sequence[Tensor | None]) -> Memory:
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
         hidden = torch.cat((tokens.others, *tokens.patches), 1)
         fed = torch.tensor(self.prompt[:-1] or self.prompt, device=hidden.device).expand(len(hidden), -1)
         cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self._run(fed, hidden, cache)
         patches = torch.arange(tokens.others.shape[1], hidden.shape[1], device=hidden.device)
-        layers = layer_memories(
-            cache.cross_attention_cache.layers, patches, masks, tokens.patches[0].shape[1]
-        )
+        layers = layer_memories(cache.cross_attention_cache.layers, patches, mask, tokens.patches[0].shape[1])
         kept = len(self.prompt) - 1
         past = tuple(
             (layer.keys[:, :, :kept], layer.values[:, :, :kept])
@@ -266,6 +246,6 @@ class CrossAttentionModel(TransformersModel):
         return logits[:, -1], tuple((layer.keys, layer.values) for layer in said)
 
     def _run(self, pieces: Tensor, image: Tensor, cache: EncoderDecoderCache) -> Tensor:
-        output = self.decoder(input_ids=pieces, encoder_hidden_states=image, **cached(self.decoder, cache))
+        output = self.decoder(input_ids=pieces, encoder_hidden_states=image, cache=cache, use_cache=True)
         logits: Tensor = output.logits
         return logits

@@ -175,17 +175,25 @@ def test_attention_that_cannot_be_seen_is_said() -> None:
 def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
     captioner = from_transformers(*blip())
     photo = Image.fromarray(np.random.default_rng(2).integers(0, 255, (40, 40, 3), dtype=np.uint8))
-    maps = captioner(photo).maps
+    maps = captioner(photo).stepwise.maps
     layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
+    heads = np.concatenate(layers, 1)  # (T, M, rows, cols)
+    nats = (heads * np.log(heads / heads.mean((2, 3), keepdims=True))).sum((2, 3), keepdims=True)
     for summary, expected in {
         "layer 1 heads[0]": layers[1][:, 0],
         "layer 0 heads": layers[0].mean(1),
         "mean": np.mean(layers, axis=(0, 2)),
+        "concentrated": (heads * nats).sum(1) / nats.sum(1),
         "looking": np.mean(layers, axis=(0, 2)),  # cross-attention looks at the image in all layers
     }.items():
         captioner.decoder.summary = summary
-        np.testing.assert_allclose(captioner(photo).weights, expected, atol=1e-6)
-    with pytest.raises(UserError, match=r"summary 'layer 2 heads' is unknown: choose mean, looking, a layer"):
+        np.testing.assert_allclose(captioner(photo).stepwise.weights, expected, atol=1e-6)
+    captioner.decoder.summary = "concentrated"
+    even = torch.full((1, 1, 2, 4), 0.2)
+    assert torch.allclose(captioner.decoder._summarised([even, even]), even[:, :, 0])
+    with pytest.raises(
+        UserError, match=r"summary 'layer 2 heads' is unknown: choose concentrated, looking, mean"
+    ):
         captioner.decoder.summary = "layer 2 heads"
 
 

@@ -150,7 +150,7 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
         shares.append(weights[..., all_places].sum(-1).mean(0))
     captioner(family).decoder.summary = "mean"
     summed = captioner(family)(PHOTO, Greedy(LENGTH)).stepwise
-    captioner(family).decoder.summary = "looking"
+    captioner(family).decoder.summary = "concentrated"
     elsewhere = 1 - torch.stack(shares).mean(0)
     np.testing.assert_allclose(summed.sentinel_shares, elsewhere, atol=1e-6)
     assert elsewhere.max() > 1e-2

@@ -1,0 +1,215 @@
+"""Measure tiny captioners of `transformers` beside soft attention on Shapes: the tables of docs/results/foreign.md.
+
+    python -m tools.foreign --model blip --seed 1 --out runs/blip_1
+    python -m tools.foreign_table runs/blip_1 runs/blip_2
+
+Folders are called MODEL_SEED. What is measured is added to docs/results/foreign.json, and the tables are written. All is
+measured on test scenes and the model's own captions; the head that points best is chosen on validation scenes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from caption.analysis import adversarial_maps, faithfulness_curves
+from caption.analysis.faithfulness.rankings import ORDERS, AtRandom
+from caption.analysis.pointing_game import best_map, ground
+from caption.data.boxes import Boxes
+from caption.data.shapes import Shapes
+from caption.data.shapes.scene import COLOURS
+from caption.data.shapes.silhouettes import SHAPES
+from caption.errors import UserError
+from caption.foreign.captioner import ForeignCaptioner
+from caption.foreign.rollout import rollout
+from caption.metrics import evaluate
+from caption.models.model_zoo import load
+from caption.result import Caption
+from caption.runtime.files import replacing
+from tools import make_parser
+from tools.documents import table, write_sections
+from tools.tables.significance import holm, over_seeds
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+SOFT = "soft attention"
+SCENES = 200
+"""Of each split."""
+ERASED = 30
+"""Test scenes for deletion and adversaries."""
+NAMING = frozenset(COLOURS) | frozenset(SHAPES)
+DEFAULT, LOOKING, BEST, ROLLED = "concentrated", "looking", "best head", "rolled out"
+MAPS = (DEFAULT, LOOKING, "mean", "layer 0 heads", "layer 1 heads", BEST, ROLLED)
+DELETION = (DEFAULT, LOOKING, BEST, *list(ORDERS)[1:], "random")
+ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
+POINTING = ("pointing", "mass", "share")
+QUESTIONS = (
+    ("pointing", DEFAULT, LOOKING),
+    ("mass", DEFAULT, LOOKING),
+    ("deletion", LOOKING, DEFAULT),
+    ("pointing", BEST, DEFAULT),
+    ("mass", BEST, DEFAULT),
+    ("deletion", DEFAULT, BEST),
+    ("pointing", ROLLED, DEFAULT),
+    ("mass", ROLLED, DEFAULT),
+    ("deletion", "random", DEFAULT),
+    ("deletion", DEFAULT, "gradient"),
+)
+"""A number, and two maps or orders: the first less the second. A positive difference is in favour of the first, or,
+where the number is the area under deletion, of the second."""
+
+Run = dict[str, float | str]
+Runs = Mapping[str, Mapping[str, Run]]
+"""By model and seed. The numbers of a map are called "concentrated: mass", those of an order "random: deletion"."""
+
+
+def measure(address: str, scenes: Path) -> Run:
+    """The numbers of a model.
+
+    Args:
+        address: as of `caption.load`.
+        scenes: the folder in which they are drawn.
+    """
+    reader, captioner = Shapes(str(scenes), train=1, val=SCENES, test=SCENES), load(address)
+    splits = reader.read()
+    photos = {split: [str(image.path) for image in splits[split]] for split in ("val", "test")}
+    boxes = {split: [reader.boxes(split)[image.id] for image in splits[split]] for split in photos}
+    captions = captioner.describe(photos["test"])
+    said = {image.id: caption.text for image, caption in zip(splits["test"], captions, strict=True)}
+    scores = evaluate(said, {image.id: image.captions for image in splits["test"]})
+    named = ground(zip(captions, boxes["test"], strict=True))
+    run: Run = {metric: scores[metric] for metric in ("BLEU-4", "CIDEr")}
+    run |= {"names": len(named), "present": len(named.present), "chance": named.present.chance}
+    run |= _pointing(DEFAULT, captions, boxes["test"])
+    few, orders = photos["test"][:ERASED], {**ORDERS, "random": AtRandom(3)}
+    curves = faithfulness_curves(captioner, few, captions[:ERASED], orders).only(NAMING)
+    areas = {order: float(curves.area("deletion", order).mean()) for order in curves.orders}
+    run |= {f"{order}: deletion": area for order, area in areas.items()}
+    run[f"{DEFAULT}: deletion"] = run.pop("attention: deletion")
+    maps = adversarial_maps(captioner, few, captions[:ERASED]).only(NAMING)
+    run |= {f"adversary: {field}": float(getattr(maps, field).mean()) for field in ADVERSARY}
+    if not isinstance(captioner, ForeignCaptioner):
+        return run
+    try:
+        run |= _pointing(ROLLED, rollout(captioner, photos["test"], captions), boxes["test"])
+    except UserError:  # its tower merges patches
+        pass
+    best = best_map(list(zip(captioner.describe(photos["val"]), boxes["val"], strict=True)))
+    heads = list(captions[0].single_maps())
+    for summary in (LOOKING, "mean", *captions[0].maps, *heads):
+        captioner.decoder.summary = summary
+        name = BEST if summary == best else summary
+        run |= _pointing(name, captioner.describe(photos["test"]), boxes["test"])
+        if name in (LOOKING, BEST):
+            alone = {"attention": ORDERS["attention"]}
+            curves = faithfulness_curves(captioner, few, captions[:ERASED], alone).only(NAMING)
+            run[f"{name}: deletion"] = float(curves.area("deletion", "attention").mean())
+    return run | {BEST: best}
+
+
+def _pointing(name: str, captions: Sequence[Caption], boxes: Sequence[Boxes]) -> Run:
+    """The pointing game at the names of objects that the scene has, and the share of attention that the image gets."""
+    present = ground(zip(captions, boxes, strict=True)).present
+    share = np.concatenate([caption.weights.sum((1, 2)) for caption in captions]).mean()
+    numbers = (present.accuracy, present.mass, float(share))
+    return {f"{name}: {field}": number for field, number in zip(POINTING, numbers, strict=True)}
+
+
+def sections(runs: Runs) -> dict[str, str]:
+    """The tables of the page."""
+    foreign = {model: by_seed for model, by_seed in runs.items() if model != SOFT}
+    heads = [f"layer {layer} heads[{head}]" for layer in range(2) for head in range(4)]
+    of_maps = [
+        [model, map_, *cells]
+        for map_ in MAPS
+        for model, by_seed in runs.items()
+        if any(cells := _cells(by_seed, [f"{map_}: {field}" for field in POINTING]))
+    ]
+    of_heads = [
+        [model, seed, *(_head(run, head) for head in heads)]
+        for model, by_seed in foreign.items()
+        for seed, run in by_seed.items()
+    ]
+    return {
+        "captions": _by_model(
+            runs, {name: name for name in ("BLEU-4", "CIDEr", "names", "present", "chance")}
+        ),
+        "maps": table(
+            ("model", "map", "pointing accuracy", "mass in the box", "share of the image"), of_maps
+        ),
+        "heads": table(("model", "seed", *(head.replace(" heads", "") for head in heads)), of_heads),
+        "deletion": _by_model(runs, {order: f"{order}: deletion" for order in DELETION}),
+        "adversaries": _by_model(
+            runs, {field.replace("_", " "): f"adversary: {field}" for field in ADVERSARY}
+        ),
+        "verdicts": table(
+            ("number", "of", "less that of", "difference", "p", "positive", *foreign), _verdicts(foreign)
+        ),
+    }
+
+
+def _by_model(runs: Runs, columns: Mapping[str, str]) -> str:
+    rows = [[model, *_cells(by_seed, list(columns.values()))] for model, by_seed in runs.items()]
+    return table(("model", *columns), rows)
+
+
+def _cells(by_seed: Mapping[str, Run], names: Sequence[str]) -> list[str]:
+    """The mean over seeds, and each seed; "" where none has the number."""
+    cells = []
+    for name in names:
+        values = [run[name] for run in by_seed.values() if name in run]
+        digits = 0 if name in ("names", "present") else 2 if name == "CIDEr" else 3
+        each = [f"{value:.{digits}f}" for value in values]
+        cells.append(f"{mean(values):.{digits}f} ({', '.join(each)})" if len(each) > 1 else "".join(each))
+    return cells
+
+
+def _head(run: Run, head: str) -> str:
+    best = run[BEST] == head
+    number = f"{run[f'{BEST if best else head}: pointing']:.2f}"
+    return f"**{number}**" if best else number
+
+
+def _verdicts(runs: Runs) -> Iterator[list[str]]:
+    """Each trained model is one observation. P-values are Student's, corrected for the number of questions."""
+    found = []
+    for field, first, second in QUESTIONS:
+        pairs = {
+            (model, seed): tuple(run.get(f"{name}: {field}") for name in (first, second))
+            for model, by_seed in runs.items()
+            for seed, run in by_seed.items()
+        }
+        known = {key: one - other for key, (one, other) in pairs.items() if None not in (one, other)}
+        found.append((known, over_seeds(known)))
+    corrected = holm([estimate.p_value for _, estimate in found])
+    for (field, first, second), (known, estimate), p_value in zip(QUESTIONS, found, corrected, strict=True):
+        of_models = [[value for (of, _), value in known.items() if of == model] for model in runs]
+        bounds = f"{estimate.mean:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+        positive = f"{sum(value > 0 for value in known.values())} of {len(known)}"
+        means = [f"{mean(values):+.3f}" if values else "" for values in of_models]
+        yield [field, first, second, bounds, f"{p_value:.2g}", positive, *means]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = make_parser("foreign_table", __doc__)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="MODEL_SEED", help="of trained models")
+    parser.add_argument("--scenes", type=Path, default=Path("data/shapes_table"), metavar="DIR")
+    options = parser.parse_args(args)
+    numbers = RESULTS / "foreign.json"
+    runs = json.loads(numbers.read_text(encoding="utf-8"))
+    for folder in options.folders:
+        model, _, seed = folder.name.rpartition("_")
+        runs.setdefault(model, {})[seed] = measure(f"transformers:{folder}", options.scenes)
+    if SOFT not in runs:
+        runs[SOFT] = {"0": measure("shapes", options.scenes)}
+    with replacing(numbers) as file:
+        file.write(f"{json.dumps(runs, indent=1)}\n".encode())
+    write_sections(RESULTS / "foreign.md", sections(runs))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
