@@ -154,13 +154,13 @@ def git(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
 
 def idefics3(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
     """Idefics3 (SmolVLM), a language model with image tokens in its prompt, with its processor: patches of 4 x 4
-    pixels, of which four make a token, and one tile."""
+    pixels, of which four make a token, and one tile. It is asked nothing."""
     edge = {"longest_edge": SIDE}
     images = Idefics3ImageProcessor(size=edge, max_image_size=edge, do_image_splitting=False)
     tokenizer.add_special_tokens(
         {"extra_special_tokens": ["<fake_token_around_image>", "<global-img>", "<end_of_utterance>"]}
     )
-    processor = Idefics3Processor(images, tokenizer, image_seq_len=CELLS)
+    processor = Idefics3Processor(images, tokenizer, image_seq_len=CELLS, chat_template=START + IMAGE)
     text = _text(tokenizer, model_type="llama", num_key_value_heads=HEADS, max_position_embeddings=128)
     config = Idefics3Config(
         text_config=text, vision_config=_vision(), scale_factor=1,
@@ -204,7 +204,7 @@ class Scenes:
         self.prompt = [tokenizer.bos_token_id]
         pictures: list[Any] = [open_image(image.path) for image in images]
         if isinstance(processor, Idefics3Processor):
-            self.prompt += processor(images=pictures[:1], text=[IMAGE])["input_ids"][0]
+            self.prompt = processor(images=pictures[:1], text=[START + IMAGE])["input_ids"][0]
             processor = processor.image_processor
             pictures = [[picture] for picture in pictures]  # one image for each prompt
         parts = [
