@@ -153,8 +153,8 @@ def git(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
 
 
 def idefics3(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
-    """Idefics3 (SmolVLM), a language model with image tokens in its prompt, with its processor: patches of 4 x 4
-    pixels, of which four make a token, and one tile. It is asked nothing."""
+    """Idefics3 (SmolVLM), a language model with image tokens in its prompt, with its processor: one tile, and a
+    token for each patch. It is asked nothing."""
     edge = {"longest_edge": SIDE}
     images = Idefics3ImageProcessor(size=edge, max_image_size=edge, do_image_splitting=False)
     tokenizer.add_special_tokens(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -26,3 +27,16 @@ def test_the_smallest_learns_and_its_folder_loads(tmp_path: Path) -> None:
     assert caption.words
     assert caption.weights.shape[1:] == (8, 8)
     assert caption.box == (0, 0, 64, 64)
+
+
+def test_idefics3_is_asked_with_the_prompt_that_it_was_trained_on(tmp_path: Path) -> None:
+    from caption.data.shapes import Shapes
+    from caption.foreign.loading import from_transformers
+    from tools.foreign import Scenes, idefics3, word_tokenizer
+
+    scenes = Shapes(str(tmp_path), train=1, val=1, test=1).read()["val"]
+    tokenizer = word_tokenizer(scenes[0].captions)
+    model, processor = idefics3(tokenizer)
+    asked = from_transformers(model, processor, tokenizer).decoder.model.asked  # type: ignore[operator]
+    prompt = Scenes(scenes, tokenizer, processor).prompt
+    assert asked(Image.open(scenes[0].path))["input_ids"][0].tolist() == prompt

@@ -181,9 +181,9 @@ def single_maps(table: Table, subjects: Subjects) -> None:
         ]
         table.add(rows, subject.name)
         accuracy = share(estimate(best.values("hit"), subject.images_of(best)))
-        finding = f"{subject.name}: of {len(ranked)} maps, {ranked[0]} points best; chosen on other images, the best map"
+        finding = f"{subject.name}: of {len(ranked)} maps, {ranked[0]} points best; chosen on other images, the best"
         table.answer(
-            f"{finding} points at {accuracy} of the words; its weights point at {100 * own.accuracy:.0f} %.",
+            f"{finding} map points at {accuracy} of the words; its weights point at {100 * own.accuracy:.0f} %.",
             accuracy,
             "by its best map",
         )
