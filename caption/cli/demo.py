@@ -20,7 +20,7 @@ from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 from caption.errors import Stopped
-from caption.runtime.files import OwnFolder, make_folder
+from caption.runtime.files import OwnFolder
 from caption.runtime.inputs import TEXT, read_input
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -38,7 +38,6 @@ def main(args: list[str]) -> int:
     """Run `caption demo`."""
     options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
-    make_folder(folder, "--out")
     from caption.runtime.files import locked
 
     try:

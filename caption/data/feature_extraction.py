@@ -32,7 +32,7 @@ from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
-from caption.runtime.files import locked, make_folder
+from caption.runtime.files import locked
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
@@ -107,7 +107,6 @@ def write_features(
         UserError: the folder cannot be made or written to.
     """
     target = Path(os.path.expanduser(folder))
-    make_folder(target, "--out")
     wanted = _distinct(images)
     device = torch.device(device)
     done = Extraction()

@@ -370,34 +370,33 @@ LOCK = ".caption.lock"
 
 @contextmanager
 def locked(folder: Path, option: str, wait: bool = False) -> Iterator[None]:
-    """Keep other processes of this package out of a folder; one process may lock it several times.
+    """Make a folder, see `make_folder`, and keep other processes of this package out of it.
+
+    One process may lock it several times.
 
     The lock ends with the process, even if that is killed.
 
     Args:
-        folder: it must exist.
+        folder: it is made if it does not exist.
         option: the command's option that names another folder.
         wait: for as long as another process has locked the folder; it is told on stderr.
 
     Raises:
         UserError: another process has locked the folder, or it cannot be written to.
     """
+    make_folder(folder, option)
     lock = FileLock(folder.resolve() / LOCK, is_singleton=True)
-    try:
-        with suppress(Timeout):
+    with _reporting(f"{option}: the folder {printable(folder)} cannot be locked"):
+        try:
             lock.acquire(timeout=0)
-        if not lock.is_locked:
+        except Timeout:
             if not wait:
                 raise UserError(
                     f"another process is writing to {folder}: wait until it has ended, or choose another folder with "
                     f"{option}"
-                )
+                ) from None
             print(f"waiting for another process, which is writing to {folder}", file=sys.stderr, flush=True)
             lock.acquire()
-    except OSError as error:
-        raise UserError(
-            f"'{folder}' cannot be written: {error.strerror}. Choose another folder with {option}."
-        ) from None
     try:
         yield
     finally:

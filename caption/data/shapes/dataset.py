@@ -27,7 +27,7 @@ from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.data.splits import SPLIT_NAMES, Splits
 from caption.errors import DataError, UserError
-from caption.runtime.files import OwnFolder, locked, make_folder
+from caption.runtime.files import OwnFolder, locked
 
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2
@@ -102,7 +102,6 @@ def write_shapes(
     folder, counts = Path(folder), {"train": train, "val": val, "test": test}
     if is_complete(folder, train, val, test, size, seed):
         return False
-    make_folder(folder, FOLDER)
     with locked(folder, FOLDER, wait=True):
         if is_complete(folder, train, val, test, size, seed):
             return False

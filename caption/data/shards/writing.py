@@ -16,7 +16,7 @@ from caption.data.prepare.layout import image_fault
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
 from caption.errors import DataError
-from caption.runtime.files import OwnFolder, locked, make_folder
+from caption.runtime.files import OwnFolder, locked
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
@@ -54,7 +54,6 @@ def write_shards(
         for start in range(0, len(images), samples_per_shard)
     ]
     check_webdataset()
-    make_folder(folder, "--out")
     with locked(folder, "--out"):
         own = OwnFolder(folder, "--out")
         try:
