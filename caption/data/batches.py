@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, Dataset, Sampler
+from torch.utils.data import Dataset
 
 from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
@@ -188,41 +188,3 @@ def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: Fe
         return views[0]
     order = torch.from_numpy(np.concatenate([rows for rows, _ in parts])).argsort()
     return select_images(combine(torch.cat, views), order)
-
-
-class SimilarLengths(BatchSampler):
-    """Batches of captions of near-equal length, as in section 4.3 of the paper, so that little is padding.
-
-    The sampler's examples are divided into pools of `POOL` batches. Each pool is sorted by length and cut into batches,
-    which are shuffled, so that length does not depend on the time in the epoch.
-
-    Args:
-        sampler: order of the examples; under several processes, each process's share.
-        batch_size: examples per batch.
-        drop_last: leave out a last, smaller batch.
-        lengths: of all examples.
-    """
-
-    POOL = 50
-
-    def __init__(
-        self, sampler: Sampler[int], batch_size: int, drop_last: bool, lengths: Sequence[int]
-    ) -> None:
-        super().__init__(sampler, batch_size, drop_last)
-        self.lengths = lengths
-
-    def __iter__(self) -> Iterator[list[int]]:
-        pool: list[int] = []
-        for index in self.sampler:
-            pool.append(index)
-            if len(pool) == self.POOL * self.batch_size:
-                yield from self._batches(pool)
-                pool = []
-        yield from self._batches(pool)
-
-    def _batches(self, pool: list[int]) -> Iterator[list[int]]:
-        pool = sorted(pool, key=self.lengths.__getitem__)
-        batches = [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
-        for i in torch.randperm(len(batches)).tolist():
-            if len(batches[i]) == self.batch_size or not self.drop_last:
-                yield batches[i]

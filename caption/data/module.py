@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from caption.data.augmentation import HorizontalFlip
-from caption.data.batches import Batch, CaptionedImages, SimilarLengths
+from caption.data.batches import Batch, CaptionedImages
 from caption.data.order import BatchLoader, EpochBatches, TrainingLoader
 from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
 from caption.data.resize import ImageTransform
@@ -149,11 +149,9 @@ class CaptionData(LightningDataModule):
             images, processes, rank, seed=derive_seed(self.seed)
         )
         drop_last = len(order) >= self.batch_size  # unless it is the only batch
-        batches = BatchSampler(order, self.batch_size, drop_last)
-        if single:
-            lengths = [len(captions[0]) for _, captions in images.examples]
-            batches = SimilarLengths(order, self.batch_size, drop_last, lengths)
-        return TrainingLoader(images, EpochBatches(batches, self.seed), **self._loading())
+        lengths = [len(captions[0]) for _, captions in images.examples] if single else None
+        batches = EpochBatches(order, self.batch_size, drop_last, self.seed, lengths)
+        return TrainingLoader(images, batches, **self._loading())
 
     def _processes(self) -> tuple[int, int]:
         """The number of processes, and this one's number. All take the seed of the first."""

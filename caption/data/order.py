@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,8 @@ from caption.runtime.seeds import derive_seed
 
 Key = tuple[int, int]
 """The index of an example, and the seed of what is drawn for it in this epoch."""
+POOL = 50
+"""Batches that are sorted by length together."""
 
 
 class EpochBatches(BatchSampler):
@@ -23,29 +25,54 @@ class EpochBatches(BatchSampler):
     Neither the state of PyTorch's generators nor the number of workers changes them.
 
     Args:
-        batches: makes batches of what its sampler gives. The sampler knows the epoch, which Lightning sets.
+        sampler: order of the examples; under several processes, each process's share. It knows the epoch, which
+            Lightning sets.
+        batch_size: examples per batch.
+        drop_last: leave out a last, smaller batch.
         seed: of the run.
+        lengths: of all examples, for `similar_lengths`; None = batches of any lengths.
     """
 
     sampler: DistributedSampler[Any]
 
-    def __init__(self, batches: BatchSampler, seed: int) -> None:
-        super().__init__(batches.sampler, batches.batch_size, batches.drop_last)
-        self.batches = batches
+    def __init__(
+        self,
+        sampler: DistributedSampler[Any],
+        batch_size: int,
+        drop_last: bool,
+        seed: int,
+        lengths: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
         self.seed = seed
+        self.lengths = lengths
         self.start = 0
         """Number of batches to leave out, because training had them before it was stopped."""
 
     def __iter__(self) -> Iterator[list[Key]]:  # type: ignore[override]
         seed = derive_seed(self.seed, self.sampler.epoch)
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(seed)
-            batches = list(self.batches)
+        batches = super().__iter__()
+        if self.lengths is not None:
+            drawn = torch.Generator().manual_seed(seed)
+            batches = similar_lengths([*self.sampler], self.lengths, self.batch_size, self.drop_last, drawn)
         for batch in islice(batches, self.start, None):
             yield [(index, seed) for index in batch]
 
-    def __len__(self) -> int:
-        return len(self.batches)
+
+def similar_lengths(
+    order: Sequence[int], lengths: Sequence[int], size: int, drop_last: bool, generator: torch.Generator
+) -> Iterator[list[int]]:
+    """Batches of captions of near-equal length, as in section 4.3 of the paper, so that little is padding.
+
+    The examples are divided into pools of `POOL` batches. Each pool is sorted by length and cut into batches, which are
+    shuffled, so that length does not depend on the time in the epoch.
+    """
+    for start in range(0, len(order), POOL * size):
+        pool = sorted(order[start : start + POOL * size], key=lengths.__getitem__)
+        batches = [pool[i : i + size] for i in range(0, len(pool), size)]
+        for i in torch.randperm(len(batches), generator=generator).tolist():
+            if len(batches[i]) == size or not drop_last:
+                yield batches[i]
 
 
 class EpochPlace:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import RandomSampler
 
-from caption.data.batches import Batch, CaptionedImages, SimilarLengths, collate
+from caption.data.batches import Batch, CaptionedImages, collate
+from caption.data.order import POOL, similar_lengths
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.errors import ImageError
@@ -123,12 +123,13 @@ LENGTHS = torch.randint(3, 25, (1003,), generator=torch.Generator().manual_seed(
 
 
 def batches(drop_last: bool = False) -> list[list[int]]:
-    return list(SimilarLengths(RandomSampler(range(len(LENGTHS))), 8, drop_last, LENGTHS))
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(LENGTHS), generator=generator).tolist()
+    return list(similar_lengths(order, LENGTHS, 8, drop_last, generator))
 
 
 def test_every_caption_comes_once_among_others_of_its_length():
-    assert len(LENGTHS) > SimilarLengths.POOL * 8
-    torch.manual_seed(0)
+    assert len(LENGTHS) > POOL * 8
     found = batches()
     assert sorted(index for batch in found for index in batch) == list(range(1003))
     assert sorted(map(len, found)) == [3] + [8] * 125
@@ -137,6 +138,5 @@ def test_every_caption_comes_once_among_others_of_its_length():
 
 
 def test_length_is_not_tied_to_the_time_in_the_epoch():
-    torch.manual_seed(0)
     means = [np.mean([LENGTHS[i] for i in batch]) for batch in batches()]
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.3

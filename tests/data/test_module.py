@@ -10,7 +10,7 @@ import torch
 from helpers.feature_stores import TRANSFORM, extract, make_images
 from torch.utils.data import DataLoader
 
-from caption.data.batches import Batch, SimilarLengths
+from caption.data.batches import Batch
 from caption.data.module import CaptionData
 from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
@@ -131,7 +131,7 @@ def test_each_process_has_an_image_even_if_there_are_fewer_images_than_processes
 def test_batches_of_near_equal_lengths(reader: Shapes):
     data = module(reader, batching="lengths", batch_size=10)
     loader = data.train_dataloader()
-    assert isinstance(loader.batch_sampler.batches, SimilarLengths)
+    assert loader.batch_sampler.lengths is not None
     batches = list(loader)
     assert len(batches) == 20
     assert all(batch.lengths.shape == (10, 1) for batch in batches)
