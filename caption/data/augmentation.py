@@ -42,10 +42,6 @@ class HorizontalFlip:
         if not 0 <= self.probability <= 1:
             raise DataError(f"the probability of a flip is {self.probability}: it must be between 0 and 1")
 
-    def __call__(self, pixels: Tensor, captions: Sequence[str], random: np.random.Generator) -> Tensor:
-        """The pixels (3, H, W) of an image with these captions, mirrored or not."""
-        return mirror(pixels) if self.mirrors(captions, random) else pixels
-
     def mirrors(self, captions: Sequence[str], random: np.random.Generator) -> bool:
         """Whether an image with these captions is mirrored this time."""
         words = {word for caption in captions for word in re.findall(r"\w+", caption.lower())}

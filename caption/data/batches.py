@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from caption.box import Box
-from caption.data.augmentation import HorizontalFlip
+from caption.data.augmentation import HorizontalFlip, mirror
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
 from caption.errors import UserError
@@ -111,12 +111,11 @@ class CaptionedImages(Dataset[Example]):
         random = np.random.default_rng((seed, index))
         image, captions = self.examples[index]
         captions = draw(captions, self.per_image, random)
+        mirrored = self.flip is not None and self.flip.mirrors(image.captions, random)
         if self.store is None:
             pixels, width, height = self._read(image.path)
-            if self.flip is not None:
-                pixels = self.flip(pixels, image.captions, random)
+            pixels = mirror(pixels) if mirrored else pixels
             return Example(image, pixels, captions, self.transform.box(width, height))
-        mirrored = self.flip is not None and self.flip.mirrors(image.captions, random)
         photo = self.store.photo(image.id) if self.with_boxes else None
         box = None if photo is None else self.transform.box(photo.width, photo.height)
         return Example(image, None, captions, box, mirrored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from caption.errors import UserError, first_few
 from caption.metrics.score import Id
@@ -86,7 +86,6 @@ class Corpus:
         self, candidates: Mapping[Id, str], references: References, tokenizer: Tokenizer | None = None
     ) -> None:
         _check_candidates(candidates, references)
-        self._counts: list[list[Counts]] | None = None
         self.references = references
         self.ids = references.ids
         self.texts = [candidates[image] for image in self.ids]
@@ -94,14 +93,9 @@ class Corpus:
         self.words = [list(map(sys.intern, self.tokenizer(text))) for text in self.texts]
 
     @property
-    def counts(self) -> Iterable[list[Counts]]:
-        """N-gram counts by image and length of the n-gram minus one; may be an iterator."""
-        if self._counts is None:
-            counts = map(ngram_counts, self.words)
-            if len(self.words) > MAX_CACHED:
-                return counts
-            self._counts = list(counts)
-        return self._counts
+    def counts(self) -> Iterator[list[Counts]]:
+        """N-gram counts by image and length of the n-gram minus one, counted again each time."""
+        return map(ngram_counts, self.words)
 
 
 def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from caption.attention.scored import Score
-from caption.decoders.base import Decoder
 from caption.errors import UserError
 
 
@@ -47,7 +46,7 @@ class AttentionTemperature(Callback):
         """τ of an optimizer step, counted from 0."""
         return float(self.start ** max(0.0, 1 - step / self._steps))
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Hook all scores of the decoder, and take τ's steps from the planned ones. A start of 1 does nothing."""
         if self.start == 1:
             return
@@ -60,10 +59,14 @@ class AttentionTemperature(Callback):
         self._steps = self.share * steps
         # A tensor, because compiled code would be compiled anew for every other number.
         self._inverse = torch.ones((), device=pl_module.device)
-        module: Any = pl_module
-        self._handles = [
-            score.register_forward_hook(self._divide) for score in _scores(module.captioner.decoder)
-        ]
+        attentions = pl_module.captioner.decoder.attentions.values()
+        parts = {part for attention in attentions for part in attention.modules() if isinstance(part, Score)}
+        self._handles = [part.register_forward_hook(self._divide) for part in parts]
+        if not self._handles:
+            raise UserError(
+                "attention_temperature.start is above 1, and the decoder has no score (caption.attention.Score) to "
+                "divide by it: leave it out"
+            )
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -77,19 +80,3 @@ class AttentionTemperature(Callback):
 
     def _divide(self, score: nn.Module, inputs: Any, scores: Tensor) -> Tensor:
         return scores * self._inverse if score.training else scores
-
-
-def _scores(decoder: Decoder) -> list[Score]:
-    """All scores of a decoder's attentions, each once."""
-    found = [
-        part
-        for attention in decoder.attentions.values()
-        for part in attention.modules()
-        if isinstance(part, Score)
-    ]
-    if not found:
-        raise UserError(
-            "attention_temperature.start is above 1, and the decoder has no score (caption.attention.Score) to divide "
-            "by it: leave it out"
-        )
-    return list(dict.fromkeys(found))

@@ -92,11 +92,11 @@ def read_run(name: str) -> RunResults:
     tests = [
         version for version in versions if (version / CAPTIONS).is_file() and (version / SCORES).is_file()
     ]
-    digest = file_digest(best) if tests and best.is_file() else None
+    digest = file_digest(best) if tests and best.is_file() else ""
     for tested in reversed(tests):
         scores = read_json(tested / SCORES)
-        model = scores.get("model") if isinstance(scores, dict) else None
-        if digest is not None and isinstance(model, dict) and model.get("digest") == digest:
+        model = scores.get("model")
+        if isinstance(model, dict) and model.get("digest") == digest:
             break  # other models may have been tested in this folder, too
     else:
         return RunResults(name, curves, watched, None, None, {}, "ptb", best)
