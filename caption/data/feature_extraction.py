@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
-from caption.runtime.files import locked
+from caption.runtime.files import check_room, locked
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
@@ -102,9 +101,9 @@ def write_features(
 
     Raises:
         DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
-            changed (the latter two without `verify`), or a file that is not of a store; two images have one id; the
-            disk has too little room; regions are not finite numbers in half precision.
-        UserError: the folder cannot be made or written to.
+            changed (the latter two without `verify`), or a file that is not of a store; two images have one id;
+            regions are not finite numbers in half precision.
+        UserError: the folder cannot be made or written to, or the disk has too little room.
     """
     target = Path(os.path.expanduser(folder))
     wanted = _distinct(images)
@@ -231,18 +230,13 @@ def _image_bytes(views: Views) -> int:
 
 
 def _check_room(folder: Path, views: Views, images: int) -> None:
-    """Say how large the store will be, and raise a DataError if the disk has less room."""
+    """Say how large the store will be, if the disk has room for it."""
     needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
-    free = shutil.disk_usage(folder).free
     shapes = " + ".join(f"{rows}×{cols}×{vectors.shape[2]}" for vectors, (rows, cols), _ in views)
-    size = f"{images:,} images of {shapes} numbers take {decimal(needed)}"
-    if needed > free:
-        raise DataError(
-            f"{size}, but the disk of '{folder}' has {decimal(free)} left: make room, or choose a folder "
-            "on another disk, another layer, or a smaller image size."
-        )
+    what = f"{images:,} images of {shapes} numbers"
+    check_room(folder, needed, what)
     if images:
-        print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
+        print(f"{what} take {decimal(needed)} in '{folder}'", file=sys.stderr)
 
 
 def _encode(

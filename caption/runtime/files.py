@@ -22,6 +22,7 @@ import mmap
 import os
 import re
 import secrets
+import shutil
 import stat
 import struct
 import sys
@@ -356,6 +357,19 @@ def make_folder(folder: Path, option: str) -> None:
         temporary = _random_name(folder / "test")
         temporary.touch(exist_ok=False)
         temporary.unlink()
+
+
+def check_room(folder: Path, size: int, what: str) -> None:
+    """Raise an OutputError if a disk has no room for `what`, of so many bytes. The folder there need not exist yet."""
+    from rich.filesize import decimal
+
+    present = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(present).free
+    if size > free:
+        raise OutputError(
+            f"{what} take {decimal(size)}, but the disk of {printable(folder)} has {decimal(free)} left: make room, or "
+            "choose a folder on another disk"
+        )
 
 
 def make_parents(path: Path) -> None:

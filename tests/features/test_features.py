@@ -37,7 +37,7 @@ from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
-from caption.errors import DataError
+from caption.errors import DataError, UserError
 from caption.features import files
 from caption.features.store import FeatureStore
 from caption.regions import Regions, Views
@@ -253,12 +253,12 @@ def test_it_refuses_a_store_larger_than_the_disk(
     usage = shutil.disk_usage(tmp_path)._replace(free=5000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
-        DataError, match=r"23 images of 8×8×6 numbers take 19.1 kB, but the disk .* 5.0 kB left"
+        UserError, match=r"23 images of 8×8×6 numbers take 19.1 kB, but the disk .* 5.0 kB left"
     ):
         extract(images, tmp_path / "empty")
     assert contents(tmp_path / "empty") == {}
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
-    with pytest.raises(DataError, match="0 bytes left"):
+    with pytest.raises(UserError, match="0 bytes left"):
         extract(images, folder, verify=True)
     assert contents(folder) == before
 

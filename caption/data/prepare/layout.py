@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +55,8 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
                     f"'{target}' exists and is not {plan.images[path]}: the sizes differ. Move it away, or choose "
                     "another --out."
                 )
-        _check_room(folder, sum(member.size for path, member in plan.images.items() if path not in existing))
+        size = sum(member.size for path, member in plan.images.items() if path not in existing)
+        files.check_room(folder, size, "the images")
         files.make_folder(folder, "--out")
         for path, data in plan.texts.items():
             if path not in existing:
@@ -106,16 +106,6 @@ def _copy_fault(data: bytes, member: Member) -> str | None:
     """Why an image that was written before is not the download's, as far as a zip's checksum tells; None if it is."""
     differs = member.crc not in (None, zlib.crc32(data))
     return image_fault(data) or ("it differs from the download" if differs else None)
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise DataError(
-            f"the images take {needed / 1e9:.1f} GB, but the disk of '{folder}' has {free / 1e9:.1f} GB left: "
-            "make room, or choose another --out."
-        )
 
 
 def _write(target: Path, data: bytes, source: Path | None = None) -> None:
