@@ -42,15 +42,15 @@ SCENES = 200
 ERASED = 30
 """Test scenes for deletion and adversaries."""
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
-DEFAULT, LOOKING, BEST, ROLLED = "concentrated", "looking", "best head", "rolled out"
-MAPS = (DEFAULT, LOOKING, "mean", "layer 0 heads", "layer 1 heads", BEST, ROLLED)
-DELETION = (DEFAULT, LOOKING, BEST, *list(ORDERS)[1:], "random")
+DEFAULT, MEAN, BEST, ROLLED = "concentrated", "mean", "best head", "rolled out"
+MAPS = (DEFAULT, MEAN, "layer 0 heads", "layer 1 heads", BEST, ROLLED)
+DELETION = (DEFAULT, MEAN, BEST, *list(ORDERS)[1:], "random")
 ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
 POINTING = ("pointing", "mass", "share")
 QUESTIONS = (
-    ("pointing", DEFAULT, LOOKING),
-    ("mass", DEFAULT, LOOKING),
-    ("deletion", LOOKING, DEFAULT),
+    ("pointing", DEFAULT, MEAN),
+    ("mass", DEFAULT, MEAN),
+    ("deletion", MEAN, DEFAULT),
     ("pointing", BEST, DEFAULT),
     ("mass", BEST, DEFAULT),
     ("deletion", DEFAULT, BEST),
@@ -98,11 +98,11 @@ def measure(address: str, scenes: Path) -> Run:
         run |= _pointing(ROLLED, rollout(captioner, photos["test"], captions), boxes["test"])
     best = best_map(list(zip(captioner.describe(photos["val"]), boxes["val"], strict=True)))
     heads = list(captions[0].single_maps())
-    for summary in (LOOKING, "mean", *captions[0].maps, *heads):
+    for summary in (MEAN, *captions[0].maps, *heads):
         captioner.decoder.summary = summary
         name = BEST if summary == best else summary
         run |= _pointing(name, captioner.describe(photos["test"]), boxes["test"])
-        if name in (LOOKING, BEST):
+        if name in (MEAN, BEST):
             alone = {"attention": ORDERS["attention"]}
             curves = faithfulness_curves(captioner, few, captions[:ERASED], alone).only(NAMING)
             run[f"{name}: deletion"] = float(curves.area("deletion", "attention").mean())
@@ -172,22 +172,23 @@ def _head(run: Run, head: str) -> str:
 
 def _verdicts(runs: Runs) -> Iterator[list[str]]:
     """Each trained model is one observation. P-values are Student's, corrected for the number of questions."""
+    by_run = {(model, seed): run for model, by_seed in runs.items() for seed, run in by_seed.items()}
     found = []
-    for field, first, second in QUESTIONS:
-        pairs = {
-            (model, seed): tuple(run.get(f"{name}: {field}") for name in (first, second))
-            for model, by_seed in runs.items()
-            for seed, run in by_seed.items()
-        }
-        known = {key: one - other for key, (one, other) in pairs.items() if None not in (one, other)}
-        found.append((known, over_seeds(known)))
-    corrected = holm([estimate.p_value for _, estimate in found])
-    for (field, first, second), (known, estimate), p_value in zip(QUESTIONS, found, corrected, strict=True):
-        of_models = [[value for (of, _), value in known.items() if of == model] for model in runs]
+    for field, *names in QUESTIONS:
+        one, other = (
+            {key: run[f"{name}: {field}"] for key, run in by_run.items() if f"{name}: {field}" in run}
+            for name in names
+        )
+        differences = {key: one[key] - other[key] for key in one.keys() & other.keys()}
+        if estimate := over_seeds(differences):
+            found.append(([field, *names], differences, estimate))
+    corrected = holm([estimate.p_value for *_, estimate in found])
+    for (question, differences, estimate), p_value in zip(found, corrected, strict=True):
+        of_models = [[value for (of, _), value in differences.items() if of == model] for model in runs]
         bounds = f"{estimate.mean:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
-        positive = f"{sum(value > 0 for value in known.values())} of {len(known)}"
+        positive = f"{sum(value > 0 for value in differences.values())} of {len(differences)}"
         means = [f"{mean(values):+.3f}" if values else "" for values in of_models]
-        yield [field, first, second, bounds, f"{p_value:.2g}", positive, *means]
+        yield [*question, bounds, f"{p_value:.2g}", positive, *means]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -197,13 +198,13 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     numbers = RESULTS / "foreign.json"
     runs = json.loads(numbers.read_text(encoding="utf-8"))
-    for folder in options.folders:
-        model, _, seed = folder.name.rpartition("_")
-        runs.setdefault(model, {})[seed] = measure(f"transformers:{folder}", options.scenes)
-    if SOFT not in runs:
-        runs[SOFT] = {"0": measure("shapes", options.scenes)}
-    with replacing(numbers) as file:
-        file.write(f"{json.dumps(runs, indent=1)}\n".encode())
+    models = {f"{SOFT}_0": "shapes"} if SOFT not in runs else {}
+    models |= {folder.name: f"transformers:{folder}" for folder in options.folders}
+    for name, address in models.items():
+        model, _, seed = name.rpartition("_")
+        runs.setdefault(model, {})[seed] = measure(address, options.scenes)
+        with replacing(numbers) as file:
+            file.write(f"{json.dumps(runs, indent=1)}\n".encode())
     write_sections(RESULTS / "foreign.md", sections(runs))
     return 0
 

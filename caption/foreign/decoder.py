@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -22,11 +21,8 @@ from caption.regions import Grid, Views
 from caption.tensor_tree import State, TensorTree, map_tensors
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
-SUMMARY = re.compile(r"mean|looking|concentrated|layer (\d+) heads(?:\[(\d+)\])?")
 TINY = 1e-12
 """Nats that each map has at least where maps are weighted by them, so that even maps have a mean."""
-LOOKING = 0.5
-"""A layer looks at the image if its heads give it at least this part of what the layer that looks most gives it."""
 
 
 class ForeignMemory(NamedTuple):
@@ -47,9 +43,11 @@ class ForeignDecoder(Decoder):
     Args:
         model: the whole model.
         summary: which maps are the weights for heatmaps: "concentrated", the mean of all heads, each weighted by the
-            share of the image and by how far its map is from an even one, in nats (Σ α log α / mean α); "looking", the
-            mean of the layers that look at the image most at that step; "mean" over all layers and heads;
-            "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
+            share of the image and by how far its map is from an even one, in nats (Σ α log α / mean α); "mean"
+            over all layers and heads; "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
+
+    Attributes:
+        places: layer and heads of the summaries that are some heads alone.
 
     Raises:
         UserError: there is no such summary.
@@ -60,6 +58,10 @@ class ForeignDecoder(Decoder):
         self.model = model
         self.layers = nn.ModuleList(PatchAttention(model.views) for _ in model.heads)
         self.query_size = max(model.heads)
+        self.places: dict[str, tuple[int, list[int]]] = {}
+        for layer, heads in enumerate(map(range, model.heads)):
+            self.places[f"layer {layer} heads"] = layer, [*heads]
+            self.places |= {f"layer {layer} heads[{head}]": (layer, [head]) for head in heads}
         self.summary = summary
 
     @property
@@ -69,11 +71,9 @@ class ForeignDecoder(Decoder):
 
     @summary.setter
     def summary(self, summary: str) -> None:
-        match = SUMMARY.fullmatch(summary)
-        layer, head = (int(number or 0) for number in (match.groups() if match else (0, 0)))
-        if not match or layer >= len(self.model.heads) or head >= self.model.heads[layer]:
+        if summary not in ("concentrated", "mean", *self.places):
             raise UserError(
-                f"summary {summary!r} is unknown: choose concentrated, looking, mean, a layer such as 'layer 0 heads' "
+                f"summary {summary!r} is unknown: choose concentrated, mean, a layer such as 'layer 0 heads' "
                 f"(there are {len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
             )
         self._summary = summary
@@ -103,10 +103,26 @@ class ForeignDecoder(Decoder):
         memory: ForeignMemory = state.shared
         outputs: dict[int, AttentionOutput] = {}
         rows = words.shape[0], words.shape[1]
+
+        def attend(
+            layer: int, query: Tensor, keys: Tensor | None = None, values: Tensor | None = None
+        ) -> Tensor:
+            """See `model.Attend`."""
+            own = memory.projected[layer]
+            others = [own.other_keys[:, None], own.other_values[:, None]]
+            if keys is not None and values is not None:
+                said = [tensor.unflatten(0, rows) for tensor in (keys, values)]
+                others = [
+                    torch.cat((other.expand(-1, rows[1], -1, -1, -1), words), 3)
+                    for other, words in zip(others, said, strict=True)
+                ]
+            heads = HeadQuery.of(query.unflatten(0, rows), *others)
+            outputs[layer] = output = self.layers[layer](heads, own)
+            return output.context.flatten(0, 1).view_as(query)
+
         pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
         pieces = pieces.where(words != START, self.model.start)
         past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
-        attend = partial(self._attend, memory.projected, rows, outputs)
         logits, past = self.model.step(pieces.flatten(), past, attend)
         log_probs = self._of_words(logits.log_softmax(-1, dtype=torch.float32).unflatten(0, rows))
         carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
@@ -114,29 +130,6 @@ class ForeignDecoder(Decoder):
             [outputs[n] for n in range(len(self.layers))], [view.grid for view in memory.views]
         )
         return log_probs, State(memory, carried, trace)
-
-    def _attend(
-        self,
-        memory: Sequence[LayerMemory],
-        rows: tuple[int, int],
-        outputs: dict[int, AttentionOutput],
-        layer: int,
-        query: Tensor,
-        keys: Tensor | None = None,
-        values: Tensor | None = None,
-    ) -> Tensor:
-        """See `model.Attend`."""
-        own = memory[layer]
-        others = [own.other_keys[:, None], own.other_values[:, None]]
-        if keys is not None and values is not None:
-            said = [tensor.unflatten(0, rows) for tensor in (keys, values)]
-            others = [
-                torch.cat((other.expand(-1, rows[1], -1, -1, -1), words), 3)
-                for other, words in zip(others, said, strict=True)
-            ]
-        heads = HeadQuery.of(query.unflatten(0, rows), *others)
-        outputs[layer] = output = self.layers[layer](heads, own)
-        return output.context.flatten(0, 1).view_as(query)
 
     def _of_words(self, log_probs: Tensor) -> Tensor:
         """Of pieces (B, K, V) -> of words (B, K, 4 + V)."""
@@ -156,22 +149,15 @@ class ForeignDecoder(Decoder):
 
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""
-        match = SUMMARY.fullmatch(self.summary)
-        layer, head = match.groups() if match else (None, None)
-        if layer is not None:
-            of_layer = heads[int(layer)]
-            return of_layer.mean(2) if head is None else of_layer[:, :, int(head)]
-        if self.summary == "concentrated":
-            every = torch.cat(list(heads), 2)
-            even = every.mean(-1, keepdim=True).clamp_min(TINY)
-            information = torch.xlogy(every, every / even).sum(-1, keepdim=True).clamp_min(TINY)
-            return (every * information).sum(2) / information.sum(2)
-        layers = torch.stack([of_layer.mean(2) for of_layer in heads])  # (layers, B, K, L)
+        if self.summary in self.places:
+            layer, chosen = self.places[self.summary]
+            return heads[layer][:, :, chosen].mean(2)
+        every = torch.cat(list(heads), 2)
         if self.summary == "mean":
-            return layers.mean(0)
-        shares = layers.sum(-1, keepdim=True)
-        looking = (shares >= LOOKING * shares.amax(0)).to(layers.dtype)
-        return (layers * looking).sum(0) / looking.sum(0)
+            return every.mean(2)
+        even = every.mean(-1, keepdim=True).clamp_min(TINY)
+        nats = torch.xlogy(every, every / even).sum(-1, keepdim=True).clamp_min(TINY)
+        return (every * nats).sum(2) / nats.sum(2)
 
     def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
         """Foreign models are trained by their own code: raises a UserError."""

@@ -72,6 +72,10 @@ class PrefixModel(TransformersModel):
         return output.logits[:, -1], (positions + 1, said)
 
 
+NOT_FOLLOWED = ("attn_logit_softcapping", "use_sliding_window", "sliding_window")
+"""Settings of a text model that change its attention."""
+
+
 class Prompt(NamedTuple):
     """What the processor makes of a question about a photo."""
 
@@ -105,11 +109,7 @@ class PromptModel(PrefixModel):
             )
         language_model = model.get_decoder()
         text = language_model.config
-        unlike = [
-            name
-            for name in ("attn_logit_softcapping", "use_sliding_window", "sliding_window")
-            if getattr(text, name, None)
-        ]
+        unlike = [name for name in NOT_FOLLOWED if getattr(text, name, None)]
         if unlike:
             raise UserError(
                 f"the text model of {type(model).__name__} changes its attention by {unlike[0]}, which is not followed "

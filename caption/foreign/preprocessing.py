@@ -61,17 +61,16 @@ class ProcessorTransform(WholePhotoTransform):
 
     def __init__(self, processor: Any) -> None:
         name = type(processor).__name__
-        sizes = {key: _sides(getattr(processor, key, None)) for key in ("crop_size", "pad_size", "size")}
-        sizes = {
-            key: sides for key, sides in sizes.items() if _does(processor, STEPS[key]) and "height" in sides
-        }
+        done = [
+            _sides(getattr(processor, size, None)) for size, step in STEPS.items() if _does(processor, step)
+        ]
+        sizes = [sides for sides in done if "height" in sides]
         if not sizes:
             raise UserError(
                 f"the image processor {name} states no height and width of its output: set `size` in its "
                 'preprocessor_config.json, such as {"height": 224, "width": 224}'
             )
-        output = next(iter(sizes.values()))
-        super().__init__(processor, (output["height"], output["width"]))
+        super().__init__(processor, (sizes[0]["height"], sizes[0]["width"]))
         example = self.read(torch.zeros(3, 48, 64, dtype=torch.uint8)).pixels
         if example.shape[-2:] != (self.height, self.width):
             raise UserError(

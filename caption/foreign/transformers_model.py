@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -69,7 +69,7 @@ def route_by_hook(module: nn.Module) -> None:
 
     Args:
         module: its output is (context (R, T, M · d), ...), its queries are those of its part `query`. Its keys and
-            values are taken from its cache.
+            values are taken from its cache, if that is of words.
     """
 
     def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Any, ...]) -> Any:
@@ -78,11 +78,9 @@ def route_by_hook(module: nn.Module) -> None:
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
         query = module.query(hidden).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
-        given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
-        cached = (
-            None if given is None else getattr(given, "self_attention_cache", given).layers[module.layer_idx]
-        )
-        keys, values = (None, None) if cached is None else (cached.keys, cached.values)
+        cached = [value for value in (*args, *kwargs.values()) if isinstance(value, DynamicCache)]
+        layers: list[Any] = [cache.layers[module.layer_idx] for cache in cached]
+        keys, values = (layers[0].keys, layers[0].values) if layers else (None, None)
         context = route(module, query * query.shape[-1] ** -0.5, keys, values)
         return None if context is None else (context.flatten(2), *output[1:])
 
@@ -112,7 +110,6 @@ class TransformersModel(ForeignModel):
         self.generation = model.generation_config
         self.prompt = tuple(prompt)
         self.start, self.ends = self.prompt[-1], tuple(ends)
-        self.sites: list[nn.Module] = []
 
     def set_sites(self, sites: Sequence[nn.Module], heads: Sequence[int]) -> None:
         """The layers that attend to the image, and the number of heads of each."""

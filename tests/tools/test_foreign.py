@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ pytest.importorskip("accelerate")
 
 
 @pytest.mark.nightly
-def test_the_smallest_learns_and_its_folder_loads(tmp_path: Path) -> None:
+def test_the_smallest_learns_and_its_folder_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from caption.models.model_zoo import load
     from tools.foreign import train
 
@@ -27,6 +31,23 @@ def test_the_smallest_learns_and_its_folder_loads(tmp_path: Path) -> None:
     assert caption.words
     assert caption.weights.shape[1:] == (8, 8)
     assert caption.box == (0, 0, 64, 64)
+
+    from tools import foreign_table
+
+    monkeypatch.setattr(foreign_table, "SCENES", 4)
+    monkeypatch.setattr(foreign_table, "ERASED", 2)
+    monkeypatch.setattr(foreign_table, "NAMING", {"a"})
+    run = foreign_table.measure(f"transformers:{out}", tmp_path / "others")
+    assert {"BLEU-4", "best head: deletion", "layer 1 heads: mass", "adversary: divergences"} <= run.keys()
+    assert re.fullmatch(r"layer [01] heads\[[0-3]\]", str(run["best head"]))
+
+
+def test_the_tables_of_the_page_are_those_of_the_published_numbers() -> None:
+    from tools.documents import read_sections
+    from tools.foreign_table import RESULTS, sections
+
+    runs = json.loads((RESULTS / "foreign.json").read_text(encoding="utf-8"))
+    assert read_sections(RESULTS / "foreign.md") == sections(runs)
 
 
 def test_idefics3_is_asked_with_the_prompt_that_it_was_trained_on(tmp_path: Path) -> None:
