@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
@@ -28,10 +27,10 @@ LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 def on_config(config: MkDocsConfig) -> None:
     """Fill the navigation with notebooks and packages."""
-    entries = {"Notebooks": notebooks(), "API": packages()}
+    entries = {"Notebooks": notebooks(), "API": [*packages()]}
     for section in config.nav or []:
         for name in entries.keys() & (section if isinstance(section, dict) else {}):
-            section[name] = [{title: page} for page, title in entries[name].items()]
+            section[name] = entries[name]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -68,13 +67,9 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -
     return LINK.sub(kept, markdown)
 
 
-def notebooks() -> dict[str, str]:
-    """Title of each notebook by its page."""
-    titles = {}
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        first = nbformat.read(path, as_version=4).cells[0].source
-        titles[f"notebooks/{path.stem}.md"] = first.partition("\n")[0].lstrip("# ")
-    return titles
+def notebooks() -> list[str]:
+    """The page of each notebook."""
+    return [f"notebooks/{path.stem}.md" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
 
 
 def converted(path: Path) -> tuple[str, dict[str, bytes]]:

@@ -10,7 +10,16 @@ from matplotlib.figure import Figure, SubFigure
 from caption.data.decoding import open_image
 from caption.result import Caption
 from caption.visualize.figure_file import DPI
-from caption.visualize.layout import BAR, BESIDE_BAR, MARGIN, Page, add_axes, grid_of, new_figure, write
+from caption.visualize.layout import (
+    BAR,
+    BESIDE_BAR,
+    MARGIN,
+    Page,
+    add_axes,
+    grid_of,
+    new_figure,
+    write_heading,
+)
 from caption.visualize.overlay import draw_scale
 from caption.visualize.styles import OverlayOptions
 from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles
@@ -196,8 +205,7 @@ def _page(
 def _draw(fig: Figure | SubFigure, tiles: Tiles, page: Page) -> Any:
     """Draw heading, tiles and legend on a figure or a part of one, and return it."""
     if page.heading:
-        heading = "\n".join(page.heading_lines)
-        write(fig, page.size, MARGIN, MARGIN, heading, ha="left", va="top", fontsize=13)
+        write_heading(fig, page)
     tiles.draw(fig, page.size, page, numbers=bool(page.legend))
     if page.legend:
         top = page.size[1] - 0.2 - MARGIN + 0.01

@@ -119,6 +119,12 @@ def write(
     fig.text(left / size[0], 1 - top / size[1], text, parse_math=False, **font)
 
 
+def write_heading(fig: Figure | SubFigure, page: Page) -> None:
+    """Write the heading of a page."""
+    heading = "\n".join(page.heading_lines)
+    write(fig, page.size, MARGIN, MARGIN, heading, ha="left", va="top", fontsize=13)
+
+
 def grid_of(
     tiles: int, photo: tuple[int, int], feet: int, columns: int | None = None, rows: int | None = None
 ) -> Grid:

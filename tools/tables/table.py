@@ -50,7 +50,7 @@ class Row:
 
     name: str
     title: str
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     configs: tuple[str, ...] = ()
     """Paths or names, each laid over those before it."""
     arguments: tuple[str, ...] = ()
@@ -85,9 +85,9 @@ class Table:
     rows: dict[str, Row]
     sections: list[dict[str, Any]]
     arguments: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-    beams: tuple[int, ...] = ()
-    measures: tuple[str, ...] = ()
+    data: Sequence[str] = ()
+    beams: Sequence[int] = ()
+    measures: Sequence[str] = ()
     families: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -153,42 +153,27 @@ def read_table(name: str) -> Table:
             f"no table is called {name}{did_you_mean(name, names)}: choose from {', '.join(names)}"
         )
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    given, overlays = content.get("rows") or {}, content.get("overlays")
-    under = tuple(content.get("under") or ())
-    found = [] if overlays is None else _overlays(overlays, under[0])
-    names = found or [*given]
+    seeds, tests, document, numbers = (content.pop(key) for key in ("seeds", "tests", "document", "numbers"))
+    given, overlays, under = (content.pop(key, None) for key in ("rows", "overlays", "under"))
     rows = {}
-    for each in names:
-        entry = given.get(each) or {}
-        usual = [] if "model" in entry else [f"{overlays or 'attention'}/{each}"]
-        configs = entry.get("configs", usual)
-        rows[each] = Row(
-            each,
-            entry.get("title", f"`{each}`"),
-            tuple(entry.get("seeds") or content["seeds"]),
-            () if "model" in entry else (*under, *configs),
-            tuple(map(str, entry.get("arguments") or ())),
-            entry.get("warm_start"),
-            entry.get("tests") or content["tests"],
-            entry.get("model"),
-            entry.get("own_photos", 0),
-        )
+    for each in [*(given or {})] if overlays is None else _overlays(overlays, under[0]):
+        entry = {
+            "title": f"`{each}`",
+            "seeds": seeds,
+            "tests": tests,
+            "arguments": (),
+            **((given or {}).get(each) or {}),
+        }
+        usual = [f"{overlays or 'attention'}/{each}"]
+        entry["configs"] = () if "model" in entry else (*(under or ()), *entry.get("configs", usual))
+        rows[each] = Row(each, **entry | {"arguments": tuple(map(str, entry["arguments"]))})
     documents: dict[Path, list[str]] = {}
     for section in content["sections"]:
-        document = RESULTS / section.get("document", content["document"])
-        documents.setdefault(document, []).append(section["section"])
-    families = content.get("families") or {}
-    lists = {key: tuple(content.get(key) or ()) for key in ("data", "beams", "measures")}
-    return Table(
-        path.stem,
-        documents,
-        RESULTS / content["numbers"],
-        rows,
-        content["sections"],
-        tuple(map(str, content.get("arguments") or ())),
-        **lists,
-        families=families if isinstance(families, dict) else dict.fromkeys(families, ""),
-    )
+        documents.setdefault(RESULTS / section.get("document", document), []).append(section["section"])
+    content["arguments"] = tuple(map(str, content.get("arguments", ())))
+    families = content.pop("families", {})
+    families = families if isinstance(families, dict) else dict.fromkeys(families, "")
+    return Table(path.stem, documents, RESULTS / numbers, rows, families=families, **content)
 
 
 def _overlays(folder: str, base: str) -> list[str]:

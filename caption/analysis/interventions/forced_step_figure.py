@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +15,10 @@ from matplotlib.transforms import Bbox
 
 from caption.analysis.interventions.selection import tokens_of
 from caption.box import BoxLike
-from caption.visualize.layout import GAP, MARGIN, add_axes, new_figure, write
-from caption.visualize.overlay import overlay, show_photo
+from caption.visualize.layout import Grid, Page, new_figure, write_heading
+from caption.visualize.overlay import show_photo
 from caption.visualize.styles import OverlayOptions, OverlayStyle
+from caption.visualize.tiles import Tile, Tiles
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     from caption.result import Caption
 
-WIDTH = 6.4  # inches, as for an animation: letters can be read on a phone
+WIDTH = 3.0  # of a panel, in inches: letters can be read on a phone
 LETTERS = 15.0  # points
-LINE = 0.29  # inches
-CHARACTERS = 50  # in a line of the heading
 SMALLEST = 0.02  # of all regions: an area that is not named is smaller
 COLOURS = ("#e8590c", "#1c7ed6", "#2f9e44", "#ae3ec9", "#e0b000", "#0c8599", "#e64980", "#5f3dc4")
 """Of the caption's own word, then of the others, that of the largest area first."""
@@ -51,26 +49,18 @@ def draw_forced_step(
         photo: as it is drawn.
         options: of the left panel, see `plot_caption`.
     """
-    heading = textwrap.wrap(" ".join([*caption.words[:step], "…"]), CHARACTERS)
-    panel = (WIDTH - 2 * MARGIN - GAP) / 2
-    height = panel * photo.height / photo.width
-    top = MARGIN + LINE * (len(heading) + 1)
-    size = WIDTH, top + height + MARGIN
-    fig = new_figure(size)
-    for number, line in enumerate(heading):
-        _write(fig, size, MARGIN, MARGIN + LINE * number, line)
-    lefts = MARGIN, MARGIN + panel + GAP
-    map_axes, word_axes = (add_axes(fig, size, (left, top, panel, height)) for left in lefts)
-    if step < len(caption.words):
-        scale = OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
-        overlay(map_axes, caption.weights[step], caption.box, photo, scale, seen=caption.seen, **options)
-    else:
-        show_photo(map_axes, photo)
     word = tokens_of(caption)[step]
-    _write(fig, size, lefts[0], top - LINE, word, color=COLOURS[0])
-    _write(fig, size, lefts[1], top - LINE, "and if it looked there?")
-    show_photo(word_axes, photo, saturation=0.3)
-    _draw_words(word_axes, words, word, caption.box)
+    scale = OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
+    own_map = caption.weights[step] if step < len(caption.words) else None
+    both = [Tile(word, caption, own_map), Tile("and if it looked there?", caption)]
+    grid = Grid(2, 2, (WIDTH, WIDTH * photo.height / photo.width))
+    page = Page(grid, " ".join([*caption.words[:step], "…"]))
+    fig = new_figure(page.size)
+    write_heading(fig, page)
+    Tiles(photo, both, scale=scale, **options).draw(fig, page.size, page, letters=LETTERS)
+    map_axes, word_axes = fig.axes
+    map_axes.title.set_color(COLOURS[0])
+    _draw_words(show_photo(word_axes, photo, saturation=0.3), words, word, caption.box)
     return fig
 
 
@@ -143,9 +133,3 @@ def _innermost(cells: np.ndarray) -> tuple[float, float]:
     best = np.flatnonzero(neighbours == neighbours.max())
     nearest = best[np.square(cells[best] - cells.mean(0)).sum(-1).argmin()]
     return tuple(cells[nearest])
-
-
-def _write(
-    fig: Figure, size: tuple[float, float], left: float, top: float, text: str, color: str = "0.1"
-) -> None:
-    write(fig, size, left, top + 0.75 * LINE, text, fontsize=LETTERS, va="baseline", color=color)
