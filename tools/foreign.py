@@ -72,6 +72,14 @@ CELLS = (SIDE // PATCH) ** 2
 INITIAL = 0.08
 """Standard deviation of the first weights; the usual 0.02 is for widths around 768."""
 PAD, UNKNOWN, START, END, IMAGE = "[PAD]", "[UNK]", "[BOS]", "[EOS]", "<image>"
+SIZES: dict[str, Any] = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 4 * WIDTH,
+    "num_attention_heads": HEADS,
+    "initializer_range": INITIAL,
+}
+VISION = SIZES | {"num_hidden_layers": VISION_LAYERS, "image_size": SIDE, "patch_size": PATCH}
+"""Of configurations, by the names that transformers gives them."""
 LONGEST = 24
 """Of a caption, in words."""
 CAPTIONS = 5  # of a scene
@@ -91,45 +99,16 @@ def word_tokenizer(captions: Sequence[str]) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def _vision(**more: Any) -> dict[str, Any]:
-    sizes = {
-        "hidden_size": WIDTH,
-        "intermediate_size": 4 * WIDTH,
-        "num_hidden_layers": VISION_LAYERS,
-        "num_attention_heads": HEADS,
-    }
-    return {**sizes, "initializer_range": INITIAL, "image_size": SIDE, "patch_size": PATCH, **more}
-
-
 def _text(tokenizer: PreTrainedTokenizerFast, **more: Any) -> dict[str, Any]:
     special = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_hidden_layers": TEXT_LAYERS}
-    return {
-        **special,
-        **sizes,
-        "num_attention_heads": HEADS,
-        "vocab_size": len(tokenizer),
-        "initializer_range": INITIAL,
-        **more,
-    }
+    return SIZES | special | {"num_hidden_layers": TEXT_LAYERS, "vocab_size": len(tokenizer), **more}
 
 
 def vit_gpt2(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
     """A ViT and GPT-2 with cross-attention, with its image processor."""
-    text = {
-        name: value
-        for name, value in _text(tokenizer).items()
-        if name.endswith("_id") or name == "vocab_size"
-    }
-    sizes = {
-        "n_embd": WIDTH,
-        "n_layer": TEXT_LAYERS,
-        "n_head": HEADS,
-        "n_positions": 64,
-        "initializer_range": INITIAL,
-    }
-    decoder = GPT2LMHeadModel(GPT2Config(**text, **sizes, is_decoder=True, add_cross_attention=True))
-    model = VisionEncoderDecoderModel(encoder=ViTModel(ViTConfig(**_vision())), decoder=decoder)
+    text = _text(tokenizer, max_position_embeddings=64, is_decoder=True, add_cross_attention=True)
+    decoder = GPT2LMHeadModel(GPT2Config(**text))
+    model = VisionEncoderDecoderModel(encoder=ViTModel(ViTConfig(**VISION)), decoder=decoder)
     for config in (model.config, model.generation_config):
         config.decoder_start_token_id = tokenizer.bos_token_id
         config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
@@ -139,7 +118,7 @@ def vit_gpt2(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
 def blip(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
     """BLIP, whose text decoder has cross-attention, with its processor."""
     text = _text(tokenizer, sep_token_id=tokenizer.eos_token_id, max_position_embeddings=64)
-    config = BlipConfig(text_config=text, vision_config=_vision(), initializer_range=INITIAL)
+    config = BlipConfig(text_config=text, vision_config=VISION, initializer_range=INITIAL)
     images = BlipImageProcessor(size={"height": SIDE, "width": SIDE})
     return BlipForConditionalGeneration(config), BlipProcessor(images, tokenizer)
 
@@ -147,7 +126,7 @@ def blip(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
 def git(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
     """GIT, which puts image tokens in front of the words, with its processor."""
     dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-    config = GitConfig(**_text(tokenizer, max_position_embeddings=64, **dropout), vision_config=_vision())
+    config = GitConfig(**_text(tokenizer, max_position_embeddings=64, **dropout), vision_config=VISION)
     images = CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
     return GitForCausalLM(config), GitProcessor(images, tokenizer)
 
@@ -163,7 +142,7 @@ def idefics3(tokenizer: PreTrainedTokenizerFast) -> tuple[PreTrainedModel, Any]:
     processor = Idefics3Processor(images, tokenizer, image_seq_len=CELLS, chat_template=START + IMAGE)
     text = _text(tokenizer, model_type="llama", num_key_value_heads=HEADS, max_position_embeddings=128)
     config = Idefics3Config(
-        text_config=text, vision_config=_vision(), scale_factor=1,
+        text_config=text, vision_config=VISION, scale_factor=1,
         image_token_id=tokenizer.convert_tokens_to_ids(IMAGE), pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     return Idefics3ForConditionalGeneration(config), processor

@@ -17,6 +17,7 @@ Whatever is chosen or fitted is chosen on other photos than those that are score
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -123,43 +124,41 @@ def measure(
     read = [caption.with_weights(read_weights(caption)) for caption in captions]
     maps = {OWN: read, MEAN: baseline_maps.mean_map(read), OTHER: baseline_maps.other_image(read)}
     words: list[str] = []
-    rows: list[dict[str, float]] = []
-    read_at: dict[str, list[np.ndarray]] = {name: [] for name in (*maps, EVEN)}
+    images: list[int] = []
+    unnamed: list[bool] = []
+    model: dict[str, list[np.ndarray]] = defaultdict(list)
+    read_at: dict[str, list[np.ndarray]] = defaultdict(list)
     for index, caption in enumerate(captions):
         spoken = lens.nouns.spoken([word.lower() for word in caption.words])
         spoken = [(span, nouns) for span, nouns in spoken if "person" not in nouns]
         if not spoken:
             continue
-        steps = [span.stop - 1 for span, _ in spoken]
+        spans, steps = [span for span, _ in spoken], [span.stop - 1 for span, _ in spoken]
         named = lens.nouns.named(references[index])
-        spread = entropy(torch.from_numpy(read[index].weights).double().flatten(1), SCALED)
+        spread = entropy(torch.from_numpy(read[index].weights).double().flatten(1), SCALED).numpy()
         classes = torch.stack(
             [lens.membership[:, [lens.places[noun] for noun in nouns]].amax(1) for _, nouns in spoken]
         )
-        for name, of_map in maps.items():
-            contexts = lens.logits(regions[index], of_map[index].weights[None, steps])[0]
-            read_at[name].append(_surprise(contexts, classes))
-        read_at[EVEN].append(_surprise(lens.logits(regions[index])[0].expand(len(steps), -1), classes))
-        for (span, nouns), step in zip(spoken, steps, strict=True):
-            words.append(" ".join(caption.words[span]).lower())
-            row = {
-                "image": index,
-                "unnamed": named.isdisjoint(nouns),
-                "−log p": -caption.word_log_probs[span].sum(),
-                "entropy": entropies[index][span].sum(),
-                "map entropy": spread[step],
-            }
-            if caption.gates is not None:
-                row["gate"] = caption.gates[step]
-            rows.append(row)
-    arrays = {name: np.array([row[name] for row in rows], float) for name in (rows[0] if rows else ())}
-    return NounUses(
-        tuple(words),
-        arrays.pop("image", np.zeros(0)).astype(np.int64),
-        arrays.pop("unnamed", np.zeros(0)).astype(bool),
-        arrays,
-        {name: np.concatenate(parts or [np.zeros(0)]) for name, parts in read_at.items()},
-    )
+        contexts = {
+            name: lens.logits(regions[index], of_map[index].weights[None, steps])[0]
+            for name, of_map in maps.items()
+        }
+        contexts[EVEN] = lens.logits(regions[index])[0].expand(len(steps), -1)
+        for name, of_map in contexts.items():
+            read_at[name].append(_surprise(of_map, classes))
+        words += [" ".join(caption.words[span]).lower() for span in spans]
+        images += [index] * len(spans)
+        unnamed += [named.isdisjoint(nouns) for _, nouns in spoken]
+        model["−log p"].append([-caption.word_log_probs[span].sum() for span in spans])
+        model["entropy"].append([entropies[index][span].sum() for span in spans])
+        model["map entropy"].append(spread[steps])
+        if caption.gates is not None:
+            model["gate"].append(caption.gates[steps])
+    arrays = [
+        {name: np.concatenate(parts).astype(float) for name, parts in each.items()}
+        for each in (model, read_at)
+    ]
+    return NounUses(tuple(words), np.array(images, np.int64), np.array(unnamed, bool), *arrays)
 
 
 def scores(fitted: NounUses, scored: NounUses) -> dict[str, np.ndarray]:

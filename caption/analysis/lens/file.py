@@ -13,7 +13,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from caption.analysis.lens.lens import Calibration, Lens, first_encoder, make_lens
@@ -28,6 +27,13 @@ from caption.runtime.safe_loading import check_plain
 
 SUFFIX = ".lens"
 FORMAT = 4
+TENSORS = {
+    "weight": "linear.weight",
+    "bias": "linear.bias",
+    "norm_weight": "norm.weight",
+    "norm_bias": "norm.bias",
+}
+"""Of the classifier: their names in the file, and in its state."""
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
@@ -51,10 +57,9 @@ def save_lens(lens: Lens, captioner: Captioner, path: str | Path) -> None:
     """
     calibration = lens.calibration
     assert calibration is not None
-    linear, norm = lens.classifier.linear, lens.classifier.norm
-    tensors = {"weight": linear.weight.half(), "bias": linear.bias.float()}
-    if norm is not None:
-        tensors |= {"norm_weight": norm.weight.float(), "norm_bias": norm.bias.float()}
+    norm, state = lens.classifier.norm, lens.classifier.state_dict()
+    tensors = {name: state[inside].float() for name, inside in TENSORS.items() if inside in state}
+    tensors["weight"] = tensors["weight"].half()
     if calibration.known is not None:
         tensors["known"] = calibration.known
     header = {
@@ -104,21 +109,12 @@ def read_lens(path: str | Path, captioner: Captioner) -> Lens:
 
 
 def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
-    weight, bias = tensors["weight"].float(), tensors["bias"].float()
-    classes, size = weight.shape
-    if bias.shape != (classes,):
-        raise ValueError("weight and bias of the classifier do not fit together")
+    classes, size = tensors["weight"].shape
     if eps is not None and _finite(eps) <= 0:
         raise ValueError(f"the epsilon of its norm is {eps}")
-    linear = nn.Linear(size, classes)
     norm = None if eps is None else nn.LayerNorm(size, eps=float(eps))
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        linear.bias.copy_(bias)
-        if norm is not None:
-            norm.weight.copy_(tensors["norm_weight"])
-            norm.bias.copy_(tensors["norm_bias"])
-    classifier = Classifier(linear, norm)
+    classifier = Classifier(nn.Linear(size, classes), norm)
+    classifier.load_state_dict({TENSORS[name]: tensors[name].float() for name in tensors if name in TENSORS})
     if not all(tensor.isfinite().all() for tensor in classifier.state_dict().values()):
         raise ValueError("weights of the classifier are not finite")
     return classifier
