@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from caption.analysis import baseline_maps as baseline_maps
     from caption.analysis import study as study
     from caption.analysis.agreement import agree as agree
-    from caption.analysis.agreement import agree_all as agree_all
     from caption.analysis.calibration import calibrate as calibrate
     from caption.analysis.faithfulness import faithfulness_curves as faithfulness_curves
     from caption.analysis.faithfulness import mean_regions as mean_regions
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from caption.analysis.self_attention.roles import word_roles as word_roles
 
 _NAMES = {
-    "agreement": ("agree", "agree_all"),
+    "agreement": ("agree",),
     "calibration": ("calibrate",),
     "faithfulness": ("faithfulness_curves", "mean_regions"),
     "faithfulness.adversary": ("adversarial_maps",),

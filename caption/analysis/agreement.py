@@ -3,10 +3,8 @@
 They are fed the same caption, and their maps are compared word by word. Maps agree to some degree only because both
 lie on objects rather than on background; comparing with maps of other words and other images measures that degree.
 
-    agreement = agree(soft, hard, photos)
+    agreement = agree({"soft": soft, "hard": hard}, photos)["soft", "hard"]
     agreement.measures["same cell"].mean(), agreement.other_word["same cell"].mean()
-
-    agree_all({"seed 0": first, "seed 1": second, "seed 2": third}, photos, captions)     # every pair
 """
 
 from __future__ import annotations
@@ -43,38 +41,22 @@ class Agreement(PerWord):
 
 
 def agree(
-    first: Captioner,
-    second: Captioner,
-    photos: Photo | Iterable[Photo],
-    captions: Iterable[Caption] | None = None,
-    seed: int = 0,
-    batch_size: int = 32,
-) -> Agreement:
-    """Compare the maps of two models that are fed the same captions.
-
-    Args:
-        first, second: the models; their order does not matter to the measures.
-        photos, captions, batch_size: see `replay.sentences`; None = the captions that `first` generates.
-        seed: for which other word is taken.
-
-    Raises:
-        UserError: the models' grids differ, or one has no attention.
-        ValueError: photos and captions differ in number.
-    """
-    (agreement,) = agree_all({"first": first, "second": second}, photos, captions, seed, batch_size).values()
-    return agreement
-
-
-def agree_all(
     models: Mapping[str, Captioner],
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
     seed: int = 0,
     batch_size: int = 32,
 ) -> dict[tuple[str, str], Agreement]:
-    """Compare every two models, by their names in the order given; each is fed the captions once.
+    """Compare the maps of every two models that are fed the same captions, by the models' names in the order given.
 
-    Args and errors as for `agree`; without captions, those that the first model generates.
+    Args:
+        models: by name; of two, the order does not matter to the measures.
+        photos, captions, batch_size: see `replay.sentences`; None = the captions that the first model generates.
+        seed: for which other word is taken.
+
+    Raises:
+        UserError: the models' grids differ, or one has no attention.
+        ValueError: photos and captions differ in number.
     """
     photos = list(iter_photos(photos))
     fed: dict[str, list[Caption]] = {}

@@ -18,7 +18,7 @@ Whatever is chosen or fitted is chosen on other photos than those that are score
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,10 +74,9 @@ class NounUses(PerWord):
 def noun_uses(
     captioner: Captioner,
     lens: Lens,
-    photos: Sequence[Photo],
+    photos: Iterable[Photo],
     references: Sequence[Sequence[str]],
     batch_size: int = 32,
-    advance: Callable[[int], None] = lambda count: None,
 ) -> NounUses:
     """Caption photos, and measure each noun.
 
@@ -89,7 +88,6 @@ def noun_uses(
         photos: any number above one.
         references: the captions that people wrote of each.
         batch_size: photos at once.
-        advance: called with the number of photos that are captioned.
 
     Raises:
         caption.errors.ImageError: a photo cannot be read.
@@ -109,7 +107,6 @@ def noun_uses(
             entropies.append(uncertain[index, : len(caption.words)])
             of_photo = regions_of(batch.encoded, index)
             regions.append(of_photo._replace(vectors=of_photo.vectors.half()))
-        advance(len(batch.captions))
     return measure(lens, captions, entropies, regions, references)
 
 

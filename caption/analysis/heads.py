@@ -12,7 +12,6 @@ The numbers describe maps. Whether a word depends on a head is another question:
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.map_statistics import divergence
-from caption.analysis.table import Table, Tabled
+from caption.analysis.table import Cell, Table, Tabled, numbers
 from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
@@ -45,7 +44,7 @@ class Roles(Tabled):
     positional: np.ndarray
     """(H,) how often the head's maximum lies at its own place."""
 
-    def _table(self, corner: str, columns: Mapping[str, Sequence[str]]) -> Table:
+    def _table(self, corner: str, columns: Mapping[str, Sequence[Cell]]) -> Table:
         return Table(
             (corner, *columns), [list(row) for row in zip(self.labels, *columns.values(), strict=True)]
         )
@@ -85,7 +84,7 @@ class HeadRoles(Roles):
     def table(self) -> Table:
         """A row for each head: its own cell, how its entropy falls at rare words and at those of each class, and the
         head whose maps are most like its own."""
-        columns = {
+        columns: dict[str, Sequence[Cell]] = {
             "confidence": numbers(self.confidence),
             "entropy": numbers(self.entropy),
             "cell": [f"{row}, {col}" for row, col in self.cells],
@@ -184,8 +183,3 @@ def shares_of_maximum(weights: Tensor) -> Tensor:
     """(..., L) 1 at the largest of weights (..., L); n that are equally large have 1/n each."""
     maxima = (weights >= weights.amax(-1, keepdim=True) * (1 - TIE)).to(weights.dtype)
     return maxima / maxima.sum(-1, keepdim=True)
-
-
-def numbers(values: np.ndarray, form: str = ".2f") -> list[str]:
-    """A column of a table; "–" where a number is not finite."""
-    return [f"{value:{form}}" if math.isfinite(value) else "–" for value in values]

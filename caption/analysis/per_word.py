@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.table import Table, Tabled, Value
+from caption.analysis.table import Table, Tabled, Value, numbers
 from caption.metrics.significance import Estimate, estimate
 from caption.tensor_tree import TensorTree, combine, map_tensors
 
@@ -52,9 +52,7 @@ class PerWord(Tabled):
         """A row for each word, of the first 30; of several photos also the means of all words, with 95 % intervals."""
         table = Table(("word", *self.columns))
         for label, *values in list(zip(self.labels, *self.columns.values(), strict=True))[:30]:
-            table.add(
-                [["–" if math.isnan(value) else f"{round(value, 2) + 0:.2f}" for value in values]], label
-            )
+            table.add([numbers(values)], label)
         if len(set(self.images.tolist())) > 1:
             table.add([[Value(self.mean(values), 2) for values in self.columns.values()]], f"all {len(self)}")
         return table

@@ -41,15 +41,12 @@ class HeadPruning(PerWord):
 
 
 def head_pruning(
-    captioner: Captioner,
-    photos: Photo | Iterable[Photo],
-    captions: Iterable[Caption] | None = None,
-    batch_size: int = 32,
+    captioner: Captioner, photos: Photo | Iterable[Photo], captions: Iterable[Caption] | None = None
 ) -> HeadPruning:
     """Remove heads, least important first, and measure log p of every word.
 
     Args:
-        captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
+        captioner, photos, captions: see `replay.sentences`. The end word is not measured.
 
     Raises:
         UserError: the decoder has no attention, or a single map for each word.
@@ -57,16 +54,16 @@ def head_pruning(
         caption.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))
-    captions = captioner.describe(photos, batch_size=batch_size) if captions is None else list(captions)
+    captions = captioner.describe(photos) if captions is None else list(captions)
     heads = count_heads(captioner, photos, captions)
     if heads < 2:
         raise UserError("this model has a single map for each word: take one with several heads or hops")
     none_or_one = torch.cat((torch.zeros(1, heads), torch.eye(heads))).bool()
-    mean = _pruned(captioner, photos, captions, none_or_one, batch_size).log_probs.mean(0)
+    mean = _pruned(captioner, photos, captions, none_or_one).log_probs.mean(0)
     falls = mean[0] - mean[1:]
     order = np.argsort(falls, kind="stable")
     first = torch.arange(heads + 1)[:, None] > torch.from_numpy(np.argsort(order))
-    pruned = _pruned(captioner, photos, captions, first, batch_size)
+    pruned = _pruned(captioner, photos, captions, first)
     return replace(pruned, order=tuple(order.tolist()), importances=tuple(falls[order].tolist()))
 
 
@@ -82,11 +79,11 @@ def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterabl
 
 
 def _pruned(
-    captioner: Captioner, photos: list[Photo], captions: list[Caption], removed: Tensor, batch_size: int
+    captioner: Captioner, photos: list[Photo], captions: list[Caption], removed: Tensor
 ) -> HeadPruning:
     """With log p (N, K) of every word without each of K sets of heads: (K, H) bool."""
     replay, measured = Replay(captioner.decoder), Measurements()
-    for batch in sentences(captioner, photos, captions, batch_size):
+    for batch in sentences(captioner, photos, captions):
         for step in replay.steps(batch):
             log_probs = replay.rerun(step, _without(replay, step, removed.to(step.weights.device)))
             measured.add(batch, step, {"log_probs": step.of_word(log_probs)})

@@ -36,6 +36,12 @@ def share(estimate: Estimate) -> Value:
     return Value(estimate, is_share=True)
 
 
+def numbers(values: Iterable[float], form: str = ".2f") -> list[Cell]:
+    """Cells with two digits; "–" where a number is not finite."""
+    # Adding 0 turns −0.0 into 0.0.
+    return [f"{round(float(value), 2) + 0.0:{form}}" if math.isfinite(value) else "–" for value in values]
+
+
 @dataclass
 class Table:
     """Rows under a head, and what they answer. In a notebook it is shown as HTML."""

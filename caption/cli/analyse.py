@@ -53,8 +53,6 @@ def main(args: list[str]) -> int:
     options = make_parser().parse_args(args)
     models, photos, page = _plan(options)
 
-    from functools import partial
-
     from caption.analysis.study import study
     from caption.analysis.study.report import report_html
     from caption.models.model_zoo import load
@@ -66,7 +64,7 @@ def main(args: list[str]) -> int:
             _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
         )
         captioners = {name: load(model, options.device, options.trust) for name, model in models.items()}
-        result = study(captioners, images, options.measures, partial(progress_bar, unit="photos"))
+        result = study(captioners, images, options.measures)
         document = report_html(result, setting)
     save_html(document, page, opener=replacing_own)
     data = {"written_by": MARK, "setting": setting, **result.to_dict()}

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from caption.analysis.interventions import (
     NO_EDITS,
@@ -229,9 +228,8 @@ class Explorer:
         self._keep(0)
 
     def _apply(self, request: dict[str, Any]) -> None:
-        before = self._edited
-        has_lens = lens_of(self._captioner) is not None
-        change = change_from(request, before.caption, self._where if has_lens else None)
+        before, lens = self._edited, lens_of(self._captioner)
+        change = change_from(request, before.caption, lens and partial(lens.where, self.photo.encoded))
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
         self._applied, self._compared = [*self._applied, _Applied(request, change, result)], None
@@ -254,11 +252,6 @@ class Explorer:
             self._seen = self._seen or lens.read_photo(regions, self.photo.image)
             result.caption.lens = lens.read_words(self._seen, regions, result.caption)
         return result
-
-    def _where(self, thing: str) -> np.ndarray:
-        lens = lens_of(self._captioner)
-        assert lens is not None
-        return lens.where(self.photo.encoded, thing)
 
 
 def saved_page(explorers: Sequence[Explorer], title: str = TITLE) -> str:

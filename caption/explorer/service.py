@@ -17,6 +17,7 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.errors import ImageError, UserError, printable
 from caption.explorer.explorer import Explorer
+from caption.explorer.requests import check
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
@@ -106,13 +107,12 @@ class Service:
             GoneError: the photo is not in memory any more.
             UserError: the request makes no sense.
         """
-        if not isinstance(request, dict):
-            raise UserError("the request is not a JSON object")
-        photo, model = request.get("photo"), request.get("model", next(iter(self.models)))
-        if not isinstance(photo, str) or photo not in self._photos:
+        check(request, "Request")
+        photo, model = request["photo"], request.get("model", next(iter(self.models)))
+        if photo not in self._photos:
             raise GoneError("this photo is not in memory any more: open it again.")
         explorers = self._photos[photo]
-        if not isinstance(model, str) or model not in explorers:
+        if model not in explorers:
             raise UserError(
                 f"there is no model {printable(str(model))[:100]!r}: there is {', '.join(explorers)}"
             )

@@ -95,18 +95,13 @@ sentence follows.</p>
     return document(title, body, page_style("explore.css"), page_script("live.js"), "connect-src 'self'")
 
 
-def to_fragment(
-    captions: Captions,
-    *,
-    images: Sequence[Photo] | None = None,
-    names: Sequence[str] | None = None,
-    **options: Unpack[OverlayOptions],
-) -> str:
+def to_fragment(captions: Captions, **options: Unpack[OverlayOptions]) -> str:
     """The content of `to_html` as an element for another page, such as a notebook's output.
 
-    A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`.
+    A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`; the photos are
+    those that the captions carry.
     """
-    body = _element(captions, images, names, OverlayStyle(**options))
+    body = _element(captions, None, None, OverlayStyle(**options))
     return f"<style>{page_style()}</style>\n{body}\n<script>{page_script()}</script>"
 
 

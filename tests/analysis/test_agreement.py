@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from helpers.planted import caption_of, photo
 from helpers.tiny_captioner import captioner
 from helpers.tiny_captioner import photo as noise
 
-from caption.analysis.agreement import agree, agree_all, compare_maps
+from caption.analysis.agreement import Agreement, agree, compare_maps
 from caption.attention import Entmax15, Sparsemax
 from caption.encoders import SmallCNN
 from caption.errors import UserError
@@ -49,6 +50,10 @@ def test_the_ends_of_the_scales():
     assert (apart["divergence"], apart["overlap"]) == pytest.approx((1, 0))
 
 
+def of_two(first: Any, second: Any, *more: Any, **options: Any) -> Agreement:
+    return agree({"first": first, "second": second}, *more, **options)["first", "second"]
+
+
 def test_maps_are_taken_as_distributions_and_either_way_round():
     forth, scaled, back = measured(P, Q), measured([5, 5, 0, 0], Q), measured(Q, P)
     assert forth == pytest.approx(scaled)
@@ -60,9 +65,9 @@ def test_all_pairs_are_those_of_two():
     photos = [noise(seed=seed) for seed in range(3)]
     models = {"a": captioner(), "b": captioner(alignment=Sparsemax()), "c": captioner(alignment=Entmax15())}
     captions = models["a"].describe(photos)
-    found = agree_all(models, photos, captions, seed=3)
+    found = agree(models, photos, captions, seed=3)
     assert list(found) == [("a", "b"), ("a", "c"), ("b", "c")]
-    alone = agree(models["b"], models["c"], photos, captions, seed=3)
+    alone = of_two(models["b"], models["c"], photos, captions, seed=3)
     assert found["b", "c"].words == alone.words
     for name in alone.measures:
         assert np.array_equal(found["b", "c"].measures[name], alone.measures[name])
@@ -73,7 +78,7 @@ def test_all_pairs_are_those_of_two():
 def test_both_emit_the_first_models_words_and_are_compared_per_step():
     first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     second = planted.captioner([1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
-    agreement = agree(first, second, [photo(), photo(1)], [caption_of("zero one two"), caption_of("five")])
+    agreement = of_two(first, second, [photo(), photo(1)], [caption_of("zero one two"), caption_of("five")])
     assert agreement.words == ("zero", "one", "two", "five")
     assert agreement.images.tolist() == [0, 0, 0, 1]
     assert agreement.measures["overlap"].tolist() == pytest.approx([1, 0, 1, 1])
@@ -88,9 +93,9 @@ def test_both_emit_the_first_models_words_and_are_compared_per_step():
 
 def test_one_photo_has_no_other_and_no_words_have_no_maps():
     model = planted.captioner([1, 0, 0, 0, 0, 0])
-    agreement = agree(model, model, photo(), [caption_of("one two")])
+    agreement = of_two(model, model, photo(), [caption_of("one two")])
     assert np.isnan(agreement.other_image["overlap"]).all()
-    nothing = agree(model, model, photo(), [caption_of("", np.zeros((0, 2, 3)))])
+    nothing = of_two(model, model, photo(), [caption_of("", np.zeros((0, 2, 3)))])
     assert len(nothing) == 0
     assert nothing.measures["same cell"].shape == (0,)
 
@@ -98,4 +103,4 @@ def test_one_photo_has_no_other_and_no_words_have_no_maps():
 def test_grids_must_be_the_same():
     coarse = captioner(encoder=SmallCNN((4, 4, 6, 6)))
     with pytest.raises(UserError, match="different grids"):
-        agree(captioner(), coarse, [noise()])
+        of_two(captioner(), coarse, [noise()])

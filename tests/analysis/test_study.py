@@ -80,7 +80,7 @@ def subject(name: str = "mine") -> Any:
         name=name, captioner=None, images=naming, photos=naming.photos, captions=[caption] * SCENES, curves=ways,
         faithfulness=difference(*areas, about.images),
         adversaries=Adversaries(words, images, *(np.full(len(words), n) for n in numbers), np.zeros((len(words), 16))),
-        progress=lambda activity, count=0: nullcontext(lambda count: None),
+        counted=lambda activity: nullcontext(iter(naming.photos)),
     )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def test_agreement_of_two_models(monkeypatch: pytest.MonkeyPatch):
     measures = {"same cell": np.array([1.0, 0.0]), "overlap": np.array([0.5, 0.25])}
     unknown = {name: np.array([0.25, np.nan]) for name in measures}
     agreed = {("one", "two"): Agreement(words, images, measures, measures, unknown)}
-    monkeypatch.setattr(tables, "agree_all", lambda *args: agreed)
+    monkeypatch.setattr(tables, "agree", lambda *args: agreed)
     table = tables.agreement([subject("one"), subject("two")])
     every, naming = "0.500 [0.000, 1.000]", "0.500 [0.500, 0.500]"
     assert rows(table, "one / two", "all", "same cell") == [[every, every, "0.250 [0.250, 0.250]"]]

@@ -112,7 +112,7 @@ VERBS: dict[str, Callable[[Material], Any]] = {
         ground((caption, photo.boxes) for caption, photo in zip(g.captions, boxed(g), strict=True)).pointings
     ),
     "references": lambda g: attend_references(g.captioner, g.photos, [["a red circle"], ["gi giraffes."]]),
-    "agreement": lambda g: agree(g.captioner, g.other, g.photos),
+    "agreement": lambda g: agree({"one": g.captioner, "other": g.other}, g.photos)["one", "other"],
     "analyse": lambda g: study({"foreign": g.captioner, "other": g.other}, Images(g.photos, boxed(g))),
 }
 

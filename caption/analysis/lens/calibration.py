@@ -66,11 +66,7 @@ class PhotoReading(NamedTuple):
 
 
 def read_photos(
-    lens: Lens,
-    captioner: Captioner,
-    photos: Iterable[Photo],
-    references: Sequence[Sequence[str]],
-    batch_size: int = 16,
+    lens: Lens, captioner: Captioner, photos: Iterable[Photo], references: Sequence[Sequence[str]]
 ) -> list[PhotoReading]:
     """Caption photos and read them.
 
@@ -78,7 +74,7 @@ def read_photos(
         caption.errors.ImageError: a photo cannot be read.
     """
     readings: list[PhotoReading] = []
-    for batch in sentences(captioner, photos, batch_size=batch_size):
+    for batch in sentences(captioner, photos, batch_size=16):
         for index, caption in enumerate(batch.captions):
             regions = regions_of(batch.encoded, index)
             readings.append(read_photo(lens, regions, caption, references[len(readings)]))

@@ -140,7 +140,6 @@ def rollout(
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
     residual: float = RESIDUAL,
-    batch_size: int = 32,
 ) -> list[Caption]:
     """Captions whose weights lie over the encoder's regions instead of the refined ones: α[t] A_N ... A_1.
 
@@ -151,7 +150,6 @@ def rollout(
         photos: one, or many.
         captions: one for each photo, with this model's weights; None = those that it generates.
         residual: the share of the residual connection in each layer.
-        batch_size: photos at once.
 
     Raises:
         UserError: the refiner has no self-attention, or mixes regions in another way, too.
@@ -159,8 +157,8 @@ def rollout(
         caption.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))
-    maps = region_maps(captioner, photos, batch_size=batch_size)
-    captions = captioner.describe(photos, batch_size=batch_size) if captions is None else list(captions)
+    maps = region_maps(captioner, photos)
+    captions = captioner.describe(photos) if captions is None else list(captions)
     if len(captions) != len(photos):
         raise ValueError(f"there are {len(captions)} captions for {len(photos)} photos")
     rolled = []
@@ -176,16 +174,13 @@ def rollout(
 
 
 def word_maps(
-    captioner: Captioner,
-    photos: Photo | Iterable[Photo],
-    captions: Iterable[Caption] | None = None,
-    batch_size: int = 32,
+    captioner: Captioner, photos: Photo | Iterable[Photo], captions: Iterable[Caption] | None = None
 ) -> list[Caption]:
     """Captions with the self-attention of a Transformer decoder that is fed them, `Caption.self_attention`.
 
     Args:
         captioner: the model.
-        photos, captions, batch_size: see `replay.sentences`; None = the captions that the model generates.
+        photos, captions: see `replay.sentences`; None = the captions that the model generates.
 
     Raises:
         UserError: the decoder has no self-attention over words.
@@ -199,7 +194,7 @@ def word_maps(
             "TransformerDecoder"
         )
     measured = []
-    for batch in sentences(captioner, photos, captions, batch_size):
+    for batch in sentences(captioner, photos, captions):
         with torch.no_grad(), record_self_attention(decoder) as recorded:
             if batch.words.shape[1]:
                 decoder(decoder.project(batch.views), batch.inputs[:, None], batch.lengths[:, None])

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from caption.analysis.heads import Roles, numbers, shares_of_maximum
+from caption.analysis.heads import Roles, shares_of_maximum
 from caption.analysis.self_attention.maps import RegionMaps
-from caption.analysis.table import Table
+from caption.analysis.table import Cell, Table, numbers
 from caption.attention.map_entropy import entropy
 from caption.result import Caption
 
@@ -78,7 +78,7 @@ class SelfAttentionRoles(Roles):
     def table(self) -> Table:
         """A row for each head: its neighbour, how often its maximum lies there, and what its roles are."""
         roles = {"positional": self.is_positional, **self.is_syntactic}
-        columns = {
+        columns: dict[str, Sequence[Cell]] = {
             "confidence": numbers(self.confidence),
             "entropy": numbers(self.entropy),
             "itself": numbers(self.at_itself),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caption.analysis.study.subject import Images, Progress, Subject, no_progress
+from caption.analysis.study.subject import Images, Subject
 from caption.analysis.study.tables import MEASURES, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import Table
 from caption.captioner import Captioner
@@ -49,13 +49,8 @@ class Study:
         return {"models": list(captions), **tables, "captions": captions}
 
 
-def study(
-    models: Mapping[str, Captioner],
-    images: Images,
-    measures: Sequence[str] | None = None,
-    progress: Progress = no_progress,
-) -> Study:
-    """Measure where models look, and whether that is why they say it.
+def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[str] | None = None) -> Study:
+    """Measure where models look, and whether that is why they say it. A terminal shows how far the work is.
 
     Args:
         models: by name.
@@ -64,7 +59,6 @@ def study(
         measures: names of `MEASURES`; None = those `ON_SHAPES` where the truth about every word is known
             (`Images.naming`), else those `ON_PHOTOS`. What none of the models can be asked is left out: "heads" of
             single maps, "hallucination" of an encoder without a classifier.
-        progress: shows how far the work is.
 
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and
@@ -76,6 +70,6 @@ def study(
     if unknown := [name for name in measures or () if name not in MEASURES]:
         raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
     names = measures or (ON_SHAPES if images.naming else ON_PHOTOS)
-    subjects = [Subject(name, captioner, images, progress) for name, captioner in models.items()]
+    subjects = [Subject(name, captioner, images) for name, captioner in models.items()]
     tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})

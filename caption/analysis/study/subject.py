@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from caption.data.shapes.silhouettes import SHAPES
 from caption.errors import ImageError, UserError
 from caption.metrics.significance import Comparison, difference
 from caption.result import Caption
-from caption.runtime.progress import counted
+from caption.runtime.progress import counted, progress_bar
 
 OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
 OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
@@ -46,13 +46,6 @@ WORDS = 12
 """That have rows of their own in the pointing game."""
 TRAINING_SCENES = 500
 """Scenes that the width of the centre prior and the mean region are taken from."""
-
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Called with an activity and the number of images; see `caption.runtime.progress.progress_bar`."""
-
-
-def no_progress(activity: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    return nullcontext(lambda count: None)
 
 
 @dataclass(frozen=True)
@@ -122,7 +115,6 @@ class Subject:
     Args:
         name, captioner: the model.
         images: what it is measured on.
-        progress: shows how far the work is.
 
     Raises:
         UserError: fewer than two images have captions with words, or, where the truth is known, no caption names a
@@ -130,19 +122,16 @@ class Subject:
         caption.errors.ImageError: a photo cannot be read.
     """
 
-    def __init__(
-        self, name: str, captioner: Captioner, images: Images, progress: Progress = no_progress
-    ) -> None:
-        self.name, self.captioner, self.images, self._progress = name, captioner, images, progress
+    def __init__(self, name: str, captioner: Captioner, images: Images) -> None:
+        self.name, self.captioner, self.images = name, captioner, images
         self.photos = list(images.photos)
         self.captions: list[Caption] = []
         """The model's own, one of each photo."""
-        with self.progress("captioning") as advance:
-            for caption in captioner.describe_each(self.photos):
+        with self.counted("captioning") as photos:
+            for caption in captioner.describe_each(photos):
                 if isinstance(caption, ImageError):
                     raise caption
                 self.captions.append(caption)
-                advance(1)
         if (spoken := sum(bool(caption.words) for caption in self.captions)) < 2:
             raise UserError(
                 f"--model {name}: {spoken} of its {len(self.captions)} captions have words, and maps are exchanged "
@@ -153,11 +142,12 @@ class Subject:
                 f"--model {name}: its captions name no object of Shapes, such as {self.captions[0].text!r}"
             )
 
-    def progress(
-        self, activity: str, count: int | None = None
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """Progress over the photos, or so many of them."""
-        return self._progress(f"{self.name}: {activity}", len(self.photos) if count is None else count)
+    @contextmanager
+    def counted(self, activity: str, photos: Sequence[str] | None = None) -> Iterator[Iterator[str]]:
+        """Photos, all or these, with progress as they are taken."""
+        photos = self.photos if photos is None else photos
+        with progress_bar(f"{self.name}: {activity}", len(photos), unit="photos") as advance:
+            yield counted(photos, advance)
 
     @cached_property
     def pointed(self) -> Pointed:
@@ -177,18 +167,19 @@ class Subject:
         captions, photos, images = self.pointed
         if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
             return {}  # maps are exchanged between images
-        with self.progress("pointing game, once for each caption", len(captions)) as advance:
+        paths = [str(photo.path) for photo in photos]
+        with self.counted("pointing game, once for each caption", paths) as in_turn:
             grounding = self.grounding(captions)
             if not len(grounding):
                 return {}
-            maps, paths = {}, [str(photo.path) for photo in photos]
+            maps = {}
             if has_rollout(self.captioner):
                 maps["rolled out through self-attention"] = rollout(self.captioner, paths, captions)
             if not self.images.naming and not self.captioner.decoder.properties.signed:
                 named: dict[int, set[int]] = defaultdict(set)
                 for one in grounding.pointings:
                     named[one.caption].add(one.mention.word)
-                maps[POSTERIOR] = posterior(self.captioner, counted(paths, advance), captions, words=named)
+                maps[POSTERIOR] = posterior(self.captioner, in_turn, captions, words=named)
             maps |= {
                 OTHER_WORD: baseline_maps.other_word(captions),
                 OTHER_IMAGE: baseline_maps.other_image(captions, images=images.tolist()),
@@ -250,10 +241,8 @@ class Subject:
             orders = {name: orders[name] for name in ("attention", "random")}
         curves = {}
         for way, ablation in ways.items():
-            with self.progress(f"deletion and insertion, {way}") as advance:
-                curves[way] = faithfulness_curves(
-                    self.captioner, counted(self.photos, advance), self.captions, orders, ablation
-                )
+            with self.counted(f"deletion and insertion, {way}") as photos:
+                curves[way] = faithfulness_curves(self.captioner, photos, self.captions, orders, ablation)
         return curves
 
     @property
@@ -265,5 +254,5 @@ class Subject:
 
     @cached_property
     def adversaries(self) -> Adversaries:
-        with self.progress("adversarial maps") as advance:
-            return adversarial_maps(self.captioner, counted(self.photos, advance), self.captions)
+        with self.counted("adversarial maps") as photos:
+            return adversarial_maps(self.captioner, photos, self.captions)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from caption.analysis.agreement import Agreement, agree_all
+from caption.analysis.agreement import Agreement, agree
 from caption.analysis.chair import chair as measure_chair
 from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
@@ -27,7 +27,6 @@ from caption.analysis.table import Cell, Table, Value, share
 from caption.errors import UserError, first_few
 from caption.metrics.significance import Estimate, estimate
 from caption.result import Caption
-from caption.runtime.progress import counted
 
 Subjects = Sequence[Subject]
 Measure = Callable[[Subjects], Table | None]
@@ -252,8 +251,8 @@ def permutation(table: Table, subjects: Subjects) -> None:
     another word becomes the likeliest. A word that stays the same did not need its map.
     """
     for subject in subjects:
-        with subject.progress("permuted maps") as advance:
-            measured = permute(subject.captioner, counted(subject.photos, advance), subject.captions)
+        with subject.counted("permuted maps") as photos:
+            measured = permute(subject.captioner, photos, subject.captions)
         some = subject.images.about(measured)
         for name, falls in some.falls.items():
             fall, changed = Value(some.mean(falls), 2), share(some.mean(some.changed[name]))
@@ -292,9 +291,8 @@ def exchange(table: Table, subjects: Subjects) -> None:
     """
     for subject in subjects:
         for kind, words in subject.images.naming.items():
-            with subject.progress(f"exchanged maps of {kind}") as advance, suppress(UserError):
+            with subject.counted(f"exchanged maps of {kind}") as photos, suppress(UserError):
                 # Unless no caption has two of the words.
-                photos = counted(subject.photos, advance)
                 pairs = interchange(subject.captioner, photos, words, subject.captions)
                 for name in pairs.follows:
                     follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
@@ -315,9 +313,7 @@ def agreement(table: Table, subjects: Subjects) -> None:
         return
     first, models = subjects[0], {subject.name: subject.captioner for subject in subjects}
     try:
-        with first.progress("agreement", len(first.photos) * len(subjects)) as advance:
-            pairs = agree_all(models, first.photos, first.captions)
-            advance(len(first.photos) * len(subjects))
+        pairs = agree(models, first.photos, first.captions)
     except UserError as error:  # their grids differ
         table.missing = f"{error}."
         return
@@ -455,10 +451,8 @@ def hallucination(table: Table, subjects: Subjects) -> None:
         if not references:
             table.missing = NEED_REFERENCES
             return
-        with subject.progress("nouns", len(photos)) as advance:
-            uses = noun_uses(
-                subject.captioner, lens, photos, [references[photo] for photo in photos], advance=advance
-            )
+        with subject.counted("nouns", photos) as in_turn:
+            uses = noun_uses(subject.captioner, lens, in_turn, [references[photo] for photo in photos])
         try:
             scored = hallucination_table(uses)
         except UserError as error:
