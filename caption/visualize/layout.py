@@ -103,13 +103,11 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return NotebookFigure(figsize=size, facecolor="white")
 
 
-def add_axes(
-    fig: Figure | SubFigure, size: Sequence[float], place: Sequence[float], anchor: str = "C"
-) -> Axes:
+def add_axes(fig: Figure | SubFigure, size: Sequence[float], place: Sequence[float]) -> Axes:
     """Empty axes at (left, top, width, height), in inches from the upper left corner of a figure of this size."""
     (across, down), (left, top, width, height) = size, place
     bounds = (left / across, 1 - (top + height) / down, width / across, height / down)
-    return fig.add_axes(bounds, anchor=anchor)
+    return fig.add_axes(bounds)
 
 
 def write(
