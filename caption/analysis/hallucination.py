@@ -146,8 +146,8 @@ def measure(
         words += [" ".join(caption.words[span]).lower() for span in spans]
         images += [index] * len(spans)
         unnamed += [named.isdisjoint(nouns) for _, nouns in spoken]
-        model["−log p"].append([-caption.word_log_probs[span].sum() for span in spans])
-        model["entropy"].append([entropies[index][span].sum() for span in spans])
+        model["−log p"].append(np.array([-caption.word_log_probs[span].sum() for span in spans]))
+        model["entropy"].append(np.array([entropies[index][span].sum() for span in spans]))
         model["map entropy"].append(spread[steps])
         if caption.gates is not None:
             model["gate"].append(caption.gates[steps])

@@ -229,7 +229,8 @@ class Explorer:
 
     def _apply(self, request: dict[str, Any]) -> None:
         before, lens = self._edited, lens_of(self._captioner)
-        change = change_from(request, before.caption, lens and partial(lens.where, self.photo.encoded))
+        where = None if lens is None else partial(lens.where, self.photo.encoded)
+        change = change_from(request, before.caption, where)
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
         self._applied, self._compared = [*self._applied, _Applied(request, change, result)], None
