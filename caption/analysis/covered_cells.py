@@ -14,16 +14,20 @@ from caption.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import ObjectMask
 
 
-def centres_inside(rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike]) -> np.ndarray:
-    """(rows, cols) bool: the cells whose centre lies in a box or mask."""
+def centres_inside(
+    rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike], tolerance: float = 0.0
+) -> np.ndarray:
+    """(rows, cols) bool: the cells whose centre lies in a box, or mask, or outside by up to `tolerance` pixels."""
     x, y = cell_centres(rows, cols, box)
     inside = np.zeros((rows, cols), dtype=bool)
     for one in boxes:
         if isinstance(one, ObjectMask):
-            inside |= _in_mask(one.pixels(), x, y)
+            inside |= _in_mask(one.pixels(), x, y, tolerance)
             continue
         left, top, right, bottom = one
-        inside |= ((top <= y) & (y <= bottom))[:, None] & ((left <= x) & (x <= right))[None, :]
+        in_x = (left - tolerance <= x) & (x <= right + tolerance)
+        in_y = (top - tolerance <= y) & (y <= bottom + tolerance)
+        inside |= in_y[:, None] & in_x[None, :]
     return inside
 
 
@@ -61,12 +65,22 @@ def _areas(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(areas > 0, areas, 1)
 
 
-def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(rows, cols) bool: whether the pixel at each point is one of a mask's."""
-    height, width = pixels.shape
-    row, col = np.floor(y).astype(int), np.floor(x).astype(int)
-    known = ((row >= 0) & (row < height))[:, None] & ((col >= 0) & (col < width))[None, :]
-    return known & pixels[row.clip(0, height - 1)[:, None], col.clip(0, width - 1)[None, :]]
+def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
+    """(rows, cols) bool: whether a pixel of a mask lies at the points, or within `tolerance` along x and y."""
+    if not tolerance:  # the pixel at the point
+        height, width = pixels.shape
+        row, col = np.floor(y).astype(int), np.floor(x).astype(int)
+        known = ((row >= 0) & (row < height))[:, None] & ((col >= 0) & (col < width))[None, :]
+        return known & pixels[row.clip(0, height - 1)[:, None], col.clip(0, width - 1)[None, :]]
+    sums = _integral(pixels)
+    near = [
+        _summed(
+            sums, np.array([at - tolerance, at + tolerance]), np.array([down - tolerance, down + tolerance])
+        )
+        for down in y
+        for at in x
+    ]
+    return np.array(near).reshape(len(y), len(x)) > 0
 
 
 def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:

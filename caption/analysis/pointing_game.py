@@ -181,20 +181,20 @@ class Grounding:
         return sum(getattr(pointing, field) for pointing in self.pointings) / max(len(self), 1)
 
 
-def ground(captions: Iterable[tuple[Caption, Boxes]]) -> Grounding:
+def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) -> Grounding:
     """Play the pointing game on every mention of every caption.
-
-    A maximum that misses its box by a few pixels is a miss (Zhang et al. allow 15).
 
     Args:
         captions: each with the boxes of its image, in the pixels of its `box`.
+        tolerance: pixels by which a maximum may miss a box and still count, for hits and their chance alike
+            (Zhang et al. allow 15).
     """
     pointings: list[Pointing] = []
     measured: list[Caption] = []
     for number, (caption, boxes) in enumerate(captions):
         weights = caption.weights.astype(np.float64)
         for mention in find_mentions(caption.words, boxes):
-            pointings.append(_point_at(number, mention, weights[mention.word], caption))
+            pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
         measured.append(caption)
     return Grounding(tuple(pointings), tuple(measured))
 
@@ -224,11 +224,13 @@ def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:
     return float(x[col]), float(y[row])
 
 
-def _point_at(number: int, mention: Mention, weights: np.ndarray, caption: Caption) -> Pointing:
+def _point_at(
+    number: int, mention: Mention, weights: np.ndarray, caption: Caption, tolerance: float
+) -> Pointing:
     if not mention.boxes:
         return Pointing(number, mention, 0.0, 0.0, 0.0, 0.0)
     rows, cols = weights.shape
-    inside = centres_inside(rows, cols, caption.box, mention.boxes)
+    inside = centres_inside(rows, cols, caption.box, mention.boxes, tolerance)
     cover = coverage(rows, cols, caption.box, mention.boxes, caption.seen)
     # Ties share the point: otherwise a uniform map would always point at the upper left corner.
     hit = inside[weights == weights.max()].mean()

@@ -51,17 +51,21 @@ def test_coverage_of_a_mask(grid, box, seen):
 
 
 @pytest.mark.parametrize(("grid", "box", "seen"), GRIDS)
-def test_centres_in_a_mask(grid, box, seen):
+@pytest.mark.parametrize("tolerance", [0.0, 2.0])
+def test_centres_in_a_mask(grid, box, seen, tolerance):
     pixels, mask = masked(1)
     (rows, cols), (left, top, right, bottom) = grid, box
     for row in range(rows):
         for col in range(cols):
             x = left + (col + 0.5) * (right - left) / cols
             y = top + (row + 0.5) * (bottom - top) / rows
-            under = [
-                pixels[j, i] for j in range(HEIGHT) for i in range(WIDTH) if i <= x < i + 1 and j <= y < j + 1
+            near = [
+                pixels[j, i]
+                for j in range(HEIGHT)
+                for i in range(WIDTH)
+                if i - tolerance <= x < i + 1 + tolerance and j - tolerance <= y < j + 1 + tolerance
             ]
-            assert centres_inside(*grid, box, [mask])[row, col] == any(under), (row, col)
+            assert centres_inside(*grid, box, [mask], tolerance)[row, col] == any(near), (row, col)
 
 
 def test_boxes_and_masks_of_one_name_count_together():

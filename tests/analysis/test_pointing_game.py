@@ -155,6 +155,13 @@ class TestGround:
         nowhere = ground([(caption_of(["circle"], -np.ones((1, *GRID))), {"circle": [(10, 20, 30, 30)]})])
         assert nowhere.mass == 0
 
+    def test_tolerance_lets_near_misses_count_for_hit_and_chance(self) -> None:
+        caption = written("a blue square", {2: (0, 0)})
+        assert ground([(caption, self.BOXES)]).accuracy == 0
+        near = ground([(caption, self.BOXES)], tolerance=5)
+        assert near.accuracy == 1
+        assert near.chance == pytest.approx(2 / 6)
+
     def test_nothing_mentioned_gives_zeros(self) -> None:
         nothing = ground([])
         assert set(nothing.to_dict().values()) == {0.0}
