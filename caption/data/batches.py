@@ -40,8 +40,7 @@ class Batch(NamedTuple):
     references: list[tuple[str, ...]]
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
-    """The part of each original image that the transform shows to the model; empty for precomputed regions without
-    `with_boxes`."""
+    """The part of each original image that the transform shows to the model."""
 
 
 class Example(NamedTuple):
@@ -50,7 +49,7 @@ class Example(NamedTuple):
     image: CaptionedImage
     pixels: Tensor | None
     captions: list[list[int]]
-    box: Box | None
+    box: Box
     mirrored: bool = False
     """Whether stored regions must be those of the mirrored image; pixels are mirrored already."""
 
@@ -70,7 +69,6 @@ class CaptionedImages(Dataset[Example]):
         max_words: captions are cut after so many words; None = never.
         single: give one caption at a time: an image with K captions occurs K times.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the transform shows, also for precomputed regions.
         flip: mirrors images at random; None = never.
         mirrored: precomputed regions of the mirrored images, for `store` and `flip`.
     """
@@ -84,14 +82,12 @@ class CaptionedImages(Dataset[Example]):
         max_words: int | None = None,
         single: bool = False,
         store: FeatureStore | None = None,
-        with_boxes: bool = False,
         flip: HorizontalFlip | None = None,
         mirrored: FeatureStore | None = None,
     ) -> None:
         self.transform = transform
         self.per_image = per_image
         self.store = store
-        self.with_boxes = with_boxes
         self.flip = flip
         self.mirrored = mirrored
         self._kept: dict[Path, Transformed] = {}
@@ -116,9 +112,8 @@ class CaptionedImages(Dataset[Example]):
             pixels, width, height = self._read(image.path)
             pixels = mirror(pixels) if mirrored else pixels
             return Example(image, pixels, captions, self.transform.box(width, height))
-        photo = self.store.photo(image.id) if self.with_boxes else None
-        box = None if photo is None else self.transform.box(photo.width, photo.height)
-        return Example(image, None, captions, box, mirrored)
+        width, height, _ = self.store.photo(image.id)
+        return Example(image, None, captions, self.transform.box(width, height), mirrored)
 
     def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> Batch | UserError:
         """A batch, which PyTorch asks for by this name, or why there is none: `BatchLoader` raises it."""
@@ -158,7 +153,7 @@ def collate(
         lengths=lengths,
         ids=[example.image.id for example in examples],
         references=[example.image.captions for example in examples],
-        boxes=[example.box for example in examples if example.box is not None],
+        boxes=[example.box for example in examples],
     )
 
 

@@ -168,10 +168,9 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
 def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:
     """What is wrong with the polygons of an image of this size; None if nothing is."""
     for polygon in polygons:
-        if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
-            return f"{shortened(polygon)} is not a polygon x, y, x, y, x, y, ..."
-        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in polygon):
-            return f"{shortened(polygon)} is not a polygon of numbers"
+        is_polygon = isinstance(polygon, list) and len(polygon) >= 6 and not len(polygon) % 2
+        if not is_polygon or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in polygon):
+            return f"{shortened(polygon)} is not a polygon of numbers x, y, x, y, x, y, ..."
         if not all(-width <= x <= 2 * width for x in polygon[::2]) or not all(
             -height <= y <= 2 * height for y in polygon[1::2]
         ):

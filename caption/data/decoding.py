@@ -138,13 +138,8 @@ def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
 
 def identified(file: IO[bytes]) -> Image.Image:
     """An image that is not decoded yet; HEIC photos, which Pillow does not know, where pillow-heif is installed."""
-    try:
-        return Image.open(file)
-    except UnidentifiedImageError:
-        if not (hasattr(file, "seek") and _reads_heic()):
-            raise
-        file.seek(0)
-        return Image.open(file)
+    _reads_heic()
+    return Image.open(file)
 
 
 @cache

@@ -195,7 +195,7 @@ class CaptionData(LightningDataModule):
         return self._evaluation(self.predict_split)
 
     def _evaluation(self, split: str) -> DataLoader[Any]:
-        images = self._images(split, with_boxes=True)
+        images = self._images(split)
         processes, rank = self._processes()
         # Lightning's own sampler for predictions refuses fewer images than processes; this one repeats some.
         order: Any = DistributedSampler(images, processes, rank, shuffle=False) if processes > 1 else None
@@ -235,13 +235,8 @@ def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: Train
         return
     if shards is not None:
         raise DataError("data.flip mirrors the reader's images: leave out data.shards, or data.flip")
-    if features is not None and flip.features is None:
+    if (features is None) != (flip.features is None):
         raise DataError(
-            "data.flip cannot mirror the images whose regions are in data.features: make a store of the mirrored "
-            "images with `caption features --mirrored` and name it as data.flip.features, or leave out data.features"
-        )
-    if features is None and flip.features is not None:
-        raise DataError(
-            "data.flip.features holds regions of mirrored images, and data.features those of the images as they are: "
-            "name both, or neither"
+            "data.features has regions of the images as they are, and data.flip.features of mirrored training images "
+            "(`caption features --mirrored`): name both, or neither"
         )

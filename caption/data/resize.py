@@ -71,18 +71,11 @@ class ImageTransform:
             )
         if not isinstance(self.fit, str) or self.fit not in get_args(Fit):
             raise DataError(f"image fit {self.fit!r} is unknown: choose one of {', '.join(get_args(Fit))}.")
-        if self.resize is not None:
-            self._check_resize(self.resize, max(sides))
-
-    def _check_resize(self, resize: int, size: int) -> None:
-        if self.fit != "crop":
+        fits = isinstance(self.resize, int) and max(sides) <= self.resize <= LARGEST_SIDE
+        if self.resize is not None and not (self.fit == "crop" and fits):
             raise DataError(
-                f"image resize {resize!r} needs the fit 'crop', not {self.fit!r}: leave out resize."
-            )
-        if not isinstance(resize, int) or not size <= resize <= LARGEST_SIDE:
-            raise DataError(
-                f"image resize {resize!r} leaves no image to cut {size} pixels out of: give the pixels of the shorter "
-                f"side, from {size} to {LARGEST_SIDE}."
+                f"image resize {self.resize!r} with the fit {self.fit!r}: give it with the fit 'crop' alone, as the "
+                f"pixels of the shorter side, from {max(sides)} to {LARGEST_SIDE}."
             )
 
     @property

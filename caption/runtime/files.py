@@ -23,7 +23,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import struct
 import sys
 import zlib
@@ -150,7 +149,7 @@ def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> No
             f"{printable(beside)}"
         )
     with suppress(OSError):  # it has gone since, or is a link that leads nowhere
-        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+        shutil.copymode(path, temporary)
     os.replace(temporary, path)
 
 
@@ -166,14 +165,15 @@ def _put_new(source: Path, target: Path) -> None:
 
 
 def _put_beside(source: Path, path: Path) -> Path:
-    for beside in _names_beside(path):
+    for beside in names_beside(path):
         with suppress(FileExistsError):
             _put_new(source, beside)
             return beside
     raise AssertionError("there are names without end")
 
 
-def _names_beside(path: Path) -> Iterator[Path]:
+def names_beside(path: Path) -> Iterator[Path]:
+    """A name, and others with numbers: x.png, x-2.png, x-3.png, ..."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")
@@ -183,11 +183,7 @@ def is_device(path: Path) -> bool:
     """Whether `path` is there and neither a file nor a folder, or is a name of the system's for an open file."""
     if path.parent == Path("/dev") or path.is_relative_to("/dev/fd") or path.is_relative_to("/proc"):
         return os.path.lexists(path) and not path.is_dir()
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -295,7 +291,7 @@ def write_new(path: Path, content: bytes) -> Path:
     Returns:
         its path. If one of these files has the same bytes already, that one, and nothing is written.
     """
-    beside = next(name for name in _names_beside(path) if not os.path.lexists(name) or _has(name, content))
+    beside = next(name for name in names_beside(path) if not os.path.lexists(name) or _has(name, content))
     if not os.path.lexists(beside):
         with creating(beside) as file:
             file.write(content)
@@ -312,8 +308,7 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(os.path.realpath(source), target)
         return
     with open_input(source, STREAM) as content, creating(target) as file:
-        while block := content.read(BLOCK):
-            file.write(block)
+        shutil.copyfileobj(content, file)
 
 
 def set_aside(path: Path) -> Path:
@@ -508,16 +503,11 @@ class OwnFolder:
             path = self.path / name
             if name in self:
                 delete(path)
-                self._delete_empty(path.parent)
+                with suppress(OSError):  # it is not empty; this folder has its list
+                    os.removedirs(path.parent)
             elif os.path.lexists(path):
                 kept.append(name)
         return kept
-
-    def _delete_empty(self, folder: Path) -> None:
-        with suppress(OSError):  # it is not empty
-            while folder != self.path:
-                folder.rmdir()
-                folder = folder.parent
 
     @cached_property
     def _listed(self) -> dict[str, set[str]]:

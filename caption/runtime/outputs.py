@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from caption.errors import UserError, printable
-from caption.runtime.files import MARK, OutputError, is_device, is_own, make_folder, short_name
+from caption.runtime.files import MARK, OutputError, is_device, is_own, make_folder, names_beside, short_name
 
 FIGURES = tuple(
     f".{name}"
@@ -147,18 +147,14 @@ def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], op
         if len(inputs) > 1:
             raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
         return [output_file(target, suffixes, option)]
-    stems = set()  # in lower case: on some file systems "A.png" and "a.png" are the same file
-    numbers: dict[str, int] = {}  # the last number of each stem, so that many equal stems take linear time
-    paths = []
+    taken: set[str] = set()  # in lower case: on some file systems "A.png" and "a.png" are the same file
+    names: dict[str, Iterator[Path]] = {}  # those of each stem, so that many equal stems take linear time
+    paths: list[Path] = []
     for name in inputs:
-        stem = candidate = short_name(Path(name).stem)
-        number = numbers.get(stem.casefold(), 1)
-        while candidate.casefold() in stems:
-            number += 1
-            candidate = f"{stem}-{number}"
-        stems.add(candidate.casefold())
-        numbers[stem.casefold()] = number
-        paths.append(path / f"{candidate}{suffixes[0]}")
+        stem = short_name(Path(name).stem)
+        beside = names.setdefault(stem.casefold(), names_beside(path / f"{stem}{suffixes[0]}"))
+        paths.append(next(place for place in beside if place.name.casefold() not in taken))
+        taken.add(paths[-1].name.casefold())
     return paths
 
 

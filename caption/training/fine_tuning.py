@@ -42,11 +42,9 @@ def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:
         )
     if synchronised or not layers:
         return None
-    remedy = (
-        "torch synchronises them only on GPUs"
-        if device == "cpu"
-        else "synchronise them with --trainer.sync_batchnorm true"
-    )
+    remedy = "synchronise them with --trainer.sync_batchnorm true"
+    if device == "cpu":
+        remedy = "torch synchronises them only on GPUs"
     return (
         "the encoder learns, and its BatchNorm layers compute their statistics from each process's own images: the "
         f"result differs from that of one process with the whole batch; {remedy}"

@@ -94,10 +94,8 @@ class LastCheckpoint(Checkpoint):
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking and not self._accumulating:
             self._in_validation = True
-            try:
-                self._save_if_due(trainer)
-            finally:
-                self._in_validation = False
+            self._save_if_due(trainer)
+            self._in_validation = False
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._save(trainer)

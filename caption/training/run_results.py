@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.files import read_json, read_text, read_yaml
+from caption.data.files import field, read_json, read_text, read_yaml
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import CaptionFile, read_captions
 from caption.runtime.files import file_digest
@@ -71,12 +71,12 @@ def read_run(name: str) -> RunResults:
         DataError: a file in it is damaged.
     """
     folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"'{printable(name)}' is not the folder of a run, such as runs/shapes_soft")
     versions = list(_versions(folder))
     best = folder / BEST
     if not versions and not best.is_file():
-        raise UserError(f"'{printable(name)}' has neither logs nor {BEST}: is it the folder of a run?")
+        raise UserError(
+            f"'{printable(name)}' is not the folder of a run, such as runs/shapes_soft: it has neither logs nor {BEST}"
+        )
     curves: dict[str, Curve] = {}
     watched = (MONITOR, "max")
     for version in versions:
@@ -117,15 +117,10 @@ def read_run(name: str) -> RunResults:
 def _versions(folder: Path) -> Iterator[Path]:
     """The folders of the run's logs, oldest first."""
     inside = folder.resolve()
-    numbered = {
-        int(match[1]): path
-        for path in folder.glob("logs/version_*")
-        if (match := re.fullmatch(r"version_(\d{1,9})", path.name)) and path.resolve().is_relative_to(inside)
-    }
-    for number in sorted(numbered):
-        files = numbered[number].iterdir() if numbered[number].is_dir() else ()
-        if all(file.resolve().is_relative_to(inside) for file in files):
-            yield numbered[number]
+    for path in sorted(folder.glob("logs/version_*"), key=lambda path: (len(path.name), path.name)):
+        is_version = re.fullmatch(r"version_\d{1,9}", path.name) and path.is_dir()
+        if is_version and all(file.resolve().is_relative_to(inside) for file in (path, *path.iterdir())):
+            yield path
 
 
 def _curves(path: Path) -> dict[str, Curve]:
@@ -155,8 +150,6 @@ def _configuration(version: Path) -> dict[str, Any]:
 
 def _protocol(path: Path, scores: dict[str, Any]) -> dict[str, str]:
     """The entries of a signature of scores."""
-    signature = scores.get("signature")
-    if not isinstance(signature, str):
-        raise DataError(f"'{printable(path)}' has no signature")
+    signature = field(scores, "signature", str, f"'{printable(path)}'")
     pairs = [entry.partition(":") for entry in signature.split("|")]
     return {key: value for key, _, value in pairs}

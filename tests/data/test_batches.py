@@ -38,7 +38,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionedImage]:
 
 @pytest.fixture
 def batch(images: list[CaptionedImage]) -> Batch:
-    dataset = CaptionedImages(images, WORDS, TRANSFORM, with_boxes=True)
+    dataset = CaptionedImages(images, WORDS, TRANSFORM)
     return collate([dataset[i] for i in range(3)])
 
 

@@ -159,8 +159,8 @@ WRONG = [
     ({"resize": 223}, "from 224 to 4096"),
     ({"resize": 30_000}, "from 224 to 4096"),
     ({"resize": 256.5}, "256.5"),
-    ({"size": (100, 300), "resize": 256}, "cut 300 pixels out of"),
-    ({"fit": "squash", "resize": 256}, "needs the fit 'crop', not 'squash'"),
+    ({"size": (100, 300), "resize": 256}, "from 300 to 4096"),
+    ({"fit": "squash", "resize": 256}, "with the fit 'squash': give it with the fit 'crop'"),
 ]
 
 

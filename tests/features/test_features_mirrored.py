@@ -94,7 +94,7 @@ def test_training_gets_the_regions_that_it_would_encode(
 @pytest.mark.parametrize(
     ("features", "flip", "said"),
     [
-        ("plain", HorizontalFlip(), "caption features --mirrored` and name it as data.flip.features"),
+        ("plain", HorizontalFlip(), "caption features --mirrored"),
         (None, HorizontalFlip(features="mirrored"), "name both, or neither"),
         ("plain", HorizontalFlip(features="nowhere"), "'nowhere' is not a feature store"),
     ],

@@ -52,7 +52,7 @@ def one_batch(
     images: list[CaptionedImage], store: Path | None, transform: ImageTransform = TRANSFORM
 ) -> Batch:
     opened = None if store is None else FeatureStore(store)
-    dataset = CaptionedImages(images, WORDS, transform, store=opened, with_boxes=True)
+    dataset = CaptionedImages(images, WORDS, transform, store=opened)
     return collate([dataset[i] for i in range(len(images))], opened)
 
 

@@ -45,15 +45,11 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
         existing = {path for path in (*plan.images, *plan.texts) if os.path.lexists(folder / path)}
         for path in existing:
             target, text = folder / path, plan.texts.get(path)
-            size = target.stat().st_size if target.is_file() else None
-            if text is not None and (size != len(text) or read_input(target, MEMBER) != text):
+            size = plan.images[path].size if text is None else len(text)
+            has_size = target.is_file() and target.stat().st_size == size
+            if not has_size or (text is not None and read_input(target, MEMBER) != text):
                 raise DataError(
                     f"'{target}' exists and is not the download's. Move it away, or choose another --out."
-                )
-            if text is None and size != plan.images[path].size:
-                raise DataError(
-                    f"'{target}' exists and is not {plan.images[path]}: the sizes differ. Move it away, or choose "
-                    "another --out."
                 )
         size = sum(member.size for path, member in plan.images.items() if path not in existing)
         files.check_room(folder, size, "the images")

@@ -119,8 +119,6 @@ class ShardIndex:
                 f"{where} cannot be read ({error}): give the folder or URL that `caption prepare shards` has written"
             ) from error
         data = parsed(text, where)
-        if not isinstance(data, dict):
-            raise DataError(f"{where} is not an index of shards: make it with `caption prepare shards`")
         try:
             shards = tuple(
                 Shard(field(entry, "name", str, where), field(entry, "samples", int, where))
