@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from caption.data.decoding import decoded
+from caption.data.files import shortened
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers.base import CaptionReader, real_files
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
@@ -25,8 +26,6 @@ from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 MANY = 0.1
 """Share of unknown words from which a split is reported."""
-QUOTED = 60
-"""Characters of a caption that a message quotes."""
 DARK = 16
 """An image whose pixels are all below this is reported, such as one of 12 bits in a file of 16."""
 AHEAD = 64
@@ -167,9 +166,9 @@ def check_captions(
                     lengths.append(len(words))
                     where = image.within(split)
                     if not words and caption:  # blank ones are reported in reading
-                        findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
+                        findings.add(Kind.EMPTY, f"{where}: {shortened(caption)} has no words", image.path)
                     if len(words) > limits.max_words:
-                        text = f"{where}: {len(words)} words, {_quoted(caption)}"
+                        text = f"{where}: {len(words)} words, {shortened(caption)}"
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
             if split != "train" and alike([*map(tokenize, image.captions)] for image in images):
@@ -205,11 +204,6 @@ def _unknown(vocabulary: Vocabulary, counts: Counter[str]) -> tuple[float, str]:
     unknown = {word: count for word, count in counts.items() if vocabulary[word] < len(SPECIAL_TOKENS)}
     examples = first_few(repr(word) for word, _ in Counter(unknown).most_common())
     return sum(unknown.values()) / max(1, counts.total()), examples
-
-
-def _quoted(caption: str) -> str:
-    text = " ".join(caption.split())
-    return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
 
 
 def fingerprint(path: Path) -> tuple[bytes, int]:

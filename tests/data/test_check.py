@@ -13,6 +13,7 @@ from PIL import Image
 
 from caption.data.check import Limits, check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
+from caption.data.files import shortened
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import CaptionedImage, Splits
@@ -118,15 +119,13 @@ def test_each_split_in_numbers() -> None:
 
 
 def test_captions_that_are_too_long_or_have_no_words() -> None:
-    findings = Findings()
-    splits = {
-        "train": [image("a", "one two three", "one two three four", "..."), image("b", "", "word\n" * 60)]
-    }
+    findings, many = Findings(), "word\n" * 60
+    splits = {"train": [image("a", "one two three", "one two three four", "..."), image("b", "", many)]}
     check_captions(splits, findings, Limits("ptb", 1, max_words=3))
     assert [(finding.kind.label, finding.text, finding.images) for finding in findings] == [
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
         ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
-        ("over-long caption", f"image 'b' (train): 60 words, '{'word ' * 12}…'", ("images/b",)),
+        ("over-long caption", f"image 'b' (train): 60 words, {shortened(many)}", ("images/b",)),
     ]
 
 
