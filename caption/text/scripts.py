@@ -12,19 +12,14 @@ HAN_AND_KANA = (
 """Chinese characters, hiragana and katakana: a range within [...] of a regular expression."""
 MARKS = "\u3099\u309a\ufe00-\ufe0f"
 """What follows one of them and changes it: signs of voice, variants."""
+SPACES = "put spaces between the words{}, and take the tokenizer 'none'"
 SCRIPTS = {
-    "Chinese or Japanese": (HAN_AND_KANA, 4, "take the tokenizer 'characters' (--data.tokenizer, --tokenizer)"),
-    **{
-        name: (characters, 9, f"put spaces between the words{by}, and take the tokenizer 'none' (--data.tokenizer, "
-               "--tokenizer)")
-        for name, characters, by in (
-            ("Thai", "\u0e01-\u0e3a\u0e40-\u0e4e", " (PyThaiNLP does it)"),
-            ("Lao", "\u0e81-\u0ebd\u0ec0-\u0ecd", ""),
-            ("Burmese", "\u1000-\u109f", ""),
-            ("Khmer", "\u1780-\u17d3", ""),
-        )
-    },
-}  # fmt: skip
+    "Chinese or Japanese": (HAN_AND_KANA, 4, "take the tokenizer 'characters'"),
+    "Thai": ("\u0e01-\u0e3a\u0e40-\u0e4e", 9, SPACES.format(" (PyThaiNLP does it)")),
+    "Lao": ("\u0e81-\u0ebd\u0ec0-\u0ecd", 9, SPACES.format("")),
+    "Burmese": ("\u1000-\u109f", 9, SPACES.format("")),
+    "Khmer": ("\u1780-\u17d3", 9, SPACES.format("")),
+}
 """By language: its characters, more than the mean length of its words, and what to do."""
 
 
@@ -39,5 +34,8 @@ def unspaced(counts: Mapping[str, int]) -> str | None:
         written = {word: count for word, count in counts.items() if re.match(f"[{characters}]", word)}
         length = sum(len(word) * count for word, count in written.items())
         if 2 * length > letters and length > longest * sum(written.values()):
-            return f"they are {language}, without spaces, so that a whole clause would be one word: {remedy}"
+            return (
+                f"they are {language}, without spaces, so that a whole clause would be one word: {remedy} "
+                "(--data.tokenizer, --tokenizer)"
+            )
     return None
