@@ -147,11 +147,7 @@ class Flickr8k(Dataset):
 
     folder = "data/flickr8k"
     photos = {"images": ("", 8091)}  # 91 of them are in no split
-    captions = (
-        CaptionSource(
-            "Flickr8k.token.txt", 40455, other="captions.txt", hint=f"It is in Flickr8k_text.zip; {HELP}"
-        ),
-    )
+    captions = (CaptionSource("Flickr8k.token.txt", 40455, other="captions.txt", hint=FLICKR8K_TEXT),)
     karpathy = "dataset_flickr8k.json"
     splits = {"train": 6000, "val": 1000, "test": 1000}
     lists = {
