@@ -111,12 +111,9 @@ def meteor_nltk(corpus: Corpus) -> MetricScore:
 
     try:
         wordnet.ensure_loaded()
-    except LookupError:
-        return MetricScore(name, None, "WordNet is missing: run python -m nltk.downloader wordnet.")
-    except OSError as error:
-        return MetricScore(
-            name, None, f"WordNet is damaged ({error}): run python -m nltk.downloader wordnet."
-        )
+    except (LookupError, OSError) as error:
+        fault = "missing" if isinstance(error, LookupError) else f"damaged ({error})"
+        return MetricScore(name, None, f"WordNet is {fault}: run python -m nltk.downloader wordnet.")
     per_image = [
         float(meteor_score(references, candidate))
         for candidate, references in zip(corpus.words, corpus.references.words, strict=True)
