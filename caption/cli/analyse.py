@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_device, add_trust, count
 from caption.cli.describe.photos import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
@@ -48,9 +48,8 @@ SCENES = 500
 INTERVALS = "Brackets are 95 % intervals, by bootstrap over images."
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption analyse`."""
-    options = make_parser().parse_args(args)
     models, photos, page = _plan(options)
 
     from caption.analysis.study import study
@@ -101,9 +100,8 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, str], list[str], Path]
     return models, found.photos[: options.limit], page
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption analyse`."""
-    parser = verb_parser("analyse", __doc__)
     add = parser.add_argument
     help_ = (
         "a checkpoint or an installed model, and its name on the page; may be repeated; default photos, and on Shapes "
@@ -131,7 +129,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FILE", default="analysis.html", help=help_)
     add_device(parser)
     add_trust(parser)
-    return parser
 
 
 def _models(entries: Sequence[str]) -> dict[str, str]:

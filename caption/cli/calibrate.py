@@ -12,16 +12,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_config, add_trust, verb_parser
+from caption.cli.configuration.arguments import add_config, add_trust
 from caption.cli.exit_codes import DONE
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.calibration import TemperatureFit
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption calibrate`."""
-    options, overrides = make_parser().parse_known_args(args)
 
     from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
@@ -33,7 +32,7 @@ def main(args: list[str]) -> int:
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     captioner = load(options.model, trust=options.trust)
-    images = read_splits(options.config, overrides, ("val",))["val"]
+    images = read_splits(options.config, options.overrides, ("val",))["val"]
     with progress_bar("calibrating", len(images)) as advance:
         photos = counted((str(image.path) for image in images), advance)
         found = calibrate(captioner, photos, [image.captions for image in images])
@@ -43,15 +42,13 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption calibrate`."""
-    parser = verb_parser("calibrate", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")
     add("--out", metavar="FILE", required=True, help="a new file, .ckpt or .safetensors")
     add_trust(parser)
-    return parser
 
 
 def _summary(found: TemperatureFit, images: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caption.cli.configuration.arguments import count, verb_parser
+from caption.cli.configuration.arguments import count
 from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
@@ -42,9 +42,9 @@ SHOWN = 10
 """Findings of a kind that the text report names."""
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption check`."""
-    plan = _plan(args)
+    plan = _plan(options)
 
     # These import torch, which takes seconds that --help should not take.
     from caption.data.check import check_data
@@ -80,22 +80,20 @@ class Plan(NamedTuple):
     """The configuration to write."""
 
 
-def _plan(args: list[str]) -> Plan:
-    parser = make_parser()
-    options = parser.parse_args(args)
+def _plan(options: argparse.Namespace) -> Plan:
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
         name, equals, _ = splits[""].partition("=")
         hint = did_you_mean(name, SPLIT_NAMES)
         unknown = f"; no split is called {printable(name)!r}{hint}" if equals else ""
-        parser.error(f"argument --splits: expected SPLIT=FILE or SPLIT=FRACTION{unknown}")
+        raise UserError(f"--splits: expected SPLIT=FILE or SPLIT=FRACTION{unknown}")
     is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS or (
         options.data in config_names() and not Path(options.data).exists()
     )
     if is_config and (images or splits):
-        parser.error("--images and --splits are for captions; a configuration has its own")
+        raise UserError("--images and --splits are for captions; a configuration has its own")
     if is_config and options.write:
-        parser.error("--write is for captions: here, DATA is a configuration already")
+        raise UserError("--write is for captions: here, DATA is a configuration already")
     for folder in map(Path, images.values()):
         if not folder.is_dir():
             beside = [path.name for path in folder.parent.glob("*") if path.is_dir()]
@@ -138,9 +136,9 @@ def _limits(options: argparse.Namespace, config: Mapping[str, Any]) -> Limits:
     return Limits(**limits)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption check`."""
-    parser = verb_parser("check", __doc__, EPILOG)
+    parser.epilog = EPILOG
     add = parser.add_argument
     add("data", metavar="DATA", help="configuration, caption file, or folder with caption files")
     help_ = (
@@ -165,7 +163,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--base", default=BASE, metavar="CONFIG", help=help_)
     help_ = "of the report (default text); json names every finding"
     add("--format", choices=("text", "json"), default="text", help=help_)
-    return parser
 
 
 def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, check: Check) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.configuration.arguments import add_trust, verb_parser
+from caption.cli.configuration.arguments import add_trust
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
 from caption.errors import ImageError, UserError, printable
@@ -46,9 +46,8 @@ class Plan:
     trust: Sequence[str]
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption compare`."""
-    options = make_parser().parse_args(args)
     plan = _plan(options)
     if plan.curves:
         _draw_curves(plan.runs, plan.curves)
@@ -59,9 +58,8 @@ def main(args: list[str]) -> int:
     return DONE if complete else SOME_FAILED
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption compare`."""
-    parser = verb_parser("compare", __doc__)
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs; differences are to the first")
     help_ = "reference captions of the test split; default: those that `caption test` has kept in the first tested run"
@@ -75,7 +73,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--maps", metavar="FILE|DIR", help=help_)
     add("--html", metavar="FILE", help="one interactive page with all photos, the runs side by side")
     add_trust(parser)
-    return parser
 
 
 def _plan(options: argparse.Namespace) -> Plan:

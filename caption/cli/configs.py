@@ -10,14 +10,13 @@ import argparse
 from itertools import takewhile
 from pathlib import Path
 
-from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder, config_names, find_config
 from caption.cli.exit_codes import DONE
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption configs`."""
-    name = make_parser().parse_args(args).name
+    name = options.name
     names = [known for known in config_names() if name in known]
     if not names or name.removeprefix("configs/") in names:
         print(Path(find_config(name)).read_text(encoding="utf-8"), end="")
@@ -28,12 +27,10 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `caption configs`."""
-    parser = verb_parser("configs", __doc__)
     help_ = "print the configuration of this name, or list those whose names have this part"
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help=help_)
-    return parser
 
 
 def _title(path: Path) -> str:

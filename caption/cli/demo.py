@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
@@ -34,9 +33,8 @@ REPORTED = (
 )
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption demo`."""
-    options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     from caption.runtime.files import locked
 
@@ -49,12 +47,10 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption demo`."""
-    parser = verb_parser("demo", __doc__)
     parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
-    return parser
 
 
 def _products() -> list[str]:

@@ -27,27 +27,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_precision, add_trust, count
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
+from caption.errors import UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.captioner import Captioner
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption export`."""
-    parser = make_parser()
-    options = parser.parse_args(args)
     if options.format == "onnx" and options.precision:
-        parser.error("--precision is for --format safetensors and ckpt")
+        raise UserError("--precision is for --format safetensors and ckpt")
     (_write_onnx if options.format == "onnx" else _write_file)(options)
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption export`."""
-    parser = verb_parser("export", __doc__)
     add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add("--format", choices=formats, required=True, help="format of the files")
@@ -59,7 +57,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--remove-closed-heads", action="store_true", help=help_)
     add_precision(parser)
     add_trust(parser)
-    return parser
 
 
 def _load(options: argparse.Namespace) -> Captioner:

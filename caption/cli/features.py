@@ -16,16 +16,13 @@ import argparse
 import os
 from pathlib import Path
 
-from caption.cli.configuration.arguments import add_config, add_device, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_device, add_trust, count
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption features`."""
-    parser = make_parser()
-    options, overrides = parser.parse_known_args(args)
-
     # These import torch, which takes seconds; --help must not wait for it.
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
@@ -34,7 +31,7 @@ def main(args: list[str]) -> int:
 
     make_folder(Path(os.path.expanduser(options.out)), "--out")
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
-    parts = read_parts(options.config, overrides, needed)
+    parts = read_parts(options.config, options.overrides, needed)
     splits = make_reader(parts).read()
     if options.mirrored:
         splits = {"train": splits.get("train", [])}  # nothing else is ever mirrored
@@ -55,9 +52,8 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if done.failed else DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption features`."""
-    parser = verb_parser("features", __doc__)
     add = parser.add_argument
     add_config(add, "of the training")
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
@@ -68,4 +64,3 @@ def make_parser() -> argparse.ArgumentParser:
     add("--verify", action="store_true", help="extract damaged and changed images of the store again")
     help_ = "store the training images with left and right exchanged, for data.flip.features"
     add("--mirrored", action="store_true", help=help_)
-    return parser

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_noun, verb_parser
+from caption.cli.configuration.arguments import add_noun
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption import`."""
-    options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
@@ -64,9 +63,8 @@ def _sgrvinod(options: argparse.Namespace) -> Captioner:
 SOURCES = {"arctic": _arctic, "sgrvinod": _sgrvinod}
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption import`."""
-    parser = verb_parser("import", __doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     arctic, sgrvinod = (add_noun(sources, name, load.__doc__) for name, load in SOURCES.items())
     for source in (arctic, sgrvinod):
@@ -81,4 +79,3 @@ def make_parser() -> argparse.ArgumentParser:
 
     sgrvinod.add_argument("state", metavar="STATE.pth", help="state dict of a DecoderWithAttention")
     sgrvinod.add_argument("--word-map", required=True, metavar="FILE", help="its words and their ids")
-    return parser

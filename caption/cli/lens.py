@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_config, add_trust, verb_parser
+from caption.cli.configuration.arguments import add_config, add_trust
 from caption.cli.exit_codes import DONE
 from caption.runtime.outputs import FIGURES
 
@@ -27,9 +27,8 @@ FITTED = "val"
 """The split of the calibration."""
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption lens`."""
-    options, overrides = make_parser().parse_known_args(args)
 
     from caption.analysis.lens import Lens, make_lens
     from caption.analysis.lens.calibration import common_nouns, fit, of_regions, read_photos, reliability
@@ -45,7 +44,7 @@ def main(args: list[str]) -> int:
     figure = None if options.figure is None else new_file(options.figure, FIGURES, "--figure")
     captioner = load(options.model, trust=options.trust)
     lens = make_lens(captioner)
-    splits = read_splits(options.config, overrides, (FITTED, options.report))
+    splits = read_splits(options.config, options.overrides, (FITTED, options.report))
 
     def read(split: str) -> list[PhotoReading]:
         images = splits[split]
@@ -69,9 +68,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption lens`."""
-    parser = verb_parser("lens", __doc__)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")
@@ -85,7 +83,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--report", metavar="SPLIT", default=FITTED, help=help_)
     add("--figure", metavar="FILE", help="a picture of this comparison, before and after calibration")
     add_trust(parser)
-    return parser
 
 
 def _summary(

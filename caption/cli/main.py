@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean, printable, shortened
 from caption.runtime.allocator import keep_freed_memory
 from caption.runtime.signals import name_of, stopping_at_once
 
-# Each verb's module in caption.cli has main(args) -> exit code. It is imported only when needed: torch takes seconds.
+# The modules in caption.cli are imported only when needed: torch takes seconds.
 VERBS = {
     "demo": ("demo", "train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU"),
     "describe": ("describe.command", "caption photos, with a heatmap for every word"),
@@ -145,10 +146,8 @@ def _run(args: list[str]) -> int:
             return _failed(f"there is no verb {verb!r}; {meant}", WRONG_USAGE)
         meant = did_you_mean(verb, (*VERBS, "--help", "--version"))
         return _failed(f"there is no verb {verb!r}{meant}; the verbs are {', '.join(VERBS)}", WRONG_USAGE)
-    module = VERBS[verb][0]
     try:
-        # Lightning's parser reads the verb itself.
-        return import_module(f"caption.cli.{module}").main(args if module == "train" else args[1:])
+        return run_verb(verb, args[1:])
     except UserError as error:
         return _failed(str(error), WRONG_USAGE, debug)
     except Stopped as stop:
@@ -171,6 +170,15 @@ def _run(args: list[str]) -> int:
             return _failed(f"{own} (--debug shows the traceback)", WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
+
+
+def run_verb(verb: str, args: list[str]) -> int:
+    """Run a verb with its arguments. Its errors are raised."""
+    name, _ = VERBS[verb]
+    module = import_module(f"caption.cli.{name}")
+    if name == "train":  # Lightning's parser reads the verb itself
+        return module.main([verb, *args])
+    return module.main(verb_parser(verb, module).parse_args(args))
 
 
 def _failed(message: str, code: int, debug: bool = False) -> int:

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from caption.cli.configuration.arguments import add_config, add_noun, count, verb_parser
+from caption.cli.configuration.arguments import add_config, add_noun, count
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import printable
+from caption.errors import UserError, printable
 
 EPILOG = """\
 Zip and tar archives, unpacked folders and single files may be given in any number and order.
@@ -30,18 +30,16 @@ data:
     init_args: {{captions: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption prepare`."""
     from caption.data.prepare.datasets import DATASETS
     from caption.data.prepare.downloads import open_download
     from caption.data.prepare.layout import damaged_images, lay_out
 
-    parser = make_parser()
-    options = parser.parse_args(args)
     if options.dataset == "shards":
         return _write_shards(options)
     if not (options.downloads or options.check_only):
-        parser.error("give the downloads, or --check-only to check what is in --out")
+        raise UserError("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     say("prepare", *plan.summary)
@@ -54,11 +52,10 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if damaged else DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption prepare`."""
     from caption.data.prepare.datasets import DATASETS
 
-    parser = verb_parser("prepare", __doc__)
     nouns = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
     for name, dataset in DATASETS.items():
         add = add_noun(nouns, name, dataset.__doc__, EPILOG).add_argument
@@ -67,7 +64,6 @@ def make_parser() -> argparse.ArgumentParser:
         add("--out", metavar="DIR", default=dataset.folder, help=help_)
         add("--check-only", action="store_true", help="write nothing; without PATH, check what is in --out")
     _add_shards(nouns)
-    return parser
 
 
 def _add_shards(nouns: Any) -> None:
@@ -95,7 +91,9 @@ def _write_shards(options: argparse.Namespace) -> int:
 
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
-    index = write_shards(read_splits(options.config), folder, options.samples, options.tokenizer)
+    index = write_shards(
+        read_splits(options.config, options.overrides), folder, options.samples, options.tokenizer
+    )
     say("prepare", f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'")
     print(SECTION.format(folder=printable(folder)))
     return DONE

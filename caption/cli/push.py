@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 
-from caption.cli.configuration.arguments import add_precision, add_trust, verb_parser
+from caption.cli.configuration.arguments import add_precision, add_trust
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption push`."""
-    options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
     from caption.models import hub
@@ -29,12 +28,10 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption push`."""
-    parser = verb_parser("push", __doc__)
     parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
     parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
     add_precision(parser)
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     add_trust(parser)
-    return parser

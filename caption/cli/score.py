@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
 from caption.errors import DataError, UserError, printable
@@ -48,9 +47,8 @@ class Result:
     """Comparison with the first candidate file; None for that file itself."""
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption score`."""
-    options = make_parser().parse_args(args)
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
         raise UserError("standard input ('-') can be one file only, but it is named twice.")
@@ -76,9 +74,9 @@ def main(args: list[str]) -> int:
     return DONE if len(scored) == len(paths) else SOME_FAILED
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption score`."""
-    parser = verb_parser("score", __doc__, EPILOG)
+    parser.epilog = EPILOG
     add, tokenizers = parser.add_argument, tuple(TOKENIZERS)
     add("--references", required=True, metavar="R", help="reference captions; - is standard input")
     help_ = "one caption per image; - is standard input"
@@ -95,7 +93,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--conventions", action="store_true", help="BLEU by the conventions of other papers, side by side")
     help_ = "entries of the signature, such as beam=5 epoch=8"
     add("--protocol", nargs="+", default=[], metavar="KEY=VALUE", help=help_)
-    return parser
 
 
 def _protocol(options: argparse.Namespace) -> dict[str, str]:

@@ -17,7 +17,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, verb_parser, whole_number
+from caption.cli.configuration.arguments import add_device, add_trust, whole_number
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -30,9 +30,8 @@ LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 MOST_MODELS = 4
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption serve`."""
-    options = make_parser().parse_args(args)
     try:
         import uvicorn
 
@@ -62,9 +61,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption serve`."""
-    parser = verb_parser("serve", __doc__)
     add = parser.add_argument
     help_ = "a model's file, or an installed model; repeated, they stand side by side (default: photos)"
     add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)
@@ -79,7 +77,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_device(parser)
     add_trust(parser)
-    return parser
 
 
 def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Captioner]:

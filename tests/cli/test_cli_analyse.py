@@ -14,7 +14,7 @@ from pycocotools import mask
 
 from caption import checkpoint
 from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
-from caption.cli.analyse import main
+from caption.cli.main import run_verb
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
     args = "--model one.ckpt --model second=other.ckpt --photos in --boxes instances.json"
-    assert main([*args.split(), "--references", "captions.csv"]) == 0
+    assert run_verb("analyse", [*args.split(), "--references", "captions.csv"]) == 0
     printed = capsys.readouterr()
     assert "index" not in printed.out + printed.err  # pycocotools is silent
     page = (folder / "analysis.html").read_text(encoding="utf-8")
@@ -105,7 +105,7 @@ def test_scenes_are_measured_where_no_photos_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["--limit", "3", "--model", "soft=shapes"]) == 0
+    assert run_verb("analyse", ["--limit", "3", "--model", "soft=shapes"]) == 0
     assert "soft: at " in capsys.readouterr().out
     data = json.loads((tmp_path / "analysis.json").read_text())
     assert data["setting"].startswith("3 scenes of the test split of Shapes; the centre prior has σ = ")
@@ -119,14 +119,14 @@ def test_scenes_are_measured_where_no_photos_are_given(
 def test_parts_are_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caption.analysis.study.report.draw_curves", None)  # takes as long as a table
     args = "--model one.ckpt --photos in --measures entropy"
-    assert main(args.split()) == 0
+    assert run_verb("analyse", args.split()) == 0
     assert [name for name in json.loads((folder / "analysis.json").read_text()) if name in MEASURED] == [
         "entropy"
     ]
 
 
 def test_what_is_not_given_is_left_out(folder: Path):
-    assert main(["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
+    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
     page = (folder / "page.html").read_text(encoding="utf-8")
     data = json.loads((folder / "page.json").read_text())
     missing = {name: data[name]["missing"] for name in MEASURED if "missing" in data[name]}
@@ -139,7 +139,7 @@ def test_what_is_not_given_is_left_out(folder: Path):
 
 def test_without_references_the_models_own_captions_point(folder: Path):
     """The model says cats and dogs, so their boxes are of the words that it says."""
-    assert main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"]) == 0
+    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"]) == 0
     data = json.loads((folder / "analysis.json").read_text())
     said = " ".join(data["captions"]["one"].values())
     if "missing" in data["grounding"]:
@@ -150,7 +150,7 @@ def test_without_references_the_models_own_captions_point(folder: Path):
 
 def test_a_damaged_photo_is_named_and_the_others_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
     (folder / "in" / "d.png").write_bytes(b"nothing")
-    assert main(["--model", "one.ckpt", "--photos", "in"]) == 1
+    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in"]) == 1
     assert "d.png" in capsys.readouterr().err
     assert len(json.loads((folder / "analysis.json").read_text())["captions"]["one"]) == 3
 
@@ -183,4 +183,4 @@ def test_wrong_usage_is_named(folder: Path, arguments: list[str], complaint: str
     (folder / "others.csv").write_text("image,caption\nz.png,a cat\n")
     (folder / "last.csv").write_text("image,caption\nc.png,a cat\n")
     with pytest.raises(UserError, match=complaint):
-        main([*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])
+        run_verb("analyse", [*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from helpers.planted_faults import Data, clean, write
 
-from caption.cli.check import main
 from caption.cli.main import main as caption_main
+from caption.cli.main import run_verb
 from caption.data import check as check_images
 
 # -- arguments -------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def config(folder: Path, **section: Any) -> str:
 
 def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     capsys.readouterr()
-    main([*arguments, "--format", "json"])
+    run_verb("check", [*arguments, "--format", "json"])
     return json.loads(capsys.readouterr().out)
 
 
@@ -179,7 +179,7 @@ def test_the_report_as_text_and_as_json(own: Data, capsys: pytest.CaptureFixture
     own.add("val", ["A dog.", "a " * 60])
     own.add("test", ["A zebra."])
     write(own, "CSV")
-    assert main([str(own.folder), "--min-count", "2"]) == 1
+    assert run_verb("check", [str(own.folder), "--min-count", "2"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == [
         *("images", "captions", "per", "image", "words", "per", "caption", "longest", "unknown", "words")
@@ -210,13 +210,13 @@ def test_json_has_letters_of_all_scripts_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "captions.csv").write_text("image,caption\n狗.png,Ein Hündchen.\n", encoding="utf-8")
-    assert main([str(tmp_path), "--format", "json"]) == 1
+    assert run_verb("check", [str(tmp_path), "--format", "json"]) == 1
     assert json.dumps(str(tmp_path / "狗.png"), ensure_ascii=False) in capsys.readouterr().out
 
 
 def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
     """The text under "in a configuration" reads the same data."""
-    main([str(own.folder), "--min-count", "2"])
+    run_verb("check", [str(own.folder), "--min-count", "2"])
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "0 faults, 0 notes: this data can be trained on."
     shown = yaml.safe_load(out.partition("in a configuration:\n")[2].partition("\n\n")[0])
@@ -224,7 +224,7 @@ def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixt
     report = report_of(capsys, str(own.folder / "shown.yaml"), "--min-count", "2")
     assert report["findings"] == []
     assert report["splits"]["train"]["images"] == 6
-    main([str(own.folder / "shown.yaml"), "--min-count", "2"])
+    run_verb("check", [str(own.folder / "shown.yaml"), "--min-count", "2"])
     assert "in a configuration" not in capsys.readouterr().out
 
 

@@ -16,8 +16,8 @@ from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.cli.configuration.parts import frozen_encoder, make_transform, read_parts
-from caption.cli.features import main
 from caption.cli.main import main as caption_main
+from caption.cli.main import run_verb
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.decoders import ShowAttendAndTellDecoder
@@ -100,7 +100,7 @@ def test_all_splits_are_stored(
     config: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "store")
-    assert main(["--config", config, "--out", out, "--device", "cpu"]) == 0
+    assert run_verb("features", ["--config", config, "--out", out, "--device", "cpu"]) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert "6 stored" in said.err
@@ -116,13 +116,13 @@ def test_all_splits_are_stored(
     (stored,) = store.read_many(["photo3.jpg"])
     torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
     options = ["--batch-size", "2", "--device", "cpu"]
-    assert main(["--config", config, "--out", out, *options]) == 0
+    assert run_verb("features", ["--config", config, "--out", out, *options]) == 0
     assert "6 stored before" in capsys.readouterr().err
 
 
 def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "store")
-    assert main(["-c", config, "--out", out, "--device", "cpu", "--mirrored"]) == 0
+    assert run_verb("features", ["-c", config, "--out", out, "--device", "cpu", "--mirrored"]) == 0
     parts = read_parts([config])
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
@@ -142,7 +142,7 @@ def test_configurations_are_laid_over_each_other(config: str, tmp_path: Path) ->
     path.write_text(yaml.safe_dump({"model": {"encoder": encoder}, "data": {"transform": transform}}))
     out = str(tmp_path / "store")
     options = ["--data.transform.size=48", "--model.encoder.layer", "features.2", "--device", "cpu"]
-    assert main(["-c", config, "-c", str(path), "--out", out, *options]) == 0
+    assert run_verb("features", ["-c", config, "-c", str(path), "--out", out, *options]) == 0
     key = FeatureStore(out).header.key
     assert (key["transform size"], key["transform fit"]) == (48, "pad")
     assert (key["encoder name"], key["encoder layer"]) == ("squeezenet1_1", "features.2")
@@ -156,10 +156,12 @@ def test_only_needed_parts_are_built(data: Path, tmp_path: Path) -> None:
     described["trainer"] = {"logger": {"class_path": "nowhere.Logger"}}
     out = str(tmp_path / "store")
     arguments = ["--config", write(described, tmp_path), "--device", "cpu"]
-    assert main([*arguments, "--out", out]) == 0
+    assert run_verb("features", [*arguments, "--out", out]) == 0
     described["model"]["encoder"] = "nowhere.Encoder"
     arguments = ["--config", write(described, tmp_path), "--device", "cpu"]
-    assert main([*arguments, "--out", out + "2", "--model", str(tmp_path / "model.ckpt")]) == 0
+    assert (
+        run_verb("features", [*arguments, "--out", out + "2", "--model", str(tmp_path / "model.ckpt")]) == 0
+    )
     FeatureStore(out + "2").matches(encoder, ImageTransform(16, "squash").to_dict())
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from caption.cli.score import main
+from caption.cli.main import run_verb
 from caption.errors import UserError
 
 IMAGES = range(1, 9)
@@ -50,7 +50,9 @@ def score(files, capsys):
     def run(*candidates, options=(), json_=True):
         paths = [files.get(name, name) for name in candidates]
         format_ = ["--format", "json"] if json_ else []
-        code = main(["--references", files["references"], "--candidates", *paths, *options, *format_])
+        code = run_verb(
+            "score", ["--references", files["references"], "--candidates", *paths, *options, *format_]
+        )
         out, err = capsys.readouterr()
         return code, json.loads(out) if json_ and out else out, err
 
@@ -70,7 +72,10 @@ def test_json_has_letters_of_all_scripts_as_they_are(score, files, capsys, tmp_p
     paths = [str(tmp_path / name) for name in ("Bänke.json", "狗.json")]
     for path in paths:
         shutil.copy(files["good"], path)
-    assert main(["--references", files["references"], "--candidates", *paths, "--format", "json"]) == 0
+    assert (
+        run_verb("score", ["--references", files["references"], "--candidates", *paths, "--format", "json"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert [entry["file"] for entry in json.loads(out)["candidates"]] == paths
     assert all(json.dumps(path, ensure_ascii=False) in out for path in paths)
@@ -161,7 +166,7 @@ def test_splits_of_the_references(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("image,caption,split\n1,a dog,test\n2,a cat,train\n")
     (tmp_path / "c.csv").write_text("image,caption\n1,a dog\n")
     paths = ["--references", str(tmp_path / "r.csv"), "--candidates", str(tmp_path / "c.csv")]
-    assert main([*paths, "--split", "test", "--format", "json"]) == 0
+    assert run_verb("score", [*paths, "--split", "test", "--format", "json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert "|split:test|" in scores["signature"]
     assert scores["reasons"]["CIDEr"].startswith("0 for any captions, because there is one image")
@@ -179,7 +184,7 @@ def test_splits_of_the_references(tmp_path, capsys):
 )
 def test_wrong_usage_is_a_user_error(arguments, message):
     with pytest.raises(UserError, match=message):
-        main(["--references", "/nowhere/r.json", *arguments])
+        run_verb("score", ["--references", "/nowhere/r.json", *arguments])
 
 
 def test_names_of_files_do_not_steer_the_terminal(score, files, tmp_path):

@@ -37,13 +37,14 @@ SECONDS = 60
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command, by its words: "prepare shards", "fit"."""
+    from caption.cli.configuration.arguments import verb_parser
     from caption.cli.main import VERBS
     from caption.cli.train import verb_parsers
 
     found = dict(verb_parsers())
     for verb, (module, _) in VERBS.items():
         if verb not in found:
-            found |= _nouns(verb, importlib.import_module(f"caption.cli.{module}").make_parser())
+            found |= _nouns(verb, verb_parser(verb, importlib.import_module(f"caption.cli.{module}")))
     return found
 
 

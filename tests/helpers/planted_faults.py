@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from caption.cli.check import main as check
+from caption.cli.main import run_verb
 
 FORMATS = ("COCO", "Karpathy", "Flickr", "CSV", "JSON lines")
 CAPTIONS = (["A dog runs.", "One brown dog, running."], ["A cat runs.", "One brown cat, running."])
@@ -260,7 +260,7 @@ def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     """Exit code and report of `caption check`."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
-        code = check([*arguments, "--format", "json"])
+        code = run_verb("check", [*arguments, "--format", "json"])
     return code, json.loads(out.getvalue())
 
 

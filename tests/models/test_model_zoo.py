@@ -8,6 +8,7 @@ import torch
 
 import caption
 from caption.cli import analyse, features, serve
+from caption.cli.configuration.arguments import verb_parser
 from caption.cli.describe import command
 from caption.errors import UserError
 from caption.models.model_zoo import PHOTO_MODEL, check_device, installed_models, load
@@ -48,7 +49,7 @@ def test_auto_is_the_gpu_where_there_is_one_and_the_default_of_commands(
         assert check_device("auto") == device
         assert check_device("cuda:1") == "cuda:1"
     for verb in (analyse, command, features, serve):
-        assert verb.make_parser().get_default("device") == "auto"
+        assert verb_parser("", verb).get_default("device") == "auto"
 
 
 def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Options that several verbs share.
 
-Each verb's module has `make_parser()` and `main(args)`, which returns an exit code. Wrong usage raises a `UserError` or
-argparse's SystemExit with code 2; --help raises SystemExit with code 0.
+Each verb's module has `add_arguments(parser)`, and `main(options)`, which returns an exit code; its docstring is the
+verb's help. Wrong usage raises a `UserError`; --help raises SystemExit with code 0.
 """
 
 from __future__ import annotations
@@ -36,6 +36,22 @@ class VerbParser(argparse.ArgumentParser):
                 raise UserError(f"the file '{word}' begins with a dash, like an option: write './{word}'")
         return super().parse_known_args(args, namespace)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The options. Of a verb with --config, `overrides` has the arguments that override entries of it.
+
+        `given` has the arguments that differ from their defaults, as the user writes them: {"title": "--no-title"}.
+        """
+        options, overrides = self.parse_known_args(args, namespace)
+        if overrides and "config" not in options:
+            self.error(f"unrecognized arguments: {' '.join(overrides)}")
+        options.given = {
+            action.dest: (*action.option_strings, action.dest)[0]
+            for action in self._actions
+            if action.dest in options and getattr(options, action.dest) != action.default
+        }
+        options.overrides = overrides
+        return options
+
     def error(self, message: str) -> NoReturn:
         known = set(_option_strings(self))
         options = [word.partition("=")[0] for word in self.given if word.startswith("-")]
@@ -54,18 +70,11 @@ def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _option_strings(noun)
 
 
-def verb_parser(verb: str, description: str | None, epilog: str | None = None) -> VerbParser:
-    """A parser for a verb's arguments, whose help begins with the description, the docstring of the verb's module."""
-    return VerbParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
-
-
-def given_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, str]:
-    """The arguments that differ from their defaults, as the user writes them: {"title": "--no-title"}."""
-    return {
-        action.dest: (*action.option_strings, action.dest)[0]
-        for action in parser._actions
-        if action.dest in options and getattr(options, action.dest) != action.default
-    }
+def verb_parser(verb: str, module: Any) -> VerbParser:
+    """The parser of a verb, given its module."""
+    parser = VerbParser(f"caption {verb}", description=module.__doc__, **FORMAT)
+    module.add_arguments(parser)
+    return parser
 
 
 def add_noun(

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, count, given_options, verb_parser
+from caption.cli.configuration.arguments import add_device, add_trust, count
 from caption.cli.describe import ray
 from caption.cli.describe.photos import StdinPhoto, is_pattern
 from caption.cli.describe.pictures import Pictures, add_options
@@ -39,22 +39,18 @@ LARGEST_SCENE = 128
 """Pixels; the scenes are square and smaller."""
 
 
-def main(args: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run `caption describe`."""
-    parser = make_parser()
-    options = parser.parse_args(args)
-    given = given_options(parser, options)
     if options.engine:
-        return ray.describe_on_ray(options, given)
-    plan = make_plan(options, given)
+        return ray.describe_on_ray(options)
+    plan = make_plan(options)
     # Looking for garbage takes a fifth of the time in which torch is imported. One photo leaves little of it.
     with no_garbage_collection() if len(plan.inputs.photos) == 1 else nullcontext():
         return _describe(plan)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption describe`."""
-    parser = verb_parser("describe", __doc__)
     add = parser.add_argument
     help_ = "photos in any format that Pillow reads, folders of photos, patterns ('in/*.jpg'), - for standard input"
     add("images", nargs="*", metavar="IMAGE", help=help_)
@@ -92,7 +88,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000"
     )
     on_ray("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
-    return parser
 
 
 @contextmanager
@@ -110,26 +105,27 @@ def no_garbage_collection() -> Iterator[None]:
 def _describe(plan: Plan) -> int:
     """Load the models, caption the photos, and write what is asked for, photo by photo."""
     photos = plan.inputs.photos
-    compared = [plan.compared] if plan.compared else []
+    options = plan.options
+    compared = [options.compare] if options.compare else []
     for note in plan.inputs.notes:
         say("describe", note)
-    captioner = _load_models(plan.models, plan)
+    captioner = _load_models(plan.models, options)
     if (warning := _scene_model_warning([*plan.models, *compared], photos)) is not None:
         say("describe", warning)
-    _add_lens(captioner, plan.models[0], plan.lens)
-    if plan.at_test:
-        _choose_at_test(captioner, plan.at_test)
-    captioners = [captioner, *([_load_models(compared, plan)] if compared else [])]
+    _add_lens(captioner, plan.models[0], options.lens)
+    if options.at_test:
+        _choose_at_test(captioner, options.at_test)
+    captioners = [captioner, *([_load_models(compared, options)] if compared else [])]
     from caption.search import adjusted
 
     pictures = Pictures(
-        plan.pictures, photos, [*plan.models, *compared], (plan.model, plan.compared), captioners
+        plan.pictures, photos, [*plan.models, *compared], (plan.model, options.compare), captioners
     )
-    search = adjusted(captioner.search, **plan.search)
+    search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
     stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
     failed = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
-        printer = Printer(plan.form, plan.model, several=len(photos) > 1)
+        printer = Printer(options.format or FORMATS[0], plan.model, several=len(photos) > 1)
         try:
             for index, caption in enumerate(stream):
                 with uninterrupted():
@@ -141,7 +137,7 @@ def _describe(plan: Plan) -> int:
                         for remark in remarks(caption):
                             say("describe", f"{photos[index]}: {remark}")
                         unlike = None if caption.lens is None else caption.lens.out_of_distribution
-                        if not plan.lens:
+                        if not options.lens:
                             caption.lens = None
                         printer.add(photos[index], caption, unlike)
                         advance(1)  # pictures take longer than the caption, which stands above the bar
@@ -162,11 +158,11 @@ def _describe(plan: Plan) -> int:
     return SOME_FAILED if failed else DONE
 
 
-def _load_models(models: Sequence[str], plan: Plan) -> Captioner:
+def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captioner:
     """One captioner: the model, or the ensemble of several."""
     from caption.models.model_zoo import load
 
-    captioners = [load(model, plan.device, plan.trust) for model in models]
+    captioners = [load(model, options.device, options.trust) for model in models]
     if len(captioners) == 1:
         return captioners[0]
     from caption.models.ensemble import ensemble

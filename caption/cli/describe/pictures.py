@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,14 +100,11 @@ class PicturePlan:
         return {option: [path for path in paths if path] for option, paths in named.items() if any(paths)}
 
 
-def plan_pictures(
-    options: argparse.Namespace, given: Mapping[str, str], photos: Sequence[str]
-) -> PicturePlan:
+def plan_pictures(options: argparse.Namespace, photos: Sequence[str]) -> PicturePlan:
     """Read and check the options of `add_options`.
 
     Args:
         options: parsed.
-        given: see `caption.cli.configuration.arguments.given_options`.
         photos: all photos; each figure is named after its photo.
 
     Raises:
@@ -126,9 +123,9 @@ def plan_pictures(
     shaped = dict.fromkeys(SHAPE, heatmaps) | dict.fromkeys(OF_SHEETS, heatmaps or sheet)
     shaped["width"] = heatmaps or sheet or matrices
     for name, pictures in (shaped | dict.fromkeys(STYLE, heatmaps or sheet or page)).items():
-        if name in given and not pictures:
+        if name in options.given and not pictures:
             which = "pictures" if name in STYLE else "the pictures of --heatmap"
-            raise UserError(f"{given[name]} is for {which}: name one with --heatmap FILE")
+            raise UserError(f"{options.given[name]} is for {which}: name one with --heatmap FILE")
     for path in heatmaps:
         check_encoder(path)
         if options.per_word and is_device(path):
@@ -137,7 +134,7 @@ def plan_pictures(
             )
 
     def chosen(*names: str) -> dict[str, Any]:
-        return {name: getattr(options, name) for name in names if name in given}
+        return {name: getattr(options, name) for name in names if name in options.given}
 
     style = chosen(*STYLE)
     if style:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from caption.cli.describe.photos import Inputs, input_photos
 from caption.cli.describe.pictures import PicturePlan, plan_pictures
@@ -15,30 +14,17 @@ from caption.cli.printing import say
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs, output_paths
 
-if TYPE_CHECKING:
-    from caption.attention.stochastic import AtTest
-
-SEARCH = ("beam_size", "length_normalization", "candidates")
 FORMATS = ("text", "json", "jsonl", "csv", "coco")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Photos, models, search and outputs of `caption describe`."""
+    """The options of `caption describe`, and what was made of them."""
 
+    options: argparse.Namespace
     inputs: Inputs
     models: list[str]
     """Of one captioner: several are an ensemble."""
-    compared: str | None
-    """The second model of the page."""
-    trust: Sequence[str]
-    device: str
-    search: Mapping[str, Any]
-    """Changes of the model's search."""
-    at_test: AtTest | None
-    lens: bool
-    form: str
-    """Of stdout: text, json, jsonl, csv or coco."""
     attention: list[Path]
     """A file of arrays for each photo; or none."""
     pictures: PicturePlan
@@ -49,23 +35,18 @@ class Plan:
         return " + ".join(self.models)
 
 
-def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
+def make_plan(options: argparse.Namespace) -> Plan:
     """Read and check the options of `caption describe`.
-
-    Args:
-        options: parsed.
-        given: see `caption.cli.configuration.arguments.given_options`.
 
     Raises:
         UserError: options do not fit together, an output cannot be written, or would replace an input or a file of the
             user.
     """
     for name in ("list", "out", "per_file", "actors"):
-        if name in given:
-            raise UserError(f"{given[name]} is for --engine ray")
-    form = options.format or FORMATS[0]
-    if form not in FORMATS:
-        raise UserError(f"--format {form} is for --engine ray")
+        if name in options.given:
+            raise UserError(f"{options.given[name]} is for --engine ray")
+    if options.format not in (None, *FORMATS):
+        raise UserError(f"--format {options.format} is for --engine ray")
     if not options.images:
         raise UserError(
             "there are no photos: name files or folders (caption describe --help lists the options)"
@@ -74,25 +55,13 @@ def make_plan(options: argparse.Namespace, given: Mapping[str, str]) -> Plan:
     models = chosen_models(options.model)
     if options.compare and [options.compare] == models:
         raise UserError(f"--compare names the model itself, {options.compare}: name another one")
-    pictures = plan_pictures(options, given, inputs.photos)
+    pictures = plan_pictures(options, inputs.photos)
     attention = (
         output_paths(options.attention, inputs.photos, (".npz",), "--attention") if options.attention else []
     )
     read = [*inputs.photos, *models, *filter(None, [options.compare])]
     check_outputs(pictures.outputs | ({"--attention": attention} if attention else {}), read)
-    return Plan(
-        inputs=inputs,
-        models=models,
-        compared=options.compare,
-        trust=options.trust,
-        device=options.device,
-        search={name: getattr(options, name) for name in SEARCH},
-        at_test=options.at_test,
-        lens=options.lens,
-        form=form,
-        attention=attention,
-        pictures=pictures,
-    )
+    return Plan(options, inputs, models, attention, pictures)
 
 
 def chosen_models(named: Sequence[str] | None) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from caption.cli.describe.photos import image_suffixes
@@ -25,12 +25,12 @@ TAKEN = {
 """Options of `caption describe` that have a meaning here."""
 
 
-def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> int:
+def describe_on_ray(options: argparse.Namespace) -> int:
     """Caption the photos of the options; see `caption.cli.describe.plan.make_plan`."""
     from caption.runtime.on_ray import INSTALL, Job, caption_photos
 
-    for name in given.keys() - TAKEN:
-        raise UserError(f"{given[name]} is not for --engine ray")
+    for name in options.given.keys() - TAKEN:
+        raise UserError(f"{options.given[name]} is not for --engine ray")
     model, *others = chosen_models(options.model)
     if not options.out or others:
         raise UserError("--engine ray needs a folder for the results, --out, and takes one --model")
@@ -42,7 +42,7 @@ def describe_on_ray(options: argparse.Namespace, given: Mapping[str, str]) -> in
     except ImportError:
         raise UserError(INSTALL) from None
     model = os.path.abspath(model) if os.path.isfile(model) else model
-    search = {name: getattr(options, name) for name in SEARCH if name in given}
+    search = {name: getattr(options, name) for name in SEARCH if name in options.given}
     job = Job(model, options.out, form, search or None, options.device, tuple(options.trust))
     photos = _photos(options.images, options.list)
     done = failed = files = 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.tiny_captioner import photo
 
-from caption.cli.describe.command import make_parser
+from caption.cli.configuration.arguments import verb_parser
+from caption.cli.describe import command
 from caption.cli.describe.photos import input_photos
 from caption.errors import UserError, printable
 
@@ -37,12 +38,13 @@ def test_photos_without_a_suffix_and_from_cameras_are_not_skipped(tmp_path: Path
 
 def test_a_name_with_a_dash_in_front_is_told_from_an_option(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    parser = verb_parser("describe", command)
     for name in ("-dash.jpg", "-holiday.jpg", "--html"):
         (tmp_path / name).touch()
     for name in ("-dash.jpg", "-holiday.jpg"):
         with pytest.raises(UserError, match=rf"the file '{name}' begins with a dash, .*: write './{name}'"):
-            make_parser().parse_args(["a.jpg", name])
-    assert make_parser().parse_args(["--html", "a.html", "--", "-dash.jpg"]).images == ["-dash.jpg"]
+            parser.parse_args(["a.jpg", name])
+    assert parser.parse_args(["--html", "a.html", "--", "-dash.jpg"]).images == ["-dash.jpg"]
 
 
 def test_a_bad_link_condemns_itself_only(tmp_path: Path):
