@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from caption.errors import UserError, first_few
+from caption.errors import first_few, requiring
 from caption.result import Caption
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ class Captions(list[Caption]):
         """
         if by not in ("photo", "word"):
             raise ValueError(f'by is "photo" or "word", not {by!r}')
-        try:
+        with requiring("to_frame()", "pandas"):
             import pandas
-        except ImportError as error:
-            raise UserError("to_frame() makes a pandas DataFrame: pip install pandas") from error
         if by == "photo":
             return pandas.DataFrame([_photo_row(caption) for caption in self], columns=_PHOTO_COLUMNS)
         rows = [row for index, caption in enumerate(self) for row in _word_rows(index, caption)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 LONGEST_MESSAGE = 3000
@@ -24,6 +25,22 @@ def shortened(message: str) -> str:
     if len(message) <= LONGEST_MESSAGE:
         return message
     return f"{message[: LONGEST_MESSAGE - 300]} … {message[-297:]}"
+
+
+@contextmanager
+def requiring(what: str, install: str) -> Iterator[None]:
+    """Within it, an optional package that is missing is a `UserError`.
+
+    Args:
+        what: needs the package, for the message.
+        install: the arguments of pip.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs the package {error.name}, which is missing: run pip install {install}"
+        ) from error
 
 
 class ImageError(UserError):

@@ -16,7 +16,7 @@ regions in a refiner or among words in a Transformer decoder, pass through `Scal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -49,21 +49,15 @@ class HasAttentions(Protocol):
         """The decoder's mechanisms by name."""
 
 
-def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> dict[str, Attention]:
-    """The mechanisms of a decoder by name: all, or those in `names`.
+def attentions(decoder: HasAttentions) -> dict[str, Attention]:
+    """The mechanisms of a decoder by name.
 
     Raises:
-        UserError: the decoder has no mechanism, or none of a given name.
+        UserError: the decoder has none.
     """
-    attentions = dict(decoder.attentions)
-    if not attentions:
+    if not decoder.attentions:
         raise UserError(f"{type(decoder).__name__} has no attention whose maps could be edited")
-    unknown = [name for name in names or () if name not in attentions]
-    if unknown:
-        raise UserError(
-            f"{type(decoder).__name__} has no attention {unknown[0]!r}: it has {', '.join(map(repr, attentions))}"
-        )
-    return attentions if names is None else {name: attentions[name] for name in names}
+    return dict(decoder.attentions)
 
 
 @contextmanager
@@ -71,7 +65,6 @@ def edit_maps(
     decoder: HasAttentions,
     edit: Edit,
     grids: Sequence[Grid],
-    names: Collection[str] | None = None,
     first_step: int = 0,
 ) -> Iterator[None]:
     """Context in which the maps of a decoder's attention are edited before they are read.
@@ -83,7 +76,6 @@ def edit_maps(
         decoder: restored afterwards, even after an exception.
         edit: see `Edit`; called for each map that lies on a grid.
         grids: (rows, cols) of each view of the images.
-        names: of the mechanisms whose maps are edited; None = all.
         first_step: the number of the first step that runs in the context.
 
     Raises:
@@ -110,7 +102,7 @@ def edit_maps(
         if decoder.compiled:  # a step that was compiled without hooks would not run them
             decoder.compiled = False
             stack.callback(setattr, decoder, "compiled", True)
-        for attention in attentions(decoder, names).values():
+        for attention in attentions(decoder).values():
             stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
         yield
 

@@ -39,7 +39,10 @@ def main(options: argparse.Namespace) -> int:
     if options.dataset == "shards":
         return _write_shards(options)
     if not (options.downloads or options.check_only):
-        raise UserError("give the downloads, or --check-only to check what is in --out")
+        raise UserError(
+            "give the downloads, or --check-only to check what is in --out "
+            f"(caption prepare {options.dataset} --help says where to get them)"
+        )
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     say("prepare", *plan.summary)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, whole_number
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,15 +32,11 @@ MOST_MODELS = 4
 
 def main(options: argparse.Namespace) -> int:
     """Run `caption serve`."""
-    try:
+    with requiring("caption serve", "'show-attend-and-tell[serve]'"):
         import uvicorn
 
         from caption.explorer.protocol import ImpatientProtocol
         from caption.explorer.server import application
-    except ImportError as error:
-        raise UserError(
-            f"caption serve needs {error.name}: run pip install 'show-attend-and-tell[serve]'"
-        ) from error
     from caption.explorer.service import Service
     from caption.models.model_zoo import PHOTO_MODEL
 

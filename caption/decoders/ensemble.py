@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +12,12 @@ from torch import Tensor, nn
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders import Refiner
 from caption.errors import UserError
-from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import State, TensorTree, map_tensors
 
-Average = Literal["probabilities", "log_probabilities"]
-
 
 class EnsembleDecoder(Decoder):
-    """p(y[t]) = 1/M Σ_m p_m(y[t]), or ∝ exp(1/M Σ_m log p_m(y[t])), over M decoders fed the same words.
+    """p(y[t]) = 1/M Σ_m p_m(y[t]), over M decoders fed the same words.
 
     The weights α are the mean of the members', and so is the gate β where all have one. What else they record, such as
     the maps of single heads or sampled locations, is left out.
@@ -30,7 +26,6 @@ class EnsembleDecoder(Decoder):
         decoders: the members.
         views: for each member, the positions of its views among all views.
         refiners: for each member, the refiner of its views, or None.
-        average: of "probabilities" or "log_probabilities".
 
     Raises:
         UserError: the list is empty; in use, the members attend to different grids.
@@ -41,16 +36,13 @@ class EnsembleDecoder(Decoder):
         decoders: Sequence[Decoder],
         views: Sequence[Sequence[int]],
         refiners: Sequence[Refiner | None],
-        average: Average = "probabilities",
     ) -> None:
         super().__init__()
-        check_choice("average", average, ("probabilities", "log_probabilities"))
         if not decoders:
             raise UserError("an ensemble needs at least one decoder")
         self.decoders: Sequence[Decoder] = nn.ModuleList(decoders)  # type: ignore[assignment]
         self.refiners = nn.ModuleList(refiner or nn.Identity() for refiner in refiners)
         self.views = [list(positions) for positions in views]
-        self.average = average
         self.query_size = decoders[0].query_size
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
@@ -86,21 +78,20 @@ class EnsembleDecoder(Decoder):
             strict=True,
         )
         after = State(*_shared_and_carried(states), _mean([state.trace for state in states]))
-        return self._averaged(log_probs), after
+        return _averaged(log_probs), after
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         members = zip(self.decoders, memory.projected, strict=True)
         unrolled = [in_order(decoder(own_memory, words, lengths)) for decoder, own_memory in members]
         log_probs = [member.logits.float().log_softmax(-1) for member in unrolled]
         return unrolled[0]._replace(
-            logits=self._averaged(log_probs), trace=_mean([member.trace for member in unrolled])
+            logits=_averaged(log_probs), trace=_mean([member.trace for member in unrolled])
         )
 
-    def _averaged(self, log_probs: Sequence[Tensor]) -> Tensor:
-        together = torch.stack(list(log_probs))
-        if self.average == "probabilities":
-            return together.logsumexp(0) - math.log(len(together))
-        return together.mean(0).log_softmax(-1)
+
+def _averaged(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the members' mean probabilities."""
+    return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
 def in_order(unrolled: Unrolled) -> Unrolled:

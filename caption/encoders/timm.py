@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from caption.encoders.pretrained import PretrainedEncoder
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 
 FEATURES = "features"
 
@@ -104,12 +104,8 @@ class TimmEncoder(PretrainedEncoder):
 
 
 def _model(name: str, pretrained: bool = False) -> Any:
-    try:
+    with requiring(f"the encoder {name}", "timm"):
         import timm  # here, because importing it takes seconds
-    except ImportError as error:
-        raise UserError(
-            f"the encoder {name} needs the package timm, which is missing: run pip install timm"
-        ) from error
     if not timm.is_model(name):
         similar = timm.list_models(f"{name[:6]}*")[:5] or ["tf_efficientnet_b0", "resnet50", "..."]
         raise UserError(f"timm has no model named {name}; similar: {', '.join(similar)}")

@@ -16,21 +16,17 @@ from typing import Any
 
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 from caption.explorer.explorer import TITLE, Explorer, saved_page
 from caption.visualize.page import save_html
 from caption.visualize.page_data import style_record
 from caption.visualize.page_script import joined_modules, page_style
 from caption.visualize.styles import OverlayStyle
 
-try:
+with requiring("explore", "'show-attend-and-tell[notebooks]'"):
     import anywidget
     import jsonschema as jsonschema  # checks what the page asks for
     import traitlets
-except ModuleNotFoundError as error:
-    raise UserError(
-        f"explore needs {error.name}: run pip install 'show-attend-and-tell[notebooks]'"
-    ) from error
 
 
 class ExplorerWidget(anywidget.AnyWidget):

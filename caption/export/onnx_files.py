@@ -6,14 +6,13 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
 from caption.captioner import Captioner
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 from caption.export.programs import programs
 from caption.runtime.files import OwnFolder
 from caption.runtime.inputs import STREAM, open_input
@@ -76,11 +75,9 @@ def write(captioner: Captioner, folder: Path) -> None:
 
 def require_packages() -> None:
     """Raise a `UserError` if a package that writes ONNX is missing."""
-    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"an export to ONNX needs {' and '.join(missing)}: pip install 'show-attend-and-tell[onnx]'"
-        )
+    with requiring("an export to ONNX", "'show-attend-and-tell[onnx]'"):
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
 
 
 def check_free(folder: Path) -> None:

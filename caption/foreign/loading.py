@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 from caption.foreign.captioner import ForeignCaptioner
 from caption.foreign.families import FAMILIES
 from caption.foreign.pieces import PieceVocabulary
@@ -98,11 +98,6 @@ def _part(address: str, part: str, cls: Any, source: str, options: dict[str, Any
 
 
 def _transformers(address: str) -> Any:
-    try:
+    with requiring(address, "'show-attend-and-tell[transformers]'"):
         import transformers
-    except ImportError as error:
-        raise UserError(
-            f"{address} needs the package transformers, which is missing: run pip install "
-            "'show-attend-and-tell[transformers]'"
-        ) from error
     return transformers

@@ -8,13 +8,13 @@ import torch
 
 from caption.captioner import Captioner
 from caption.decoders import Decoder
-from caption.decoders.ensemble import Average, EnsembleDecoder
+from caption.decoders.ensemble import EnsembleDecoder
 from caption.encoders import Encoder, Refiner, SeveralEncoders
 from caption.errors import UserError
 from caption.parts import make
 
 
-def ensemble(captioners: Sequence[Captioner], average: Average = "probabilities") -> Captioner:
+def ensemble(captioners: Sequence[Captioner]) -> Captioner:
     """A captioner that averages others, such as models of several seeds.
 
     It is a captioner like any other: it describes, can be saved, and its maps are the mean of the members' maps.
@@ -22,7 +22,6 @@ def ensemble(captioners: Sequence[Captioner], average: Average = "probabilities"
 
     Args:
         captioners: one or more, with the same vocabulary and image transform. The first one's search is used.
-        average: of "probabilities" or "log_probabilities", see `EnsembleDecoder`.
 
     Raises:
         UserError: the members differ in vocabulary or image transform.
@@ -42,7 +41,7 @@ def ensemble(captioners: Sequence[Captioner], average: Average = "probabilities"
     decoders = [make(member.decoder.spec, Decoder) for member in captioners]
     refiners = [None if m.refiner is None else make(m.refiner.spec, Refiner) for m in captioners]
     encoder = encoders[0] if len(encoders) == 1 else SeveralEncoders(encoders)
-    ensemble_decoder = EnsembleDecoder(decoders, views, refiners, average)
+    ensemble_decoder = EnsembleDecoder(decoders, views, refiners)
     together = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
     for member, decoder, refiner in zip(captioners, decoders, refiners, strict=True):
         decoder.load_state_dict(member.decoder.state_dict())

@@ -15,7 +15,7 @@ from typing import Any
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 from caption.runtime.files import creating
 
 MODEL, CARD = "model.safetensors", "README.md"
@@ -110,13 +110,9 @@ result.plot()
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
     """The package huggingface_hub, with its errors in one sentence."""
-    try:
+    with requiring(address, "huggingface_hub"):
         import huggingface_hub
         from huggingface_hub import errors
-    except ImportError as error:
-        raise UserError(
-            f"{address} needs the package huggingface_hub, which is missing: run pip install huggingface_hub"
-        ) from error
     try:
         yield huggingface_hub
     except errors.EntryNotFoundError as error:

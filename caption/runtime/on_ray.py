@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from caption.errors import ImageError, UserError, first_few
+from caption.errors import ImageError, UserError, first_few, requiring
 from caption.result import Caption
 from caption.runtime.files import creating, file_digest, make_folder
 
-INSTALL = "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
+RAY = "--engine ray", "'show-attend-and-tell[ray]'"
 JOB = "job.json"
 ATTEMPTS = 4
 """How often a piece is tried, if its actor dies. A photo that kills its actor must not kill all others in turn."""
@@ -194,11 +194,9 @@ def connected() -> Any:
     Raises:
         UserError: Ray is not installed.
     """
-    try:
+    with requiring(*RAY):
         import ray
         import ray.util
-    except ImportError:
-        raise UserError(INSTALL) from None
     if not ray.is_initialized():
         # Pieces and counts are small: without a limit, Ray reserves a third of the memory for objects.
         local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": 200 * 2**20}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from helpers.tiny_captioner import photo
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
     """Replace the work of every verb by `act(args)`."""
-    monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(main=act))
+    monkeypatch.setattr(command_line, "run_verb", lambda verb, args: act(args))
 
 
 def raising(error: BaseException):
@@ -209,7 +208,6 @@ def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
 
 TALK = """
 import sys
-from types import SimpleNamespace
 from caption.cli import main
 def talk(args):
     print("a caption", flush=True)
@@ -217,7 +215,7 @@ def talk(args):
     for _ in range(int(sys.argv[1])):
         print("a caption")
     return 0
-main.import_module = lambda name: SimpleNamespace(main=talk)
+main.run_verb = lambda verb, args: talk(args)
 sys.exit(main.main(["describe"]))
 """
 
@@ -243,13 +241,12 @@ def test_a_closed_pipe_is_not_an_error(lines: int):
 
 PRINT = """
 import os, sys
-from types import SimpleNamespace
 from caption.cli import main
 def act(args):
     print("a caption")
     print("a message", file=sys.stderr)
     return 0
-main.import_module = lambda name: SimpleNamespace(main=act)
+main.run_verb = lambda verb, args: act(args)
 sys.exit(main.main())
 """
 

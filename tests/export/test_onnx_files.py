@@ -167,10 +167,13 @@ def test_files_of_others_stay(cli, tmp_path: Path, name: str) -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, cli, tmp_path: Path) -> None:
-    monkeypatch.setattr(onnx_files, "find_spec", lambda name: None if name == "onnxscript" else True)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
     ran = cli("export", "shapes", "--format", "onnx", "--out", tmp_path / "new")
     assert ran.code == 2
-    assert "needs onnxscript: pip install 'show-attend-and-tell[onnx]'" in ran.err
+    assert (
+        "needs the package onnxscript, which is missing: run pip install 'show-attend-and-tell[onnx]'"
+        in ran.err
+    )
     assert not (tmp_path / "new").exists()
 
 

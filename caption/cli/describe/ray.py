@@ -14,7 +14,7 @@ from caption.cli.describe.photos import image_suffixes
 from caption.cli.describe.plan import chosen_models
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import UserError
+from caption.errors import UserError, requiring
 from caption.runtime.progress import progress_bar
 
 FORMATS = ("jsonl", "parquet")
@@ -27,7 +27,7 @@ TAKEN = {
 
 def describe_on_ray(options: argparse.Namespace) -> int:
     """Caption the photos of the options; see `caption.cli.describe.plan.make_plan`."""
-    from caption.runtime.on_ray import INSTALL, Job, caption_photos
+    from caption.runtime.on_ray import RAY, Job, caption_photos
 
     for name in options.given.keys() - TAKEN:
         raise UserError(f"{options.given[name]} is not for --engine ray")
@@ -37,10 +37,8 @@ def describe_on_ray(options: argparse.Namespace) -> int:
     form: Any = options.format or FORMATS[0]
     if form not in FORMATS or options.device not in ("auto", "cpu", "cuda"):
         raise UserError("--engine ray writes --format jsonl or parquet, and runs on --device cpu or cuda")
-    try:
+    with requiring(*RAY):
         import pyarrow  # noqa: F401
-    except ImportError:
-        raise UserError(INSTALL) from None
     model = os.path.abspath(model) if os.path.isfile(model) else model
     search = {name: getattr(options, name) for name in SEARCH if name in options.given}
     job = Job(model, options.out, form, search or None, options.device, tuple(options.trust))
