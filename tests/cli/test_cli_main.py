@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
-    """Replace the work of every verb by `act(args)`."""
-    monkeypatch.setattr(command_line, "run_verb", lambda verb, args: act(args))
+    """Replace the work of every verb by `act(verb, args)`."""
+    monkeypatch.setattr(command_line, "run_verb", act)
 
 
 def raising(error: BaseException):
     """A verb of this package that fails."""
     namespace = {"error": error}
-    exec(compile("def act(args): raise error", command_line.__file__, "exec"), namespace)
+    exec(compile("def act(verb, args): raise error", command_line.__file__, "exec"), namespace)
     return namespace["act"]
 
 
@@ -190,7 +190,7 @@ def test_an_error_is_one_line_without_traceback(
 def test_debug_shows_the_traceback_and_is_not_passed_to_the_verb(error: BaseException, monkeypatch, capsys):
     seen = []
 
-    def act(args):
+    def act(verb, args):
         seen.append(args)
         raise error
 
@@ -209,13 +209,13 @@ def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
 TALK = """
 import sys
 from caption.cli import main
-def talk(args):
+def talk(verb, args):
     print("a caption", flush=True)
     sys.stdin.readline()
     for _ in range(int(sys.argv[1])):
         print("a caption")
     return 0
-main.run_verb = lambda verb, args: talk(args)
+main.run_verb = talk
 sys.exit(main.main(["describe"]))
 """
 
@@ -242,11 +242,11 @@ def test_a_closed_pipe_is_not_an_error(lines: int):
 PRINT = """
 import os, sys
 from caption.cli import main
-def act(args):
+def act(verb, args):
     print("a caption")
     print("a message", file=sys.stderr)
     return 0
-main.run_verb = lambda verb, args: act(args)
+main.run_verb = act
 sys.exit(main.main())
 """
 
