@@ -15,7 +15,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -65,6 +65,8 @@ def _record_arguments(initialise: Any) -> Any:
         if not hasattr(self, "_arguments"):  # the outermost __init__ runs first
             bound = inspect.signature(initialise).bind(self, *args, **kwargs)
             bound.apply_defaults()
+            for name, choices in _choices(initialise).items():
+                check_choice(name, bound.arguments[name], choices)
             arguments = dict(list(bound.arguments.items())[1:])
             for parameter in inspect.signature(initialise).parameters.values():
                 if parameter.kind is parameter.VAR_KEYWORD:  # **kwargs for the base class
@@ -74,6 +76,17 @@ def _record_arguments(initialise: Any) -> Any:
         initialise(self, *args, **kwargs)
 
     return record_and_initialise
+
+
+@functools.cache
+def _choices(initialise: Any) -> dict[str, tuple[str, ...]]:
+    """The values of the arguments that are annotated as a `Literal`. YAML is checked when it is read, and calls from
+    Python by these."""
+    try:
+        hints = get_type_hints(initialise)
+    except NameError:  # of a user's class that imports names for types alone
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def _plain(value: Any) -> Any:
@@ -91,8 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise ValueError unless `value` is one of `choices`. YAML is checked when it is read; calls from Python are
-    checked here."""
+    """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 

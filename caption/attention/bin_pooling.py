@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from caption.attention.base import QuerySizes
 from caption.attention.options import at_least_one
 from caption.attention.pooling import Pooling
 from caption.errors import UserError
-from caption.parts import check_choice
 from caption.regions import Grid
 
 PooledBy = Literal["max", "mean"]
@@ -112,7 +111,6 @@ class SpatialPyramidPooling(BinPooling):
             raise UserError(
                 f"sides {list(sides)} of SpatialPyramidPooling must contain one or more numbers, each at least 1"
             )
-        check_choice("pooled_by", pooled_by, get_args(PooledBy))
         self.sides = tuple(sides)
         self.pooled_by = pooled_by
 

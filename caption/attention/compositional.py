@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +10,6 @@ from torch import Tensor
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.options import above_zero
 from caption.kernels.linear import Linear
-from caption.parts import check_choice
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
@@ -51,7 +50,6 @@ class CompositionalDeAttention(Attention):
         distance_scale: float | None = None,
     ) -> None:
         super().__init__()
-        check_choice("gate", gate, get_args(GateForm))
         above_zero(self, affinity_scale=affinity_scale, distance_scale=distance_scale)
         self.size = size
         self.gate = gate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.multi_hop import HopMaps
 from caption.attention.options import at_least_one
 from caption.kernels.linear import Linear
-from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -53,7 +52,6 @@ class MemoryNetworkAttention(Attention):
     def __init__(self, hops: int = 3, size: int = 256, tying: Tying = "adjacent") -> None:
         super().__init__()
         at_least_one(self, hops=hops)
-        check_choice("tying", tying, get_args(Tying))
         self.hops = hops
         self.size = size
         self.tying = tying

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, overlap, weighted_sum
 from caption.kernels.linear import Linear
-from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -45,7 +44,6 @@ class StructuredAttention(Attention):
 
     def __init__(self, queries: int = 4, size: int = 256, diverse: Diverse = "maps") -> None:
         super().__init__()
-        check_choice("diverse", diverse, get_args(Diverse))
         self.queries = queries
         self.size = size
         self.diverse = diverse

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from caption.errors import UserError
 from caption.kernels.linear import Linear
-from caption.parts import Part, check_choice
+from caption.parts import Part
 
 
 class Readout(Part, nn.Module):
@@ -48,7 +48,6 @@ class DeepOutput(Readout):
         without_hidden: float = 0.0,
     ) -> None:
         super().__init__()
-        check_choice("activation", activation, ("linear", "tanh"))
         if not 0 <= without_hidden <= 1 or (without_hidden and not context):
             raise UserError(
                 f"without_hidden is {without_hidden}, and must be between 0 and 1, and 0 for a read-out without context"

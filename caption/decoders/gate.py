@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from caption.kernels.linear import Linear
-from caption.parts import Part, check_choice
+from caption.parts import Part
 
 
 class Gate(Part, nn.Module):
@@ -19,7 +19,6 @@ class Gate(Part, nn.Module):
 
     def __init__(self, size: Literal["scalar", "vector"] = "scalar") -> None:
         super().__init__()
-        check_choice("size", size, ("scalar", "vector"))
         self.size = size
 
     def build(self, hidden_size: int, context_size: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
 from caption.kernels.linear import Linear
-from caption.parts import Part, check_choice
+from caption.parts import Part
 from caption.regions import Regions, mean_region
 
 
@@ -66,7 +66,6 @@ class InitialState(Initial):
     ) -> None:
         super().__init__()
         at_least_one(self, layers=layers)
-        check_choice("activation", activation, ("tanh", "linear"))
         self.layers = layers
         self.activation = activation
         self.dropout = dropout

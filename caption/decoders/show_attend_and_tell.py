@@ -16,7 +16,6 @@ from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
-from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import State
 
@@ -73,8 +72,6 @@ class ShowAttendAndTellDecoder(CellDecoder):
         cell: RecurrentCell | None = None,
     ) -> None:
         super().__init__(embedding_size, hidden_size, dropout, cell)
-        check_choice("first_input", first_input, ("start", "zero"))
-        check_choice("first_weights", first_weights, ("pytorch", "arctic"))
         self.attention = attention
         self.initial = initial or InitialState()
         self.gate = gate

@@ -30,7 +30,6 @@ from caption.objectives.base import (
 from caption.objectives.baselines import Baseline, MovingAverage, Rewards
 from caption.objectives.entropy import Entropy
 from caption.objectives.terms import Term, add_terms
-from caption.parts import check_choice
 from caption.runtime.ddp import mean
 from caption.runtime.eval_mode import eval_mode
 
@@ -70,8 +69,6 @@ class Reinforce(Objective):
         terms: list[Term] | None = None,
     ) -> None:
         super().__init__()
-        check_choice("reward", reward, ("mean", "sum"))
-        check_choice("credit", credit, ("caption", "future"))
         check_units(per)
         self.baseline = MovingAverage() if baseline is None else baseline
         if samples < self.baseline.least_samples:

@@ -11,7 +11,6 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query
 from caption.attention.scored import Alignment, AlignmentOutput, Selection
 from caption.attention.stochastic import AtTest, Stochastic
-from caption.parts import check_choice
 from caption.tensor_tree import TensorTree
 
 
@@ -39,7 +38,6 @@ class Multinoulli(Stochastic, Alignment):
         super().__init__(at_test)
         if not 0 <= expectation <= 1:
             raise ValueError(f"expectation must be a probability, not {expectation}")
-        check_choice("share", share, ("batch", "caption"))
         self.expectation = expectation
         self.share = share
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
@@ -12,7 +10,6 @@ from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
 from caption.kernels.linear import Linear
-from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -45,7 +42,6 @@ class AdditiveScore(Score):
         self, size: int = 512, activation: Activation = "tanh", layers: int = 1, previous_word: bool = False
     ) -> None:
         super().__init__()
-        check_choice("activation", activation, get_args(Activation))
         at_least_one(self, layers=layers)
         self.size = size
         self.activation = activation

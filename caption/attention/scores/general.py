@@ -3,7 +3,7 @@ al. 2017)."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.options import above_zero
 from caption.attention.scored import Score
 from caption.kernels.linear import Linear
-from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -64,7 +63,6 @@ class ActivatedGeneralScore(GeneralScore):
         self, activation: GeneralActivation = "tanh", offset: bool = True, strength: float | None = None
     ) -> None:
         super().__init__(bias=False)
-        check_choice("activation", activation, get_args(GeneralActivation))
         above_zero(self, strength=strength)
         self.activation = activation
         self.has_offset = offset
