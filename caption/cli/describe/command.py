@@ -118,9 +118,7 @@ def _describe(plan: Plan) -> int:
     captioners = [captioner, *([_load_models(compared, options)] if compared else [])]
     from caption.search import adjusted
 
-    pictures = Pictures(
-        plan.pictures, photos, [*plan.models, *compared], (plan.model, options.compare), captioners
-    )
+    pictures = Pictures(plan, captioners)
     search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
     stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
     failed = 0

@@ -25,6 +25,7 @@ from caption.runtime.outputs import (
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.captioner import Captioner
+    from caption.cli.describe.plan import Plan
     from caption.data.decoding import Photo
     from caption.result import Caption
 
@@ -153,23 +154,13 @@ class Pictures:
     """Writes the pictures of a plan.
 
     Args:
-        plan: of the pictures.
-        photos: all photos.
-        inputs: all else that is read.
-        models: the names of the first and the second model, for the page.
+        whole: what is to be done.
         captioners: the first model, and the second if there is one.
     """
 
-    def __init__(
-        self,
-        plan: PicturePlan,
-        photos: Sequence[str],
-        inputs: Sequence[str],
-        models: tuple[str, str | None],
-        captioners: Sequence[Captioner],
-    ) -> None:
-        self.plan, self.photos, self.inputs = plan, photos, inputs
-        self.models, self.captioners = models, captioners
+    def __init__(self, whole: Plan, captioners: Sequence[Captioner]) -> None:
+        self.whole, self.plan, self.captioners = whole, whole.pictures, captioners
+        self.photos = whole.inputs.photos
         self.read: dict[Identity, str] = {}
         self.captions: list[Caption] = []
         self.names: list[str] = []
@@ -220,7 +211,7 @@ class Pictures:
             steps = steps_of(caption, panels.get("words"))
             paths = {step: path_of_word(path, step, caption.words[step]) for step in steps}
             # What words there are was not known when the outputs were checked.
-            self.read = self.read or identities([*self.photos, *self.inputs])
+            self.read = self.read or identities(self.whole.read)
             check_outputs({"--heatmap": list(paths.values())}, self.read)
             for step, of_word in paths.items():
                 fig = plot_word(caption, photo, step, **style)
@@ -254,9 +245,11 @@ class Pictures:
         if self.plan.page:
             # Ctrl-C may come between the two models.
             captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
-            first, second = self.models
-            if second and self.compared:
-                captions = {first: self.captions[: len(self.compared)], second: self.compared}
+            if self.compared:
+                captions = {
+                    self.whole.model: self.captions[: len(self.compared)],
+                    self.whole.options.compare: self.compared,
+                }
             page = to_html(captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
             self.written.append(self.plan.page)

@@ -25,6 +25,8 @@ class Plan:
     inputs: Inputs
     models: list[str]
     """Of one captioner: several are an ensemble."""
+    read: list[str]
+    """All files that are read; models may be names."""
     attention: list[Path]
     """A file of arrays for each photo; or none."""
     pictures: PicturePlan
@@ -61,7 +63,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
     )
     read = [*inputs.photos, *models, *filter(None, [options.compare])]
     check_outputs(pictures.outputs | ({"--attention": attention} if attention else {}), read)
-    return Plan(options, inputs, models, attention, pictures)
+    return Plan(options, inputs, models, read, attention, pictures)
 
 
 def chosen_models(named: Sequence[str] | None) -> list[str]:
