@@ -28,6 +28,15 @@ def shortened(message: str) -> str:
 
 
 @contextmanager
+def told_as(kind: type[UserError], about: str, *errors: type[Exception]) -> Iterator[None]:
+    """Within it, these errors become one of a kind, whose message begins with what it is about: "ABOUT: reason"."""
+    try:
+        yield
+    except errors as error:
+        raise kind(f"{about}: {error}") from error
+
+
+@contextmanager
 def requiring(what: str, install: str) -> Iterator[None]:
     """Within it, an optional package that is missing is a `UserError`.
 

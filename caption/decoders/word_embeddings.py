@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
-from caption.errors import UserError
+from caption.errors import UserError, told_as
 from caption.kernels.linear import Linear
 from caption.parts import Part
 from caption.runtime.inputs import STREAM, open_input
@@ -72,20 +72,22 @@ class WordVectors(Part, nn.Module):
 
     def _lines(self) -> Iterator[tuple[str, list[float]]]:
         assert self.file is not None
-        try:
-            with open_input(self.file, STREAM) as file, TextIOWrapper(file, "utf-8") as lines:
-                for line_number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
-                    word, *numbers = line.rstrip().split(" ")
-                    if line_number == 1 and len(numbers) == 1:  # counts of words and of numbers
-                        continue
-                    if len(numbers) != self.size:
-                        raise UserError(
-                            f"line {line_number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: "
-                            "give the length of the file's vectors as size"
-                        )
-                    yield word, [float(number) for number in numbers]
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.file} cannot be read as a file of word vectors: {error}") from error
+        about = f"{self.file} cannot be read as a file of word vectors"
+        with (
+            told_as(UserError, about, OSError, ValueError),
+            open_input(self.file, STREAM) as file,
+            TextIOWrapper(file, "utf-8") as lines,
+        ):
+            for line_number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
+                word, *numbers = line.rstrip().split(" ")
+                if line_number == 1 and len(numbers) == 1:  # counts of words and of numbers
+                    continue
+                if len(numbers) != self.size:
+                    raise UserError(
+                        f"line {line_number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: "
+                        "give the length of the file's vectors as size"
+                    )
+                yield word, [float(number) for number in numbers]
 
     def forward(self, words: Tensor) -> Tensor:
         """(...) -> (..., size)."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from caption.errors import CheckpointError, UserError, first_few, printable
+from caption.errors import CheckpointError, UserError, first_few, printable, told_as
 from caption.runtime.safe_loading import load_safetensors, load_tensors
 from caption.runtime.trust import packages
 
@@ -89,10 +89,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
 
-        try:
+        with told_as(CheckpointError, f"{path} is not a safetensors file, or is damaged", SafetensorError):
             return load_safetensors(path)[1]
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     try:
         state = load_tensors(path)
     except UserError:  # it cannot be opened

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.errors import UserError, did_you_mean
+from caption.errors import UserError, did_you_mean, told_as
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -115,10 +115,8 @@ def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
     from caption.text.vocabulary import Vocabulary
 
     file = find(model)
-    try:
+    with told_as(CheckpointError, f"the vocabulary in {file} cannot be used", DataError, KeyError, TypeError):
         return Vocabulary.from_dict(checkpoint.read(file)["captioner"]["vocabulary"])
-    except (DataError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the vocabulary in {file} cannot be used: {error}") from error
 
 
 def find(model: str | os.PathLike[str]) -> str | Path:
