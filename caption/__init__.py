@@ -39,17 +39,7 @@ _HOMES = {
     "explore": "caption.explorer.widget",
 }
 _PACKAGES = ("analysis", "visualize")
-__all__ = [
-    "Caption",
-    "Captioner",
-    "Captions",
-    "__version__",
-    "analysis",
-    "explore",
-    "installed_models",
-    "load",
-    "visualize",
-]
+__all__ = ["__version__", *_HOMES, *_PACKAGES]
 
 torchvision_compat.install()
 
