@@ -24,9 +24,10 @@ from torch.nn import functional as F
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
-from caption.runtime.files import replacing_own, seal
-from caption.runtime.outputs import FIGURES, check_outputs, marked, output_file
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import FIGURES, check_outputs, output_file
 from caption.text.vocabulary import END, PAD, START, Vocabulary
+from caption.visualize import save_figure
 
 Phi = Callable[[Tensor], Tensor]
 
@@ -197,10 +198,7 @@ def main(args: Sequence[str] | None = None) -> None:
         axes.imshow(image[0, :3].permute(1, 2, 0).numpy() / 2 + 0.5, extent=(0, 8, 8, 0))
         axes.imshow(alpha.view(8, 8).numpy(), extent=(0, 8, 8, 0), cmap="gray", alpha=0.5)
         axes.set(title=vocabulary[word], xticks=[], yticks=[])
-    with replacing_own(out) as file:
-        extension = out.suffix[1:].lower()
-        panels[0].figure.savefig(file, format=extension, **marked(extension))
-        seal(file)
+    save_figure(panels[0].figure, out, opener=replacing_own)
 
 
 if __name__ == "__main__":

@@ -111,13 +111,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "folders, files or quoted patterns; at least two photos"
     add("--photos", nargs="+", default=[], metavar="DIR", help=help_)
     add("--recursive", action="store_true", help="also take the photos in subfolders")
-    add(
-        "--boxes",
-        nargs="+",
-        default=[],
-        metavar="FILE.json",
-        help="boxes of objects in the photos, see below",
-    )
+    help_ = "boxes of objects in the photos, see below"
+    add("--boxes", nargs="+", default=[], metavar="FILE.json", help=help_)
     help_ = "people's captions of the photos, in any format that caption score reads"
     add("--references", metavar="FILE", help=help_)
     add("--split", metavar="NAME", help="of references that have splits")

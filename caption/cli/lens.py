@@ -73,12 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")
-    add(
-        "--out",
-        metavar="FILE.lens",
-        required=True,
-        help="a new file; beside the model with its name, it is found",
-    )
+    help_ = "a new file; beside the model with its name, it is found"
+    add("--out", metavar="FILE.lens", required=True, help=help_)
     help_ = "split on which probabilities are compared with what people name; default val, that of the fit"
     add("--report", metavar="SPLIT", default=FITTED, help=help_)
     add("--figure", metavar="FILE", help="a picture of this comparison, before and after calibration")

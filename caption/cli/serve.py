@@ -64,13 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)
     help_ = "address to listen on (default 127.0.0.1, this computer alone); there is no password"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=help_)
-    add(
-        "--port",
-        metavar="N",
-        type=whole_number(0, 65535),
-        default=8000,
-        help="port (default 8000); 0 = any free one",
-    )
+    help_ = "port (default 8000); 0 = any free one"
+    add("--port", metavar="N", type=whole_number(0, 65535), default=8000, help=help_)
     add_device(parser)
     add_trust(parser)
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from caption.errors import ImageError, UserError, first_few, requiring
+from caption.errors import ImageError, UserError, first_few, requiring, told_as
 from caption.result import Caption
 from caption.runtime.files import creating, file_digest, make_folder
 
@@ -96,12 +96,10 @@ class RemotePhoto:
 
     def read(self) -> bytes:
         """The bytes of the file. ImageError: there is nothing to read."""
-        try:
+        with told_as(ImageError, f"'{self.name}' cannot be read", OSError, ValueError):
             files, path = filesystem(self.name)
             with files.open_input_stream(path) as stream:
                 return stream.read()
-        except (OSError, ValueError) as error:
-            raise ImageError(f"'{self.name}' cannot be read: {error}") from error
 
 
 def encoded(records: Sequence[dict[str, Any]], form: str) -> bytes:
@@ -295,10 +293,8 @@ def list_photos(place: str, suffixes: frozenset[str]) -> list[str]:
     from pyarrow.fs import FileSelector
 
     files, folder = filesystem(place)
-    try:
+    with told_as(UserError, f"'{place}' cannot be listed", OSError, ValueError):
         listed = files.get_file_info(FileSelector(folder, recursive=True))
-    except (OSError, ValueError) as error:
-        raise UserError(f"'{place}' cannot be listed: {error}") from error
     inside = (file.path[len(folder) :] for file in listed if file.is_file)
     return sorted(
         f"{place.rstrip('/')}{name}" for name in inside if os.path.splitext(name)[1].lower() in suffixes

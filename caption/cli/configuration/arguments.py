@@ -120,7 +120,5 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """The option for the precision of the weights in a file."""
-    choices = ("float32", "float16", "bfloat16")
-    parser.add_argument(
-        "--precision", choices=choices, help="of the weights in the file; default: the model's"
-    )
+    help_ = "of the weights in the file; default: the model's"
+    parser.add_argument("--precision", choices=("float32", "float16", "bfloat16"), help=help_)

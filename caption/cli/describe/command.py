@@ -71,22 +71,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "captions of each photo, best first; widens the beam where it is smaller; default 1"
     add("--candidates", type=int, metavar="N", help=help_)
     add_device(parser)
-    add(
-        "--format", choices=(*FORMATS, "parquet"), help="of stdout, default text; parquet is for --engine ray"
-    )
+    help_ = "of stdout, default text; parquet is for --engine ray"
+    add("--format", choices=(*FORMATS, "parquet"), help=help_)
     add_options(parser)
     add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
     on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.__doc__).add_argument
-    on_ray(
-        "--engine",
-        choices=("ray",),
-        help="use the cluster that RAY_ADDRESS names, or processes of this machine",
-    )
+    help_ = "use the cluster that RAY_ADDRESS names, or processes of this machine"
+    on_ray("--engine", choices=("ray",), help=help_)
     on_ray("--out", metavar="DIR|URL", help="folder of the results; made, or continued")
     on_ray("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
-    on_ray(
-        "--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000"
-    )
+    help_ = "photos in a file of results; default 1000"
+    on_ray("--per-file", type=count, default=1000, metavar="N", help=help_)
     on_ray("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
 
 

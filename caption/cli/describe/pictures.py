@@ -47,11 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--heatmap", metavar="FILE|DIR", help=help_)
     help_ = "these words of the caption alone, such as man,camera; a number: so many that name things"
     add("--words", type=_words, metavar="WORDS|N", help=help_)
-    add(
-        "--per-word",
-        action="store_true",
-        help="a file for each word: its map over the photo, and nothing else",
-    )
+    help_ = "a file for each word: its map over the photo, and nothing else"
+    add("--per-word", action="store_true", help=help_)
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
