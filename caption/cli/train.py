@@ -37,9 +37,8 @@ import os
 import re
 import shlex
 import warnings
-from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, NoReturn
@@ -364,7 +363,10 @@ class CaptionCLI(LightningCLI):
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
     if asked := [place for place, arg in enumerate(args) if arg in ("-h", "--help")]:
-        print(_help(args[0], everything=args[asked[0] + 1 :] == ["all"]), end="")
+        if args[asked[0] + 1 :] == ["all"]:
+            run([args[0], "--help"])  # leaves
+        usage = f"usage: caption {args[0]} -c CONFIG [-c CONFIG ...] [--GROUP.OPTION VALUE ...]"
+        print(f"{usage}\n\n{VERBS[args[0]][1].capitalize()}. {__doc__}", end="")
         return DONE
     enough = ("-c", "--config", "--model.decoder", *["--ckpt_path"] * (args[0] != "fit"))
     if not any(arg.startswith(enough) or ".help" in arg for arg in args):
@@ -413,27 +415,6 @@ def run(args: list[str]) -> CaptionCLI:
 def _weights_do_not_fit(error: Exception) -> bool:
     """Whether torch has compared a checkpoint's weights with those of the model, and raised this."""
     return isinstance(error, RuntimeError) and extract_tb(error.__traceback__)[-1].name == "load_state_dict"
-
-
-def _help(verb: str, everything: bool) -> str:
-    if everything:
-        return verb_parsers()[verb].format_help()
-    usage = f"usage: caption {verb} -c CONFIG [-c CONFIG ...] [--GROUP.OPTION VALUE ...]"
-    return f"{usage}\n\n{VERBS[verb][1].capitalize()}. {__doc__}"
-
-
-def verb_parsers() -> Mapping[str, ArgumentParser]:
-    """The parsers of Lightning's verbs, without running one."""
-    parsers: dict[str, ArgumentParser] = {}
-
-    class ParsersOnly(CaptionCLI):
-        def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-            parsers.update(self._subcommand_parsers)
-            raise SystemExit
-
-    with suppress(SystemExit):
-        ParsersOnly(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
-    return parsers
 
 
 @contextmanager

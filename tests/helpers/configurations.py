@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,3 +46,21 @@ def _parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
 def parse(*files: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
     """The values of configurations laid over each other, and of options."""
     return copy.deepcopy(_parsed((*(f"--config={file}" for file in files), *options)))
+
+
+def verb_parsers() -> dict[str, Any]:
+    """The parsers of Lightning's verbs, without running one."""
+    from caption.cli.train import CaptionCLI, Parser
+    from caption.data.module import CaptionData
+    from caption.training.module import CaptionTraining
+
+    parsers: dict[str, Any] = {}
+
+    class ParsersOnly(CaptionCLI):
+        def parse_arguments(self, parser: Any, args: Any) -> None:
+            parsers.update(self._subcommand_parsers)
+            raise SystemExit
+
+    with suppress(SystemExit):
+        ParsersOnly(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
+    return parsers

@@ -25,6 +25,7 @@ import torch
 import yaml
 from helpers import tiny_captioner
 from helpers.command_line import TINY
+from helpers.configurations import verb_parsers
 from helpers.downloads import photo
 from helpers.models_of_others import write_models
 
@@ -39,7 +40,6 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command, by its words: "prepare shards", "fit"."""
     from caption.cli.configuration.arguments import verb_parser
     from caption.cli.main import VERBS
-    from caption.cli.train import verb_parsers
 
     found = dict(verb_parsers())
     for verb, (module, _) in VERBS.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from helpers.command_line import Ran
+from helpers.configurations import verb_parsers
 
 Cli = Callable[..., Ran]
 
@@ -17,8 +18,6 @@ def options(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def everything() -> set[str]:
-    from caption.cli.train import verb_parsers
-
     return {option for action in verb_parsers()["fit"]._actions for option in action.option_strings}
 
 
