@@ -34,12 +34,10 @@ class Captions(list[Caption]):
         return Captions(item) if isinstance(item, list) else item
 
     def __repr__(self) -> str:
+        if not self:
+            return "Captions(none)"
         count = f"{len(self)} photo" + "s" * (len(self) != 1)
-        return (
-            f"Captions({count}: {first_few(repr(str(caption)) for caption in self)})"
-            if self
-            else "Captions(none)"
-        )
+        return f"Captions({count}: {first_few(repr(str(caption)) for caption in self)})"
 
     def plot(self, images: Sequence[Photo] | None = None, **options: Any) -> Figure:
         """Each photo beside its attention, or with `words=4` a row of maps (`caption.visualize.contact_sheet`).

@@ -64,7 +64,7 @@ class AttentionMaps(Mapping[str, np.ndarray]):
         """
         maps = {str(name): _weights(f"map {name!r}", map_, shape[0]) for name, map_ in self.by_name.items()}
         boxes = {str(name): _box(f"box of {name!r}", box) for name, box in self.boxes.items()}
-        points = None if self.points is None else _pairs("points", self.points, shape[0], np.float32)
+        points = None if self.points is None else _per_word("points", self.points, shape[0], 2)
         if points is not None and not np.isfinite(points).all():
             raise ValueError("points must be finite numbers")
         locations = None if self.locations is None else _locations(self.locations, shape)
@@ -427,13 +427,13 @@ def _weights(name: str, values: Any, steps: int) -> np.ndarray:
     return weights
 
 
-def _per_word(name: str, values: Any, steps: int) -> np.ndarray:
-    array = np.array(values, dtype=np.float32)
-    if array.shape != (steps,):
-        raise ValueError(
-            f"{name} must hold one number for each of the {steps} words, not shape {array.shape}"
-        )
-    return array
+def _per_word(name: str, values: Any, steps: int, *numbers: int, dtype: Any = np.float32) -> np.ndarray:
+    """(T, *numbers) of T words; without words, also an empty array of another shape."""
+    array, shape = np.array(values, dtype), (steps, *numbers)
+    if array.shape != shape and array.size + steps:
+        each = "one number" if not numbers else f"{numbers[0]} numbers"
+        raise ValueError(f"{name} must hold {each} for each of the {steps} words, not shape {array.shape}")
+    return array.reshape(shape)
 
 
 def _box(name: str, values: Sequence[float]) -> tuple[float, float, float, float]:
@@ -446,16 +446,9 @@ def _box(name: str, values: Sequence[float]) -> tuple[float, float, float, float
     return left, top, right, bottom
 
 
-def _pairs(name: str, values: Any, steps: int, dtype: Any) -> np.ndarray:
-    pairs = np.array(values, dtype)
-    if pairs.shape != (steps, 2) and pairs.size + steps:
-        raise ValueError(f"{name} must be (words, 2) with {steps} words, not {pairs.shape}")
-    return pairs.reshape(-1, 2)
-
-
 def _locations(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     steps, rows, cols = shape
-    locations = _pairs("locations", values, steps, np.int64)
+    locations = _per_word("locations", values, steps, 2, dtype=np.int64)
     if ((locations < 0) | (locations >= (rows, cols))).any():
         raise ValueError(f"locations must lie in the grid of {rows} rows and {cols} columns")
     return locations

@@ -55,7 +55,7 @@ def test_values_are_converted_and_copied():
         ({"box": (0, 0, 10)}, "box must be"),
         ({"box": (10, 0, 0, 10)}, "left < right"),
         ({"box": (0, 0, float("nan"), 10)}, "left < right"),
-        ({"maps": AttentionMaps(locations=[[0, 0], [1, 1]])}, "locations must be"),
+        ({"maps": AttentionMaps(locations=[[0, 0], [1, 1]])}, "locations must hold 2 numbers"),
         (
             {"maps": AttentionMaps(locations=[[0, 0], [1, 1], [2, 0]])},
             "must lie in the grid of 2 rows and 5",
@@ -64,7 +64,7 @@ def test_values_are_converted_and_copied():
         ({"maps": AttentionMaps({"heads": np.zeros((2, 4, 2, 5))})}, "map 'heads' must be .* 3 words, not"),
         ({"maps": AttentionMaps({"heads": np.zeros((3, 5))})}, "map 'heads' must be"),
         ({"maps": AttentionMaps({"heads": np.full((3, 4, 2, 5), np.inf)})}, "map 'heads' must be finite"),
-        ({"maps": AttentionMaps(points=[[0, 0], [1, 1]])}, "points must be"),
+        ({"maps": AttentionMaps(points=[[0, 0], [1, 1]])}, "points must hold 2 numbers"),
         ({"maps": AttentionMaps(points=[[0, 0], [1, 1], [2, np.nan]])}, "points must be finite"),
     ],
 )
