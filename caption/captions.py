@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from caption.errors import first_few, requiring
+from caption.errors import first_few, optional_package
 from caption.result import Caption
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Captions(list[Caption]):
         """
         if by not in ("photo", "word"):
             raise ValueError(f'by is "photo" or "word", not {by!r}')
-        with requiring("to_frame()", "pandas"):
+        with optional_package("to_frame()", "pandas"):
             import pandas
         if by == "photo":
             return pandas.DataFrame([_photo_row(caption) for caption in self], columns=_PHOTO_COLUMNS)

@@ -28,7 +28,7 @@ def shortened(message: str) -> str:
 
 
 @contextmanager
-def told_as(kind: type[UserError], about: str, *errors: type[Exception]) -> Iterator[None]:
+def reported_as(kind: type[UserError], about: str, *errors: type[Exception]) -> Iterator[None]:
     """Within it, these errors become one of a kind, whose message begins with what it is about: "ABOUT: reason"."""
     try:
         yield
@@ -37,7 +37,7 @@ def told_as(kind: type[UserError], about: str, *errors: type[Exception]) -> Iter
 
 
 @contextmanager
-def requiring(what: str, install: str) -> Iterator[None]:
+def optional_package(what: str, install: str) -> Iterator[None]:
     """Within it, an optional package that is missing is a `UserError`.
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from caption.errors import CheckpointError, first_few, told_as
+from caption.errors import CheckpointError, first_few, reported_as
 from caption.runtime.trust import find_object, packages
 
 Spec = dict[str, Any]
@@ -135,7 +135,7 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
     arguments = {key: _make_value(value, kind, trust) for key, value in init_args.items()}
-    with told_as(CheckpointError, f"{path} does not take these arguments", TypeError, ValueError):
+    with reported_as(CheckpointError, f"{path} does not take these arguments", TypeError, ValueError):
         return cls(**arguments)
 
 

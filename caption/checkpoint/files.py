@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.errors import CheckpointError, UserError, first_few, printable, told_as
+from caption.errors import CheckpointError, UserError, first_few, printable, reported_as
 from caption.runtime.files import Opener, replacing
 from caption.runtime.inputs import MODEL, open_input
 from caption.runtime.safe_loading import check_plain, load_safetensors, load_tensors
@@ -164,7 +164,7 @@ def _check_contents(path: Path, contents: Any) -> None:
             f"{path} is a PyTorch file, but not a checkpoint of this package: it holds "
             f"{first_few(names) or 'other values'}; {OTHERS}"
         )
-    with told_as(CheckpointError, f"{path} was refused", CheckpointError):
+    with reported_as(CheckpointError, f"{path} was refused", CheckpointError):
         for name in ("captioner", "hyper_parameters", "data"):
             check_plain(contents.get(name))
         if captioner["format"] != FORMAT:

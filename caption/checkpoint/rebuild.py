@@ -16,7 +16,7 @@ from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.errors import CheckpointError, told_as
+from caption.errors import CheckpointError, reported_as
 from caption.objectives import Objective
 from caption.parts import make
 from caption.runtime.safe_loading import check_plain
@@ -60,7 +60,7 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
         if name.startswith(PREFIX)
     }
     # A part that is given impossible arguments raises anything.
-    with told_as(CheckpointError, f"the captioner in {path} cannot be rebuilt", Exception):
+    with reported_as(CheckpointError, f"the captioner in {path} cannot be rebuilt", Exception):
         captioner = _with_weights(contents["captioner"], weights, trust)
     return captioner.to(device).eval()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from caption.cli.configuration.arguments import add_trust
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.errors import ImageError, UserError, printable, told_as
+from caption.errors import ImageError, UserError, printable, reported_as
 from caption.runtime.files import replacing_own
 from caption.runtime.outputs import FIGURES, check_outputs, output_file, output_paths
 from caption.runtime.progress import progress_bar
@@ -195,7 +195,7 @@ def _draw_curves(runs: Mapping[str, RunResults], path: Path) -> None:
     from caption.training.learning_curves import plot_learning_curves
     from caption.visualize import save_figure
 
-    with told_as(UserError, "--curves", ValueError):
+    with reported_as(UserError, "--curves", ValueError):
         fig = plot_learning_curves({name: run.curves for name, run in runs.items()})
     save_figure(fig, path, opener=replacing_own)
 

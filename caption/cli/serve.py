@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, whole_number
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ MOST_MODELS = 4
 
 def main(options: argparse.Namespace) -> int:
     """Run `caption serve`."""
-    with requiring("caption serve", "'show-attend-and-tell[serve]'"):
+    with optional_package("caption serve", "'show-attend-and-tell[serve]'"):
         import uvicorn
 
         from caption.explorer.protocol import ImpatientProtocol

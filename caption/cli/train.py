@@ -69,7 +69,7 @@ from caption.cli.main import VERBS
 from caption.cli.printing import say
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, told_as
+from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
 from caption.metrics.cider import ALIKE
 from caption.models import model_zoo
 from caption.runtime.ddp import leave_process_group
@@ -185,7 +185,7 @@ class CaptionCLI(LightningCLI):
         # Lightning's own method imports and calls whatever the file's hyper-parameters name. The modules of the
         # class paths in the user's configuration are imported by now, so the checkpoint may name them, too.
         if (contents := self._checkpoint()) is not None:
-            with told_as(CheckpointError, self._option("ckpt_path"), CheckpointError):
+            with reported_as(CheckpointError, self._option("ckpt_path"), CheckpointError):
                 model = checkpoint.architecture(contents, self._option("trust"))
             changes = {"model": model}
             if self.config["subcommand"] == "fit":

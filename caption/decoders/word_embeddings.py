@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
-from caption.errors import UserError, told_as
+from caption.errors import UserError, reported_as
 from caption.kernels.linear import Linear
 from caption.parts import Part
 from caption.runtime.inputs import STREAM, open_input
@@ -74,7 +74,7 @@ class WordVectors(Part, nn.Module):
         assert self.file is not None
         about = f"{self.file} cannot be read as a file of word vectors"
         with (
-            told_as(UserError, about, OSError, ValueError),
+            reported_as(UserError, about, OSError, ValueError),
             open_input(self.file, STREAM) as file,
             TextIOWrapper(file, "utf-8") as lines,
         ):

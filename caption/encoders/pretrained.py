@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from caption.encoders.base import Encoder
 from caption.encoders.weights import read_state, weights_file
-from caption.errors import CheckpointError, UserError, told_as
+from caption.errors import CheckpointError, UserError, reported_as
 
 
 class PretrainedEncoder(Encoder):
@@ -144,7 +144,7 @@ class PretrainedEncoder(Encoder):
             raise CheckpointError(
                 f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
             )
-        with told_as(CheckpointError, f"{source} is not for {self.model_name}", RuntimeError):
+        with reported_as(CheckpointError, f"{source} is not for {self.model_name}", RuntimeError):
             self.trunk.load_state_dict(
                 {n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False
             )

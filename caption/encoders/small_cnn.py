@@ -12,7 +12,7 @@ from torch.nn import functional
 from caption.attention.options import at_least_one
 from caption.encoders.base import Encoder
 from caption.encoders.weights import read_state, weights_file
-from caption.errors import CheckpointError, UserError, told_as
+from caption.errors import CheckpointError, UserError, reported_as
 
 
 class Dilated(nn.Conv2d):
@@ -81,7 +81,7 @@ class SmallCNN(Encoder):
         if self.weights is None:
             return
         state = read_state(weights_file(self.weights, self.trust) or Path(self.weights))
-        with told_as(CheckpointError, f"{self.weights} is not for this SmallCNN", RuntimeError):
+        with reported_as(CheckpointError, f"{self.weights} is not for this SmallCNN", RuntimeError):
             self.load_state_dict(state)
 
     def normalise(self, images: Tensor) -> Tensor:

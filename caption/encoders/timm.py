@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from caption.encoders.pretrained import PretrainedEncoder
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 
 FEATURES = "features"
 
@@ -104,7 +104,7 @@ class TimmEncoder(PretrainedEncoder):
 
 
 def _model(name: str, pretrained: bool = False) -> Any:
-    with requiring(f"the encoder {name}", "timm"):
+    with optional_package(f"the encoder {name}", "timm"):
         import timm  # here, because importing it takes seconds
     if not timm.is_model(name):
         similar = timm.list_models(f"{name[:6]}*")[:5] or ["tf_efficientnet_b0", "resnet50", "..."]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from caption.errors import CheckpointError, UserError, first_few, printable, told_as
+from caption.errors import CheckpointError, UserError, first_few, printable, reported_as
 from caption.runtime.safe_loading import load_safetensors, load_tensors
 from caption.runtime.trust import packages
 
@@ -89,7 +89,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
 
-        with told_as(CheckpointError, f"{path} is not a safetensors file, or is damaged", SafetensorError):
+        with reported_as(
+            CheckpointError, f"{path} is not a safetensors file, or is damaged", SafetensorError
+        ):
             return load_safetensors(path)[1]
     try:
         state = load_tensors(path)

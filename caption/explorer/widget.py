@@ -16,14 +16,14 @@ from typing import Any
 
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 from caption.explorer.explorer import TITLE, Explorer, saved_page
 from caption.visualize.page import save_html
 from caption.visualize.page_data import style_record
 from caption.visualize.page_script import joined_modules, page_style
 from caption.visualize.styles import OverlayStyle
 
-with requiring("explore", "'show-attend-and-tell[notebooks]'"):
+with optional_package("explore", "'show-attend-and-tell[notebooks]'"):
     import anywidget
     import jsonschema as jsonschema  # checks what the page asks for
     import traitlets

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from caption.captioner import Captioner
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 from caption.export.programs import programs
 from caption.runtime.files import OwnFolder
 from caption.runtime.inputs import STREAM, open_input
@@ -75,7 +75,7 @@ def write(captioner: Captioner, folder: Path) -> None:
 
 def require_packages() -> None:
     """Raise a `UserError` if a package that writes ONNX is missing."""
-    with requiring("an export to ONNX", "'show-attend-and-tell[onnx]'"):
+    with optional_package("an export to ONNX", "'show-attend-and-tell[onnx]'"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
 

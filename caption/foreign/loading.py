@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 from caption.foreign.captioner import ForeignCaptioner
 from caption.foreign.families import FAMILIES
 from caption.foreign.pieces import PieceVocabulary
@@ -98,6 +98,6 @@ def _part(address: str, part: str, cls: Any, source: str, options: dict[str, Any
 
 
 def _transformers(address: str) -> Any:
-    with requiring(address, "'show-attend-and-tell[transformers]'"):
+    with optional_package(address, "'show-attend-and-tell[transformers]'"):
         import transformers
     return transformers

@@ -15,7 +15,7 @@ from typing import Any
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 from caption.runtime.files import creating
 
 MODEL, CARD = "model.safetensors", "README.md"
@@ -110,7 +110,7 @@ result.plot()
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
     """The package huggingface_hub, with its errors in one sentence."""
-    with requiring(address, "huggingface_hub"):
+    with optional_package(address, "huggingface_hub"):
         import huggingface_hub
         from huggingface_hub import errors
     try:

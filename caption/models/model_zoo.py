@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.errors import UserError, did_you_mean, told_as
+from caption.errors import UserError, did_you_mean, reported_as
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -115,7 +115,9 @@ def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
     from caption.text.vocabulary import Vocabulary
 
     file = find(model)
-    with told_as(CheckpointError, f"the vocabulary in {file} cannot be used", DataError, KeyError, TypeError):
+    with reported_as(
+        CheckpointError, f"the vocabulary in {file} cannot be used", DataError, KeyError, TypeError
+    ):
         return Vocabulary.from_dict(checkpoint.read(file)["captioner"]["vocabulary"])
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from caption.errors import ImageError, UserError, first_few, requiring, told_as
+from caption.errors import ImageError, UserError, first_few, optional_package, reported_as
 from caption.result import Caption
 from caption.runtime.files import creating, file_digest, make_folder
 
@@ -96,7 +96,7 @@ class RemotePhoto:
 
     def read(self) -> bytes:
         """The bytes of the file. ImageError: there is nothing to read."""
-        with told_as(ImageError, f"'{self.name}' cannot be read", OSError, ValueError):
+        with reported_as(ImageError, f"'{self.name}' cannot be read", OSError, ValueError):
             files, path = filesystem(self.name)
             with files.open_input_stream(path) as stream:
                 return stream.read()
@@ -192,7 +192,7 @@ def connected() -> Any:
     Raises:
         UserError: Ray is not installed.
     """
-    with requiring(*RAY):
+    with optional_package(*RAY):
         import ray
         import ray.util
     if not ray.is_initialized():
@@ -293,7 +293,7 @@ def list_photos(place: str, suffixes: frozenset[str]) -> list[str]:
     from pyarrow.fs import FileSelector
 
     files, folder = filesystem(place)
-    with told_as(UserError, f"'{place}' cannot be listed", OSError, ValueError):
+    with reported_as(UserError, f"'{place}' cannot be listed", OSError, ValueError):
         listed = files.get_file_info(FileSelector(folder, recursive=True))
     inside = (file.path[len(folder) :] for file in listed if file.is_file)
     return sorted(

@@ -17,7 +17,7 @@ import yaml
 from caption import checkpoint
 from caption.cli.configuration.files import OPTIONS, READER, option_pairs
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, UserError, told_as
+from caption.errors import CheckpointError, UserError, reported_as
 from caption.models.model_zoo import model_file
 from caption.parts import make
 from caption.runtime.trust import check_texts
@@ -63,7 +63,7 @@ def checkpoint_configuration(path: Path, contents: dict[str, Any], trust: Iterab
     Raises:
         CheckpointError: see `with_checkpoint_configuration`.
     """
-    with told_as(CheckpointError, str(path), UserError, KeyError, TypeError):
+    with reported_as(CheckpointError, str(path), UserError, KeyError, TypeError):
         model = checkpoint.architecture(contents, trust)
         search = contents["captioner"]["search"]
         make(search, Search, trust)  # type: ignore[type-abstract]

@@ -14,7 +14,7 @@ from caption.cli.describe.photos import image_suffixes
 from caption.cli.describe.plan import chosen_models
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import UserError, requiring
+from caption.errors import UserError, optional_package
 from caption.runtime.progress import progress_bar
 
 FORMATS = ("jsonl", "parquet")
@@ -37,7 +37,7 @@ def describe_on_ray(options: argparse.Namespace) -> int:
     form: Any = options.format or FORMATS[0]
     if form not in FORMATS or options.device not in ("auto", "cpu", "cuda"):
         raise UserError("--engine ray writes --format jsonl or parquet, and runs on --device cpu or cuda")
-    with requiring(*RAY):
+    with optional_package(*RAY):
         import pyarrow  # noqa: F401
     model = os.path.abspath(model) if os.path.isfile(model) else model
     search = {name: getattr(options, name) for name in SEARCH if name in options.given}
