@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, count
 from caption.cli.describe import ray
+from caption.cli.describe.drawing import Pictures
 from caption.cli.describe.photos import StdinPhoto, is_pattern
-from caption.cli.describe.pictures import Pictures, add_options
+from caption.cli.describe.pictures import add_options
 from caption.cli.describe.plan import FORMATS, Plan, make_plan
 from caption.cli.describe.printer import Printer, remarks
 from caption.cli.exit_codes import DONE, SOME_FAILED

@@ -1,4 +1,5 @@
-"""The pictures that `caption describe` writes: a figure for each photo or word, animations, a contact sheet, a page."""
+"""The pictures that `caption describe` writes, as its options name them: a figure for each photo or word, animations, a
+contact sheet, a page."""
 
 from __future__ import annotations
 
@@ -7,27 +8,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from caption.cli.configuration.arguments import count, whole_number
-from caption.errors import UserError, first_few, printable
-from caption.runtime.files import is_device, replacing_own, short_name
+from caption.errors import UserError, printable
+from caption.runtime.files import is_device, short_name
 from caption.runtime.outputs import (
-    ANIMATIONS,
     FIGURES,
-    Identity,
     check_encoder,
-    check_outputs,
-    identities,
     output_file,
     output_paths,
 )
-
-if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
-    from caption.captioner import Captioner
-    from caption.cli.describe.plan import Plan
-    from caption.data.decoding import Photo
-    from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
 STYLE = ("style", "smooth", "cmap", "opacity")
@@ -35,8 +26,6 @@ STYLE = ("style", "smooth", "cmap", "opacity")
 SHAPE = ("words", "rows", "title", "legend", "own_scale", "per_word", "width")
 """Options of --heatmap; the contact sheet takes some of them."""
 OF_SHEETS = ("words", "legend", "width")
-SHEET_DPI = 100
-"""Of contact sheets: 48 photos are 5 MB as PNG."""
 MOST_ON_A_SHEET = 100
 
 
@@ -145,119 +134,6 @@ def plan_pictures(options: argparse.Namespace, photos: Sequence[str]) -> Picture
             raise UserError(str(error)) from error
     panels = chosen("words", "rows", "title", "legend", "own_scale")
     return PicturePlan(heatmaps, matrices, sheet, page, options.per_word, options.width, style, panels)
-
-
-class Pictures:
-    """Writes the pictures of a plan.
-
-    Args:
-        whole: what is to be done.
-        captioners: the first model, and the second if there is one.
-    """
-
-    def __init__(self, whole: Plan, captioners: Sequence[Captioner]) -> None:
-        self.whole, self.plan, self.captioners = whole, whole.pictures, captioners
-        self.photos = whole.inputs.photos
-        self.read: dict[Identity, str] = {}
-        self.captions: list[Caption] = []
-        self.names: list[str] = []
-        self.compared: list[Caption] = []
-        self.written: list[Path] = []
-
-    def add(self, index: int, caption: Caption) -> str | None:
-        """Write the pictures of a photo, and keep its caption for the sheet and the page.
-
-        Returns:
-            why there is no picture of it, in a sentence; None if there is.
-        """
-        photo = caption.image
-        assert photo is not None
-        if self.plan.matrices or self.plan.page:
-            caption = _with_word_maps(caption, self.captioners[0])
-        if self.plan.sheet or self.plan.page:
-            self.captions.append(caption)
-            self.names.append(Path(self.photos[index]).name)
-        for other in self.captioners[1:]:
-            self.compared.append(_with_word_maps(other.describe(photo, beam_tree=True), other))
-        if self.plan.matrices and caption.words:
-            from caption.visualize import plot_matrix, save_figure
-
-            path = self.plan.matrices[index]
-            save_figure(plot_matrix(caption), path, opener=replacing_own, width=self.plan.width)
-            self.written.append(path)
-        if not self.plan.heatmaps:
-            return None
-        panels = dict(self.plan.panels)
-        if isinstance(words := panels.get("words"), list):
-            spoken = {word.casefold() for word in caption.words}
-            panels["words"] = [word for word in words if word.casefold() in spoken]
-            if not panels["words"]:
-                missing = first_few(map(repr, words))
-                name = printable(self.photos[index])
-                return f"the caption of {name} has no word {missing}: there is no picture of it"
-        self._draw(caption, photo, self.plan.heatmaps[index], panels)
-        return None
-
-    def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
-        from caption.visualize import plot_caption, plot_word, save_animation, save_figure
-
-        style = {**self.plan.style, "own_scale": panels.get("own_scale", False)}
-        if self.plan.per_word:
-            from caption.visualize.words import steps_of
-
-            steps = steps_of(caption, panels.get("words"))
-            paths = {step: path_of_word(path, step, caption.words[step]) for step in steps}
-            # What words there are was not known when the outputs were checked.
-            self.read = self.read or identities(self.whole.read)
-            check_outputs({"--heatmap": list(paths.values())}, self.read)
-            for step, of_word in paths.items():
-                fig = plot_word(caption, photo, step, **style)
-                save_figure(fig, of_word, opener=replacing_own, width=self.plan.width)
-            self.written += paths.values()
-            return
-        if path.suffix.lower() in ANIMATIONS:
-            from caption.visualize.animation import WIDTH
-
-            save_animation(
-                caption, photo, path, width=self.plan.width or WIDTH, words=panels.get("words"),
-                opener=replacing_own, **style,
-            )  # fmt: skip
-        else:
-            fig = plot_caption(caption, photo, **panels, **self.plan.style)
-            save_figure(fig, path, opener=replacing_own, width=self.plan.width)
-        self.written.append(path)
-
-    def finish(self) -> None:
-        """Write the sheet and the page of the captions so far."""
-        if not self.captions:
-            return
-        from caption.visualize import contact_sheet, save_figure, save_html, to_html
-
-        if self.plan.sheet:
-            panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
-            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.style)
-            width = self.plan.width or int(SHEET_DPI * sheet.get_size_inches()[0])
-            save_figure(sheet, self.plan.sheet, opener=replacing_own, width=width)
-            self.written.append(self.plan.sheet)
-        if self.plan.page:
-            # Ctrl-C may come between the two models.
-            captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
-            if self.compared:
-                captions = {
-                    self.whole.model: self.captions[: len(self.compared)],
-                    self.whole.options.compare: self.compared,
-                }
-            page = to_html(captions, **self.plan.style)
-            save_html(page, self.plan.page, opener=replacing_own)
-            self.written.append(self.plan.page)
-
-
-def _with_word_maps(caption: Caption, captioner: Captioner) -> Caption:
-    """The caption, with the self-attention of its words if the model has it."""
-    from caption.analysis.self_attention import has_word_maps, word_maps
-
-    assert caption.image is not None
-    return word_maps(captioner, caption.image, [caption])[0] if has_word_maps(captioner) else caption
 
 
 def path_of_word(path: Path, step: int, word: str) -> Path:

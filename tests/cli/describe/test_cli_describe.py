@@ -25,7 +25,7 @@ import caption.visualize
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli.describe import command
-from caption.cli.describe.pictures import Pictures
+from caption.cli.describe.drawing import Pictures
 from caption.cli.describe.printer import Printer
 from caption.search import BeamSearch, Greedy, Search
 
