@@ -343,13 +343,7 @@ def main(args: Sequence[str] | None = None) -> int:
     add("--scenes", type=Path, default=Path("data/shapes"), metavar="DIR", help="folder of Shapes")
     add("--train", type=int, default=4000, metavar="N", help="training scenes")
     add("--steps", type=int, default=1200, metavar="N", help="batches of 16 scenes with their captions")
-    add(
-        "--pretraining",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="batches of 32 scenes that teach the vision tower",
-    )
+    add("--pretraining", type=int, default=1000, metavar="N", help="batches of 32 scenes for the tower alone")
     add("--rate", type=float, default=1.5e-3, metavar="LR", help="highest learning rate")
     add("--seed", type=int, default=0, metavar="N")
     options = parser.parse_args(args)
