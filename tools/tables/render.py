@@ -84,6 +84,7 @@ SHOWN: dict[str, Callable[[list[Any], str], str]] = {
     ),
     "sorted": lambda values, form: ", ".join(format(value, form) for value in sorted(values)),
     "list": lambda values, form: ", ".join(format(value, form) for value in values),
+    "least": lambda values, form: format(min(values), form),
     "last": lambda values, form: format(values[-1], form),
     "count": lambda values, form: str(len(values)),
     "learned": lambda values, form: f"{sum(value >= LEARNED for value in values)} of {len(values)}",
