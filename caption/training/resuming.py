@@ -59,8 +59,6 @@ class LastCheckpoint(Checkpoint):
         self.stop = StopRequest()
         self.trained_seconds = 0.0
         """Time spent in training, over all runs."""
-        self._clock = self._saved_at = 0.0
-        self._saved_step = self._step = 0
         self._metrics: dict[str, Tensor] = {}
         self._accumulating = False
         self._in_validation = False
@@ -94,8 +92,10 @@ class LastCheckpoint(Checkpoint):
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking and not self._accumulating:
             self._in_validation = True
-            self._save_if_due(trainer)
-            self._in_validation = False
+            try:
+                self._save_if_due(trainer)
+            finally:  # it raises where training was stopped, and the same callback may serve another run
+                self._in_validation = False
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._save(trainer)

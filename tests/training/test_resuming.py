@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,6 +300,23 @@ def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
     saved.clear()
     Run(reader, tmp_path / "often", every="0.000001 seconds", max_epochs=1).fit()
     assert [step for _, step in saved] == [1, 2, 3, 4, 5, 5]  # before and after validation
+
+
+def test_a_stop_in_a_validation_does_not_mark_later_checkpoints(tmp_path: Path):
+    """The same callback may serve another run, as in a notebook."""
+    last = LastCheckpoint(str(tmp_path), "epoch")
+    trainer: Any = SimpleNamespace(
+        state=SimpleNamespace(fn="fit"), sanity_checking=False, callback_metrics={}, global_step=1, current_epoch=0,
+        strategy=SimpleNamespace(reduce_boolean_decision=lambda wanted, all: wanted), fast_dev_run=True,
+    )  # fmt: skip
+    last._saved_step = 0
+    last._saved_at = 0.0
+    last.stop.received = signal.SIGTERM
+    with pytest.raises(Stopped):
+        last.on_validation_batch_end(trainer, None)  # type: ignore[arg-type]
+    checkpoint: dict[str, Any] = {}
+    last.on_save_checkpoint(trainer, None, checkpoint)  # type: ignore[arg-type]
+    assert checkpoint == {"metrics": {}}  # nothing of a validation that is to start anew
 
 
 @pytest.mark.parametrize("every", ["", "often", "0 steps", "-1 minutes", "3 days"])
