@@ -33,6 +33,7 @@ from caption.result import Caption
 from caption.runtime.files import replacing
 from tools import make_parser
 from tools.documents import table, write_sections
+from tools.tables.render import SHOWN
 from tools.tables.significance import holm, over_seeds
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -159,8 +160,7 @@ def _cells(by_seed: Mapping[str, Run], names: Sequence[str]) -> list[str]:
     for name in names:
         values = [run[name] for run in by_seed.values() if name in run]
         digits = 0 if name in ("names", "present") else 2 if name == "CIDEr" else 3
-        each = [f"{value:.{digits}f}" for value in values]
-        cells.append(f"{mean(values):.{digits}f} ({', '.join(each)})" if len(each) > 1 else "".join(each))
+        cells.append(SHOWN["each"](values, f".{digits}f") if values else "")
     return cells
 
 

@@ -49,7 +49,7 @@ table() { # TABLE SEEDS ROW...: rows of a table side by side; then its sections
         done
     done
     wait
-    step "$name" python -m tools.tables "$name" --rows "${rows[@]}" --seeds $seeds "${common[@]}" --write
+    step "${name}_${rows[0]}" python -m tools.tables "$name" --rows "${rows[@]}" --seeds $seeds "${common[@]}" --write
 }
 
 common=(--data data/flickr8k --photos data/photos --out "$folder/tables" --anew --trainer.accelerator gpu
@@ -63,8 +63,8 @@ done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     table controls_on_flickr8k "0 1 2" soft fixed_map mean_pooling show_and_tell
     # They start from the soft models of the same seeds, which are trained by now.
-    table hard_on_flickr8k "0 1 2" paper authors averaged_future leave_one_out
-    table entropy_on_flickr8k "0 1 2" authors authors_without_entropy authors_of_16 authors_of_16_without_entropy averaged
+    table hard_on_flickr8k "0 1 2" soft paper authors averaged_future leave_one_out
+    table entropy_on_flickr8k "0 1 2" soft authors authors_without_entropy authors_of_16 authors_of_16_without_entropy averaged
     table paper_on_flickr8k 0 soft rmsprop one_length ten_thousand_words bleu_stopping all_four paper_soft paper_hard
     table paper_on_flickr8k 0 paper hard_all_four
     table doubly_stochastic_on_flickr8k "0 1 2" soft doubly_stochastic_tenth doubly_stochastic
