@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -49,3 +49,9 @@ def with_maps(maps: TensorTree, named: Mapping[str, Tensor]) -> TensorTree:
 def has_location(location: Tensor) -> Tensor:
     """(B, K) bool: where a location was chosen; see `ReadOutput.location`."""
     return ~torch.isnan(location).any(-1) if location.is_floating_point() else location >= 0
+
+
+def sum_of_penalties(penalties: Iterable[Tensor | None]) -> Tensor | None:
+    """The sum of those that there are; None if there is none."""
+    declared = [penalty for penalty in penalties if penalty is not None]
+    return torch.stack(declared).sum() if declared else None

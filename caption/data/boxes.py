@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from caption.box import Box, BoxLike
-from caption.data.files import object_list, read_json, shortened
+from caption.data.files import object_list, read_json, short_repr
 from caption.errors import DataError, kind_and_reason
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Instances:
         height, width = image.get("height"), image.get("width")
         if not segmentation or not isinstance(height, int) or not isinstance(width, int):
             return _bounds(annotation)
-        where = f"annotation {shortened(annotation['id'])} of {self.name}"
+        where = f"annotation {short_repr(annotation['id'])} of {self.name}"
         # pycocotools reads beyond the end of a run-length code that is too short.
         find_fault = _polygons_fault if isinstance(segmentation, list) else _rle_fault
         fault = find_fault(segmentation, height, width)
@@ -170,11 +170,11 @@ def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:
     for polygon in polygons:
         is_polygon = isinstance(polygon, list) and len(polygon) >= 6 and not len(polygon) % 2
         if not is_polygon or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in polygon):
-            return f"{shortened(polygon)} is not a polygon of numbers x, y, x, y, x, y, ..."
+            return f"{short_repr(polygon)} is not a polygon of numbers x, y, x, y, x, y, ..."
         if not all(-width <= x <= 2 * width for x in polygon[::2]) or not all(
             -height <= y <= 2 * height for y in polygon[1::2]
         ):
-            return f"{shortened(polygon)} lies outside of an image of {width}x{height} pixels"
+            return f"{short_repr(polygon)} lies outside of an image of {width}x{height} pixels"
     return None
 
 
@@ -185,7 +185,7 @@ def _rle_fault(rle: Any, height: int, width: int) -> str | None:
     pixels = height * width
     # pycocotools refuses runs of more pixels than an image has; of fewer, it would leave the rest as it was in memory.
     if not _fits(rle.get("counts"), pixels) or (pixels and _fits(rle.get("counts"), pixels - 1)):
-        return f"{shortened(rle.get('counts'))} are not the runs of {pixels} pixels"
+        return f"{short_repr(rle.get('counts'))} are not the runs of {pixels} pixels"
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from caption.data.decoding import decoded
-from caption.data.files import shortened
+from caption.data.files import short_repr
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers.base import CaptionReader, real_files
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
@@ -166,9 +166,9 @@ def check_captions(
                     lengths.append(len(words))
                     where = image.within(split)
                     if not words and caption:  # blank ones are reported in reading
-                        findings.add(Kind.EMPTY, f"{where}: {shortened(caption)} has no words", image.path)
+                        findings.add(Kind.EMPTY, f"{where}: {short_repr(caption)} has no words", image.path)
                     if len(words) > limits.max_words:
-                        text = f"{where}: {len(words)} words, {shortened(caption)}"
+                        text = f"{where}: {len(words)} words, {short_repr(caption)}"
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
             if split != "train" and alike([*map(tokenize, image.captions)] for image in images):

@@ -117,7 +117,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise JsonError(f"the key {shortened(twice)} stands twice in one object")
+        raise JsonError(f"the key {short_repr(twice)} stands twice in one object")
     return data
 
 
@@ -145,7 +145,7 @@ def load_yaml(text: str) -> Any:
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             for key, count in keys.most_common(1):
                 if count > 1:
-                    fault = f"the key {shortened(key)} stands twice in one mapping"
+                    fault = f"the key {short_repr(key)} stands twice in one mapping"
                     raise yaml.MarkedYAMLError(problem=fault, problem_mark=node.start_mark)
             return node
 
@@ -176,7 +176,7 @@ class YamlError(ValueError):
     """A text is not YAML that can be used; the message names the line, if it is known."""
 
 
-def shortened(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value in a message: as Python writes it, but long and deep ones cut."""
     try:
         return _SHORT.repr(value)
@@ -209,7 +209,7 @@ def field(entry: Mapping[str, Any], key: str, kind: type | tuple[type, ...], whe
     value = entry.get(key)
     if not isinstance(value, kind):
         raise DataError(
-            f"{where} has no valid '{key}' (found {shortened(value)}). Correct it, or use another file."
+            f"{where} has no valid '{key}' (found {short_repr(value)}). Correct it, or use another file."
         )
     return value
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from caption.data.boxes import Boxes, Instances
 from caption.data.decoding import open_image
-from caption.data.files import field, object_list, read_json, shortened
+from caption.data.files import field, object_list, read_json, short_repr
 from caption.errors import DataError, UserError, first_few
 from caption.text.english import coco_words
 
@@ -98,17 +98,17 @@ def _entries(
 
 def _own_entries(data: Mapping[str, Any], file: str) -> Iterator[Objects]:
     for name, entry in data.items():
-        where = f"{shortened(name)} in {file}"
+        where = f"{short_repr(name)} in {file}"
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
         width, height = size = _numbers(entry, "size", 2, where)
         for thing in object_list(entry, "objects", where):
             kind, box = field(thing, "kind", str, where), _numbers(thing, "box", 4, where)
             if not (box[0] < box[2] and box[1] < box[3]):
-                raise DataError(f"{where} has the box {shortened(box)}: write left, top, right, bottom")
+                raise DataError(f"{where} has the box {short_repr(box)}: write left, top, right, bottom")
             if not (box[0] < width and box[1] < height and box[2] > 0 and box[3] > 0):
                 raise DataError(
-                    f"{where} has the box {shortened(box)}, outside of its size {shortened(size)}: correct it"
+                    f"{where} has the box {short_repr(box)}, outside of its size {short_repr(size)}: correct it"
                 )
             for word in map(str, field(thing, "names", list, where)):
                 boxes.setdefault(word, []).append(box)
@@ -151,5 +151,7 @@ def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list
     """`entry[key]`, which must be so many numbers."""
     numbers = field(entry, key, list, where)
     if len(numbers) != count or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
-        raise DataError(f"{where} has {shortened(numbers)} as '{key}', not {count} numbers: use another file")
+        raise DataError(
+            f"{where} has {short_repr(numbers)} as '{key}', not {count} numbers: use another file"
+        )
     return numbers

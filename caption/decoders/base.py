@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, AttentionOutput
-from caption.attention.maps import named_maps
-from caption.encoders.refiners.base import sum_of
+from caption.attention.maps import named_maps, sum_of_penalties
 from caption.parts import Part
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import State, TensorTree
@@ -136,7 +135,7 @@ class Decoder(Part, nn.Module):
             penalties.append(
                 attention.penalty({map_name: maps[name] for map_name, name in names.items() if name in maps})
             )
-        return sum_of(penalties)
+        return sum_of_penalties(penalties)
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.

@@ -44,7 +44,7 @@ TITLE = "Make it look elsewhere"
 
 
 class BusyError(Exception):
-    """There is no place for a request."""
+    """A request is answered, and as many wait as may."""
 
 
 class CancelledError(Exception):
@@ -105,7 +105,7 @@ def application(
             pass
         finally:
             del bodies[id(request)]
-        raise CancelledError
+        raise CancelledError  # here, too, if the asker has left: that ends the work without an error
 
     async def photos(request: Request) -> Response:
         name = request.query_params.get("name", "photo")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from caption.data.check import Limits, check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
-from caption.data.files import shortened
+from caption.data.files import short_repr
 from caption.data.findings import Findings, Kind
 from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import CaptionedImage, Splits
@@ -125,7 +125,7 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
     assert [(finding.kind.label, finding.text, finding.images) for finding in findings] == [
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
         ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
-        ("over-long caption", f"image 'b' (train): 60 words, {shortened(many)}", ("images/b",)),
+        ("over-long caption", f"image 'b' (train): 60 words, {short_repr(many)}", ("images/b",)),
     ]
 
 

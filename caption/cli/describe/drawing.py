@@ -42,7 +42,7 @@ class Pictures:
         """Write the pictures of a photo, and keep its caption for the sheet and the page.
 
         Returns:
-            why there is no picture of it, in a sentence; None if there is.
+            a sentence that says why no picture of it was written; None if one was.
         """
         photo = caption.image
         assert photo is not None

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
 from caption.data.boxes import Boxes
-from caption.data.files import json_or_none, numbered_lines, parsed, read_text, shortened, user_path
+from caption.data.files import json_or_none, numbered_lines, parsed, read_text, short_repr, user_path
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.splits import (
     SPLIT_NAMES,
@@ -319,7 +319,7 @@ def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
         if fault := caption_fault(caption):
             findings.add(Kind.MALFORMED, f"{place} ({entry.file}): {fault}", path)
         elif LINE_END.search(caption):
-            findings.add(Kind.LINES, f"{place} ({entry.file}): {shortened(caption)}", path)
+            findings.add(Kind.LINES, f"{place} ({entry.file}): {short_repr(caption)}", path)
         if len(caption) <= MAX_CHARACTERS:
             kept.append(caption)
     return kept
@@ -335,9 +335,7 @@ def caption_fault(caption: str) -> str | None:
     if re.search("[\ud800-\udfff]", caption):
         return f"a caption with half a character, {caption[:60]!a}. Write the whole character, or delete it."
     if LIST.fullmatch(caption):
-        return (
-            f"a list as one caption, {shortened(caption)}. Write it as JSON does, or each caption for itself."
-        )
+        return f"a list as one caption, {short_repr(caption)}. Write it as JSON does, or each caption for itself."
     if mark := MARKS.search(caption):
         return f"a caption with the mark '{mark[0]}' of another program. Take its marks out: training adds its own."
     return None

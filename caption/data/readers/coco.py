@@ -106,7 +106,7 @@ class Coco(CheckedReader):
         return splits
 
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
-        """The entries of images, and of the captions of images that have a file: others are no second fault."""
+        """All entries but the captions of images without a file: the missing file is the fault to report."""
         object_list(file.json, "images", file.name)
         return (entry for entry in self.entries(file, findings) if entry.file or not entry.captions)
 

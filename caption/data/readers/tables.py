@@ -17,7 +17,7 @@ from caption.data.files import (
     json_or_none,
     load_json,
     numbered_lines,
-    shortened,
+    short_repr,
 )
 from caption.data.findings import Findings
 from caption.data.readers.base import (
@@ -74,18 +74,18 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
     if isinstance(image, float) and image.is_integer():  # pandas
         image = int(image)
     if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
-        raise DataError(f"{where} names no image (found {shortened(image)}). Name it as '{keys.file[0]}'.")
+        raise DataError(f"{where} names no image (found {short_repr(image)}). Name it as '{keys.file[0]}'.")
     if file is None and isinstance(image, str) and IMAGE_NAME.fullmatch(image):
         file = image
     texts = _listed(captions) if isinstance(captions, str) else captions
     if isinstance(texts, list):
         texts = [text.get("caption") if isinstance(text, dict) else text for text in texts]
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        fault = f"has no caption that is text (found {shortened(captions)})"
+        fault = f"has no caption that is text (found {short_repr(captions)})"
         raise DataError(f"{where} {fault}. Write one as '{keys.caption[0]}'.")
     split = values.get(keys.split)
     if not isinstance(split, (str, type(None))):
-        raise DataError(f"{where} has the split {shortened(split)}, which is not text. Correct it.")
+        raise DataError(f"{where} has the split {short_repr(split)}, which is not text. Correct it.")
     return Entry(
         where, image, "" if file is None else str(file).strip(), texts, (split or "").strip() or None
     )
@@ -231,7 +231,7 @@ class Csv(Table):
                 for joined in (cell for cell in cells if LINE_END.search(cell) and mark in cell.lower()):
                     raise DataError(
                         f"{where} has a cell of {len(LINE_END.findall(joined)) + 1} lines with {mark!r} in them, "
-                        f"{shortened(joined)}: a quote that is left open has joined rows. Close it, or double it."
+                        f"{short_repr(joined)}: a quote that is left open has joined rows. Close it, or double it."
                     )
                 yield entry
 

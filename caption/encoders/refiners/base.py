@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from caption.attention.maps import sum_of_penalties
 from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.errors import UserError
 from caption.parts import Part
@@ -105,7 +106,7 @@ class Refiners(Refiner):
         return views
 
     def penalty(self) -> Tensor | None:
-        return sum_of(refiner.penalty() for refiner in self.refiners)
+        return sum_of_penalties(refiner.penalty() for refiner in self.refiners)
 
     def self_attentions(self) -> Sequence[Sequence[RegionAttention]] | None:
         chains = [refiner.self_attentions() for refiner in self.refiners]
@@ -113,12 +114,6 @@ class Refiners(Refiner):
         if len(known) < len(chains):
             return None
         return [[layer for layers in of_view for layer in layers] for of_view in zip(*known, strict=True)]
-
-
-def sum_of(penalties: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of those that there are; None if there is none."""
-    declared = [penalty for penalty in penalties if penalty is not None]
-    return torch.stack(declared).sum() if declared else None
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:

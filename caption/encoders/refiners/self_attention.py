@@ -8,10 +8,11 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from caption.attention.maps import sum_of_penalties
 from caption.attention.multi_head import HeadGates
 from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
-from caption.encoders.refiners.base import EachView, sum_of
+from caption.encoders.refiners.base import EachView
 from caption.encoders.refiners.positions import Positions
 from caption.errors import UserError
 from caption.kernels.linear import Linear
@@ -109,7 +110,7 @@ class SelfAttentionRefiner(EachView):
     def penalty(self) -> Tensor | None:
         """The expected number of open heads of all layers and views; None without gates."""
         gates = [layer.gates for layers in self.self_attentions() for layer in layers]
-        return sum_of(gate.expected_open() for gate in gates if gate is not None)
+        return sum_of_penalties(gate.expected_open() for gate in gates if gate is not None)
 
     def self_attentions(self) -> Sequence[Sequence[RegionAttention]]:
         views = cast("Sequence[_OneView]", self.views)
