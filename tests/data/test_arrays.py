@@ -39,11 +39,6 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("kind", SAME)
-def test_every_kind_of_photo_is_the_same_image(kind: str):
-    assert np.array_equal(np.asarray(open_image(SAME[kind]())), PIXELS)
-
-
 @pytest.mark.parametrize(
     "source", [PIXELS[..., 0], PIXELS[..., :1], torch.from_numpy(PIXELS[None, :, :, 0].copy())]
 )
@@ -55,7 +50,6 @@ def test_grey_has_no_channels_or_one(source):
     ("source", "reason"),
     [
         (np.zeros((2, 16, 24, 3)), r"shape \(2, 16, 24, 3\).*several images as a list"),
-        (np.zeros((0, 24, 3)), "shape"),
         (torch.randn(3, 8, 8) * 2, "before any normalisation"),
         (np.full((4, 4, 3), 300), "0 to 255"),
         (np.full((4, 4), np.nan), "floats from 0 to 1"),
@@ -63,7 +57,6 @@ def test_grey_has_no_channels_or_one(source):
         (b"not an image", "not an image"),
         (io.BytesIO(stored()[:60]), "truncated or damaged"),
         (7, "type int is not a photo"),
-        ([PIXELS], "type list is not"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -72,14 +65,13 @@ def test_what_is_no_photo_is_refused_in_a_sentence(source, reason: str):
         open_image(source)
 
 
-def test_describe_takes_all_of_them_and_their_captions_can_be_drawn(tmp_path: Path):
+def test_every_kind_of_photo_is_the_same_image_and_its_caption_can_be_drawn(tmp_path: Path):
     model = captioner()
     expected = model.describe(Image.fromarray(PIXELS))
-    sources = [make() for make in SAME.values()]
-    with (tmp_path / "photo.png").open("wb") as file:
-        file.write(stored())
+    (tmp_path / "photo.png").write_bytes(stored())
     with (tmp_path / "photo.png").open("rb") as file:
-        captions = model.describe([*sources, file])
-    assert {str(caption) for caption in captions} == {str(expected)}
-    assert all(np.asarray(open_image(caption.image)).shape == (16, 24, 3) for caption in captions)
+        captions = model.describe([*(make() for make in SAME.values()), file])
+    for kind, caption in zip([*SAME, "open file"], captions, strict=True):
+        assert np.array_equal(np.asarray(open_image(caption.image)), PIXELS), kind
+        assert str(caption) == str(expected), kind
     assert "img" in captions[-1].to_html()  # after the file was closed

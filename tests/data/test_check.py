@@ -1,6 +1,6 @@
 """A data set checked from Python: its captions counted, its images decoded and compared.
 
-Each fault by itself, in each format, is in readers/test_reader_laws.py.
+Each fault by itself, in each format, is in readers/test_reader_laws.py; the report is in cli/test_cli_check.py.
 """
 
 from __future__ import annotations
@@ -11,61 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data.check import Limits, check_captions, check_data, check_images, fingerprint
+from caption.data.check import Limits, check_captions, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
-from caption.data.files import short_repr
 from caption.data.findings import Findings, Kind
-from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError
 from caption.text.vocabulary import Vocabulary
-
-
-class Given(CaptionReader):
-    """Returns the given splits with their faults, or raises the given error."""
-
-    def __init__(self, splits: Splits | DataError) -> None:
-        self.splits = splits
-
-    def read(self) -> Splits:
-        return self.survey(Findings())
-
-    def survey(self, findings: Findings) -> Splits:
-        if isinstance(self.splits, DataError):
-            raise self.splits
-        check_splits(self.splits, findings)
-        return self.splits
-
-
-@pytest.fixture
-def splits(tmp_path: Path) -> Splits:
-    splits: Splits = {}
-    for number, split in enumerate(("train", "val", "test")):
-        path = tmp_path / f"{split}.png"
-        Image.new("RGB", (4, 3), (99 + number, 0, 0)).save(path)
-        splits[split] = [CaptionedImage(0, path, ("a dog", "a dog runs"))]
-    return splits
-
-
-def test_faults_and_notes(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
-    splits["train"][0].path.unlink()
-    del splits["val"]
-    check = check_data(Given(splits), Limits(min_count=1, max_words=2))
-    assert [finding.kind.label for finding in check.faults] == ["missing image"]
-    notes = [(finding.kind.label, finding.text) for finding in check.notes]
-    assert notes[0] == ("missing evaluation split", "'val'")
-    assert [kind for kind, _ in notes[1:]] == ["over-long caption"] * 2 + ["split without a CIDEr"]
-    assert (check.images, check.examined, check.stop, check.words) == (1, 1, None, 3)
-    assert list(check.splits) == ["train", "test"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_an_unreadable_file_is_the_only_finding() -> None:
-    """Only this is reported, not the missing training split."""
-    check = check_data(Given(DataError("'x.json' is no JSON")))
-    assert [finding.text for finding in check.findings] == ["'x.json' is no JSON"]
-    assert (check.splits, check.vocabulary, check.words, check.images) == ({}, None, None, 0)
-
 
 # -- captions --------------------------------------------------------------------------------------------------
 
@@ -118,25 +68,6 @@ def test_each_split_in_numbers() -> None:
     assert "cat." in vocabulary
 
 
-def test_captions_that_are_too_long_or_have_no_words() -> None:
-    findings, many = Findings(), "word\n" * 60
-    splits = {"train": [image("a", "one two three", "one two three four", "..."), image("b", "", many)]}
-    check_captions(splits, findings, Limits("ptb", 1, max_words=3))
-    assert [(finding.kind.label, finding.text, finding.images) for finding in findings] == [
-        ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
-        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
-        ("over-long caption", f"image 'b' (train): 60 words, {short_repr(many)}", ("images/b",)),
-    ]
-
-
-def test_no_training_captions_and_too_rare_words() -> None:
-    findings = Findings()
-    summaries, vocabulary = check_captions({"val": CAPTIONED["val"]}, findings, Limits("ptb", 1))
-    assert (vocabulary, summaries["val"].unknown_rate, findings) == (None, None, Findings())
-    assert check_captions(CAPTIONED, findings, Limits("ptb", 10))[1] is None
-    assert [finding.kind.label for finding in findings] == ["empty vocabulary"]
-
-
 def test_a_split_whose_images_have_the_same_captions_is_noted() -> None:
     findings = Findings()
     alike = {
@@ -165,10 +96,14 @@ def captioned(*paths: Path) -> list[CaptionedImage]:
     return [CaptionedImage(path.name, path, ("a dog",)) for path in paths]
 
 
-def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
-    findings = Findings() if findings is None else findings
+def examined(splits: Splits) -> Findings:
+    findings = Findings()
     files, done, _ = check_images(splits, findings)
     assert done == files
+    return findings
+
+
+def texts(findings: Findings) -> list[tuple[str, str]]:
     return [(finding.kind.label, finding.text) for finding in findings]
 
 
@@ -181,38 +116,25 @@ def test_fingerprints(tmp_path: Path) -> None:
     assert fingerprint(photo(tmp_path / "d.png", PIXELS.reshape(8, 5, 3))) != png
 
 
-def test_undecodable_images_are_named_with_their_reason(tmp_path: Path) -> None:
-    (tmp_path / "text.png").write_text("no image")
-    findings = Findings()
-    findings.add(Kind.MISSING, "gone", tmp_path / "gone.png")  # found in reading
-    paths = [tmp_path / name for name in ("gone.png", "text.png", "later.png")]
-    results = examined({"train": captioned(photo(tmp_path / "a.png"), *paths)}, findings)
-    assert [kind for kind, _ in results] == ["missing image", *["undecodable image"] * 2]
-    assert results[1][1].startswith("image 'text.png' (train): ")
-    assert "later.png' does not exist" in results[2][1]
-
-
 def test_12_bits_in_a_file_of_16_are_noted(tmp_path: Path) -> None:
     values = PIXELS[..., 0].astype(np.uint16)
     paths = [photo(tmp_path / f"{scale}.png", values * scale) for scale in (16, 256)]
-    assert examined({"train": captioned(*paths)}) == [
+    assert texts(examined({"train": captioned(*paths)})) == [
         ("black image", "image '16.png' (train): no pixel is brighter than 15 of 255")
     ]
 
 
 def test_copies_across_splits_are_faults_and_within_one_notes(tmp_path: Path) -> None:
-    findings = Findings()
-    photo(tmp_path / "a.png")
-    (tmp_path / "link.png").symlink_to(tmp_path / "a.png")
+    first, link = photo(tmp_path / "a.png"), tmp_path / "link.png"
+    link.symlink_to(first)
     splits = {
-        "train": captioned(
-            tmp_path / "a.png", photo(tmp_path / "b.png", 255 - PIXELS), tmp_path / "link.png"
-        ),
+        "train": captioned(first, photo(tmp_path / "b.png", 255 - PIXELS), link),
         "val": captioned(photo(tmp_path / "c.bmp")),
         "test": captioned(*(photo(tmp_path / f"{n}.png", PIXELS // 2) for n in "de")),
     }
     copies = "image 'a.png' (train) = image 'link.png' (train) = image 'c.bmp' (val): the same pixels"
-    assert examined(splits, findings) == [
+    findings = examined(splits)
+    assert texts(findings) == [
         ("duplicate across splits", copies),
         ("duplicate within a split", "image 'd.png' (test) = image 'e.png' (test): the same pixels"),
     ]
@@ -224,11 +146,11 @@ def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> 
     (tmp_path / "link").symlink_to(tmp_path)
     path = photo(tmp_path / "a.png")
     splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
-    assert examined(splits) == []
+    assert not examined(splits)
     assert check_images(splits, Findings()) == (1, 1, None)
 
 
 @pytest.mark.filterwarnings("error")
 def test_pillow_warnings_are_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # 40 pixels: a warning, below twice as many
-    assert examined({"train": captioned(photo(tmp_path / "a.png"))}) == []
+    assert not examined({"train": captioned(photo(tmp_path / "a.png"))})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
-import PIL
 import pytest
 from helpers.pictures import corners, saved, scene
 from PIL import Image
@@ -14,21 +12,6 @@ from PIL import Image
 from caption.data import colours
 from caption.data.decoding import ORIENTATION_TAG, open_image
 from caption.errors import ImageError
-
-
-@pytest.mark.parametrize(
-    "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "La"]
-)
-def test_every_eight_bit_mode_becomes_rgb(mode: str) -> None:
-    via = {"PA": "P", "La": "LA", "HSV": "RGB", "YCbCr": "RGB"}.get(mode)
-    image = Image.fromarray(corners())
-    image = (image.convert(via) if via else image).convert(mode)
-    if mode == "La":
-        with pytest.raises(ImageError, match="mode La"):  # Pillow raises an error
-            open_image(image)
-        return
-    rgb = open_image(image)
-    assert (rgb.mode, rgb.size) == ("RGB", (40, 24))
 
 
 def test_colours_survive_palette_and_cmyk(tmp_path: Path) -> None:
@@ -62,13 +45,12 @@ def test_a_transparent_colour_key_is_laid_over_white(tmp_path: Path, mode: str, 
     assert pixels.getpixel((3, 0)) == (90, 90, 90)
 
 
-@pytest.mark.parametrize("name", ["deep.png", "deep.tif"])
-def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path, name: str) -> None:
+def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path) -> None:
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
-    pixels = np.asarray(open_image(saved(Image.fromarray(values), tmp_path / name)))
-    np.testing.assert_array_equal(pixels[..., 0], values // 256)
-    image = Image.frombytes("I;16B", (8, 8), values.astype(">u2").tobytes())
-    np.testing.assert_array_equal(np.asarray(open_image(image))[..., 0], values // 256)
+    image = Image.fromarray(values)
+    big_endian = Image.frombytes("I;16B", (8, 8), values.astype(">u2").tobytes())
+    for deep in (saved(image, tmp_path / "deep.png"), saved(image, tmp_path / "deep.tif"), big_endian):
+        np.testing.assert_array_equal(np.asarray(open_image(deep))[..., 0], values // 256)
 
 
 @pytest.mark.parametrize(
@@ -77,44 +59,45 @@ def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path, name: str) 
         (np.array([[0, 100, 255]], np.int32), [0, 100, 255]),  # 8 bits in 32
         (np.array([[0, 256, 65535]], np.int32), [0, 1, 255]),  # 16 bits in 32
         (np.array([[-1000, 0, 1000]], np.int32), [0, 128, 255]),  # neither: stretched
-        (np.array([[0, 100_000, 200_000]], np.int32), [0, 128, 255]),
         (np.array([[0.0, 0.2, 1.0]], np.float32), [0, 51, 255]),
         (np.array([[0.0, 51.0, 255.0]], np.float32), [0, 51, 255]),
         (np.array([[0.0, 512.0, 65535.0]], np.float32), [0, 2, 255]),
-        (np.array([[-0.5, 0.0, 0.5]], np.float32), [0, 128, 255]),
         (np.array([[np.nan, 0.5, np.inf]], np.float32), [0, 128, 128]),
         (np.array([[-7.0, -7.0, np.nan]], np.float32), [0, 0, 0]),
         (np.array([[np.nan, np.nan, np.nan]], np.float32), [0, 0, 0]),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_32_bit_greyscale_is_scaled(tmp_path: Path, values: np.ndarray, expected: list[int]) -> None:
     path = saved(Image.fromarray(values), tmp_path / "deep.tif")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.asarray(open_image(path))[0, :, 0].tolist() == expected
+    assert np.asarray(open_image(path))[0, :, 0].tolist() == expected
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
-def test_strips_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
+@pytest.mark.parametrize(
+    "mode",
+    ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "I;16", "I", "F"],
+)
+def test_every_mode_becomes_rgb_in_strips_as_in_one_piece(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     image = scene(150, 110)
     if mode in ("I;16", "I", "F"):
         values = np.asarray(image.convert("L"), float) * 300 - (0 if mode == "I;16" else 5000)
         image = Image.fromarray(values.astype({"I;16": "<u2", "I": "<i4", "F": "<f4"}[mode]))
-    else:
-        if "A" in mode:
-            image.putalpha(image.getchannel(0))
-        image = image.convert(mode)
-    image.save(tmp_path / "image.tif")
-    if mode == "YCbCr" and int(PIL.__version__.partition(".")[0]) < 13:
-        pytest.skip("Pillow before 13 does not read the YCbCr TIFF that it writes")
-    whole = np.asarray(open_image(tmp_path / "image.tif"))
+    elif "A" in mode:
+        image.putalpha(image.getchannel(0))
+    image = image.convert("P").convert("PA") if mode == "PA" else image.convert(mode)
+    whole = open_image(image)
+    assert (whole.mode, whole.size) == ("RGB", (150, 110))
     monkeypatch.setattr(colours, "STRIP_PIXELS", 1000)
-    assert np.array_equal(np.asarray(open_image(tmp_path / "image.tif")), whole)
+    assert np.array_equal(np.asarray(open_image(image)), np.asarray(whole))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_the_colour_profile_is_kept(tmp_path, mode, orientation):
+def test_a_mode_that_pillow_cannot_convert_is_named() -> None:
+    with pytest.raises(ImageError, match="mode La"):
+        open_image(Image.new("LA", (4, 4)).convert("La"))
+
+
+@pytest.mark.parametrize(("mode", "orientation"), [("RGB", 6), ("CMYK", 1)])
+def test_the_colour_profile_is_kept(tmp_path: Path, mode: str, orientation: int) -> None:
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
     scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut", exif=exif)

@@ -49,15 +49,19 @@ def written(folder: Path, content: Any) -> Path:
 
 
 def test_own_files(tmp_path: Path, photos: list[Path]):
-    ((path, boxes, kinds, shown),) = read_photo_boxes([written(tmp_path, OWN)], photos).boxed
-    assert path == photos[0]
-    assert boxes == {"boy": [[0, 0, 9, 9]], "kid": [[0, 0, 9, 9]]}
-    assert kinds == {"boy": "person", "kid": "person"}
-    assert shown is None
+    (boxed,) = read_photo_boxes([written(tmp_path, OWN)], photos).boxed
+    place = [0, 0, 9, 9]
+    assert boxed == (
+        photos[0], {"boy": [place], "kid": [place]}, {"boy": "person", "kid": "person"}, None
+    )  # fmt: skip
 
 
-def test_categories_become_words(tmp_path: Path, photos: list[Path]):
+def test_categories_become_words(tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
+    """The file is parsed once: COCO's has 450 MB."""
+    parsed: list[str] = []
+    monkeypatch.setattr(files, "load_json", lambda text: parsed.append(text) or json.loads(text))
     found = read_photo_boxes([written(tmp_path, INSTANCES)], photos)
+    assert len(parsed) == 1
     assert [photo.path.name for photo in found.boxed] == ["a.png", "b.png"]
     first, second = (photo.boxes for photo in found.boxed)
     assert list(first["woman"]) == list(first["people"]) == [(1, 2, 4, 6)]
@@ -68,19 +72,8 @@ def test_categories_become_words(tmp_path: Path, photos: list[Path]):
     assert found.missing == ["elsewhere.png"]
     assert list(found.words) == ["person", "dog"]
     assert [photo.shown for photo in found.boxed] == [{"person"}, {"person", "dog"}]
-
-
-def test_a_file_may_annotate_all_categories_of_some_photos(tmp_path: Path, photos: list[Path]):
-    found = read_photo_boxes([written(tmp_path, {**INSTANCES, "all": [2]})], photos)
-    assert [photo.shown for photo in found.boxed] == [None, {"person", "dog"}]
-
-
-def test_a_file_is_parsed_once(tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
-    """COCO's has 450 MB."""
-    parsed: list[str] = []
-    monkeypatch.setattr(files, "load_json", lambda text: parsed.append(text) or json.loads(text))
-    read_photo_boxes([written(tmp_path, INSTANCES)], photos)
-    assert len(parsed) == 1
+    some = read_photo_boxes([written(tmp_path, {**INSTANCES, "all": [2]})], photos)
+    assert [photo.shown for photo in some.boxed] == [None, {"person", "dog"}]
 
 
 def with_box(*box: object) -> dict[str, Any]:
@@ -119,24 +112,15 @@ def test_a_name_that_two_photos_have_is_refused(tmp_path: Path, photos: list[Pat
         read_photo_boxes([written(tmp_path, OWN)], [*photos, tmp_path / "more" / "a.png"])
 
 
-@pytest.mark.parametrize(
-    ("category", "words"),
-    [
-        ("knife", {"knife", "knives"}),
-        ("couch", {"couch", "couches", "sofa", "sofas"}),
-        (
-            "person",
-            {"person", "people", "man", "men", "child", "children", "baby", "babies", "woman", "women"},
-        ),
-        ("traffic_light", {"traffic light", "traffic lights", "stoplight"}),
-        ("own thing", {"own thing", "own things"}),
-    ],
-)
-def test_words_of_categories(category: str, words: set[str]):
-    assert words <= set(coco_words(category))
-
-
-def test_no_word_stands_for_two_categories():
-    words = [word for row in read_table("coco_words.tsv") for word in coco_words(row["category"])]
-    assert {word for word in words if words.count(word) > 1} == set()
+def test_words_of_categories():
+    for category, words in {
+        "knife": {"knife", "knives"},
+        "couch": {"couch", "couches", "sofa", "sofas"},
+        "person": {"person", "people", "man", "men", "child", "children", "baby", "babies", "woman", "women"},
+        "traffic_light": {"traffic light", "traffic lights", "stoplight"},
+        "own thing": {"own thing", "own things"},
+    }.items():
+        assert words <= set(coco_words(category))
     assert plural("toy") == "toys"
+    words = [word for row in read_table("coco_words.tsv") for word in coco_words(row["category"])]
+    assert len(words) == len(set(words))  # no word stands for two categories

@@ -29,17 +29,13 @@ TRANSFORMS = [
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("size", [17, (96, 160), (31, 8), 1])
-@pytest.mark.parametrize("original", [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)])
-def test_the_output_has_the_requested_size(
-    fit: str, size: int | tuple[int, int], original: tuple[int, int]
-) -> None:
-    pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
-    height, width = size if isinstance(size, tuple) else (size, size)
-    assert pixels.shape == (3, height, width)
-    assert pixels.dtype == torch.uint8
-    assert pixels.is_contiguous()
-    assert (pixels == torch.tensor([200, 100, 50], dtype=torch.uint8)[:, None, None]).all(0).any()
+@pytest.mark.parametrize("size", [(96, 160), (31, 8), (1, 1)])
+def test_the_output_has_the_requested_size(fit: str, size: tuple[int, int]) -> None:
+    for original in [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)]:
+        pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
+        assert (pixels.shape, pixels.dtype) == ((3, *size), torch.uint8)
+        assert pixels.is_contiguous()
+        assert (pixels == torch.tensor([200, 100, 50], dtype=torch.uint8)[:, None, None]).all(0).any()
 
 
 def with_marker(width: int, height: int, x: float, y: float, radius: float) -> Image.Image:
@@ -64,7 +60,7 @@ def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("fit", "resize"), [*((fit, None) for fit in FITS), ("crop", 256)])
 @pytest.mark.parametrize("size", [224, (96, 161), (150, 77)])
-@pytest.mark.parametrize("original", [(640, 301), (301, 517), (333, 251), (450, 450), (1001, 143), (64, 48)])
+@pytest.mark.parametrize("original", [(640, 301), (301, 517), (450, 450), (1001, 143), (64, 48)])
 def test_a_marker_survives_the_round_trip(
     fit: str, resize: int | None, size: int | tuple[int, int], original: tuple[int, int]
 ) -> None:
@@ -88,8 +84,6 @@ def test_a_marker_survives_the_round_trip(
     [
         ((640, 340), (120, 64)),  # 63.75 rows
         ((301, 640), (46, 97)),  # 45.6 columns
-        ((333, 251), (120, 90)),
-        ((64, 48), (120, 90)),
         ((999, 10), (120, 1)),
     ],
 )
@@ -140,24 +134,20 @@ def test_channels_and_rows_are_in_order() -> None:
     np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), corners())
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [
-        *(ImageTransform(), ImageTransform((96, 128), "pad"), ImageTransform(7, "squash")),
-        ImageTransform(resize=256),
-    ],
-)
-def test_round_trip_through_plain_types(transform: ImageTransform) -> None:
-    data = json.loads(json.dumps(transform.to_dict()))
-    assert ImageTransform.from_dict(data) == transform
-    assert data == transform.to_dict()
+def test_round_trip_through_plain_types() -> None:
+    for transform in (*TRANSFORMS, ImageTransform(), ImageTransform(resize=256)):
+        data = json.loads(json.dumps(transform.to_dict()))
+        assert ImageTransform.from_dict(data) == transform
+        assert data == transform.to_dict()
+    for data in ({"size": 224}, {"size": 224, "resize": 256}):
+        with pytest.raises(DataError, match="'size' and 'fit'"):
+            ImageTransform.from_dict(data)
 
 
 WRONG = [
     *(({"size": size}, "size") for size in (0, -3, (0, 5), (30_000, 30_000), (1, 2, 3), 2.5, "224")),
     ({"fit": "stretch"}, "squash, crop, pad"),
     ({"resize": 223}, "from 224 to 4096"),
-    ({"resize": 30_000}, "from 224 to 4096"),
     ({"resize": 256.5}, "256.5"),
     ({"size": (100, 300), "resize": 256}, "from 300 to 4096"),
     ({"fit": "squash", "resize": 256}, "with the fit 'squash': give it with the fit 'crop'"),
@@ -168,12 +158,6 @@ WRONG = [
 def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         ImageTransform(**options)
-
-
-def test_keys_that_a_transform_has_not() -> None:
-    for data in ({"size": 224}, {"size": 224, "resize": 256}):
-        with pytest.raises(DataError, match="'size' and 'fit'"):
-            ImageTransform.from_dict(data)
 
 
 # -- resized, then cut out ----------------------------------------------------------------------------------------
@@ -213,8 +197,7 @@ def plainly(path: Path, transform: ImageTransform, gap: float | None = None) -> 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
 @pytest.mark.parametrize(
-    ("kind", "orientation"),
-    [*(("jpg", number) for number in range(1, 9)), ("png", 1), ("png", 6), ("tif", 8)],
+    ("kind", "orientation"), [("jpg", 1), ("jpg", 4), ("jpg", 6), ("jpg", 7), ("png", 6), ("tif", 8)]
 )
 def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation, transform):
     exif = Image.Exif()
@@ -231,12 +214,10 @@ def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation
         assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
 
 
-@pytest.mark.parametrize("transform", [ImageTransform(224, fit) for fit in ("squash", "crop", "pad")])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_photos_of_usual_size_keep_every_bit(tmp_path, transform, orientation):
+@pytest.mark.parametrize("fit", FITS)
+def test_photos_of_usual_size_keep_every_bit(tmp_path, fit):
+    transform, path = ImageTransform(224, fit), tmp_path / "photo.jpg"
     exif = Image.Exif()
-    exif[ORIENTATION_TAG] = orientation
-    scene(500, 375).save(tmp_path / "photo.jpg", exif=exif)
-    assert np.array_equal(
-        transform.read(tmp_path / "photo.jpg").pixels, plainly(tmp_path / "photo.jpg", transform)
-    )
+    exif[ORIENTATION_TAG] = 6
+    scene(500, 375).save(path, exif=exif)
+    assert np.array_equal(transform.read(path).pixels, plainly(path, transform))

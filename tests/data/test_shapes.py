@@ -1,27 +1,20 @@
 """The embedded dataset: its captions are true, its boxes tight, its files reproducible."""
 
 import hashlib
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from caption.data.findings import Findings
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import dependencies, describe_scene
 from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
-from caption.data.shapes.scene import (
-    Scene,
-    random_scene,
-    scene_split,
-)
+from caption.data.shapes.scene import Scene, random_scene, scene_split
 from caption.errors import DataError, UserError
 
 Boxes = dict[str, tuple[float, float, float, float]]
@@ -56,24 +49,19 @@ def is_true(caption: str, boxes: Boxes) -> bool:
     return wholly and (along > across if where in ("above", "below") else across > along)
 
 
-def boxes_of(scene: Scene) -> Boxes:
-    return {thing.name: thing.box for thing in scene.objects}
-
-
-@pytest.fixture(scope="module")
-def scenes() -> list[Scene]:
-    return [random_scene(3, "train", number) for number in range(200)]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set that no test changes."""
     folder = tmp_path_factory.mktemp("shapes")
     write_shapes(folder, **SMALL)
     return folder
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Three training scenes, and one each of the others, to change."""
+    assert write_shapes(tmp_path / "new", 3, 1, 1)
+    return tmp_path / "new"
 
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
@@ -82,178 +70,28 @@ def file_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-class TestCaptions:
-    def test_five_different_ones_all_true(self, scenes: list[Scene]) -> None:
-        for scene in scenes:
-            captions = describe_scene(scene)
-            assert len(set(captions)) == 5
-            assert all(is_true(caption, boxes_of(scene)) for caption in captions), (scene, captions)
+# -- scenes and captions ---------------------------------------------------------------------------------------
 
 
-class TestScenes:
-    def test_no_arrangement_is_in_two_splits_for_any_seed(self) -> None:
-        for seed in (0, 1):
-            for split in ("train", "val", "test"):
-                assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
+def test_five_different_captions_are_true_and_boxes_tight_around_the_drawn_pixels() -> None:
+    scenes = [random_scene(3, "train", number) for number in range(200)]
+    for scene in scenes:
+        captions = describe_scene(scene)
+        assert len(set(captions)) == 5
+        boxes = {thing.name: thing.box for thing in scene.objects}
+        assert all(is_true(caption, boxes) for caption in captions), (scene, captions)
+    for scene in scenes[:20]:
+        empty = np.asarray(render(Scene((), scene.size, scene.seed))).astype(int)
+        for thing in scene.objects:
+            drawn = np.asarray(render(Scene((thing,), scene.size, scene.seed))).astype(int)
+            rows, columns = np.nonzero(abs(drawn - empty).max(axis=2) > 2)
+            assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
 
 
-class TestRender:
-    def test_boxes_are_tight_around_the_drawn_pixels(self, scenes: list[Scene]) -> None:
-        for scene in scenes[:20]:
-            empty = np.asarray(render(Scene((), scene.size, scene.seed))).astype(int)
-            for thing in scene.objects:
-                drawn = np.asarray(render(Scene((thing,), scene.size, scene.seed))).astype(int)
-                rows, columns = np.nonzero(abs(drawn - empty).max(axis=2) > 2)
-                assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
-
-
-class TestFiles:
-    def test_captions_and_boxes_load_with_pycocotools(self, folder: Path) -> None:
-        for split, count in SMALL.items():
-            captions, objects = (
-                COCO(str(folder / f"{split}.json")),
-                COCO(str(folder / f"{split}_objects.json")),
-            )
-            assert captions.getImgIds() == objects.getImgIds()
-            assert len(captions.getImgIds()) == count
-            for image in captions.loadImgs(captions.getImgIds()):
-                with Image.open(folder / "images" / image["file_name"]) as picture:
-                    assert picture.size == (image["width"], image["height"]) == (64, 64)
-                    assert picture.mode == "RGB"
-                boxes = {}
-                for thing in objects.loadAnns(objects.getAnnIds(imgIds=image["id"])):
-                    category = objects.loadCats(thing["category_id"])[0]
-                    assert category["name"].split()[-1] == category["supercategory"]
-                    left, top, width, height = thing["bbox"]
-                    assert 0 < thing["area"] <= width * height
-                    boxes[category["name"]] = (left, top, left + width, top + height)
-                texts = [entry["caption"] for entry in captions.loadAnns(captions.getAnnIds(image["id"]))]
-                assert len(texts) == 5
-                assert all(is_true(text, boxes) for text in texts)
-
-    def test_the_data_is_that_of_this_version(self, folder: Path) -> None:
-        """If this fails because of an intended change, raise `VERSION` with the digests."""
-        text = hashlib.sha256()
-        for split in SMALL:
-            for name in (f"{split}.json", f"{split}_objects.json"):
-                text.update((folder / name).read_bytes())
-        pixels = hashlib.sha256()  # of pixels instead of files, because compressors differ
-        for path in sorted((folder / "images").iterdir()):
-            with Image.open(path) as picture:
-                pixels.update(picture.tobytes())
-        assert shapes.VERSION == 2
-        assert text.hexdigest() == "154aab74c3f3b0e2bdbe6c5d7b7191b1cd29c0fd7efa417be053fe317cd8d857"
-        assert pixels.hexdigest() == "9abcbf230779a8da2b39f474723d434cd33886c90601ec840da2a5adbd6695af"
-
-    @pytest.mark.parametrize(
-        ("wrong", "message"),
-        [
-            ({"train": -1}, "-1 scenes"),
-            ({"val": 1_000_000}, "val split"),
-            ({"size": 32}, "32 x 32"),
-            ({"seed": -5}, "-5"),
-        ],
-    )
-    def test_impossible_requests_are_refused(self, tmp_path: Path, wrong: dict, message: str) -> None:
-        with pytest.raises(DataError, match=message):
-            write_shapes(tmp_path, **wrong)
-        assert not list(tmp_path.iterdir())
-
-
-class TestEnsure:
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        assert write_shapes(tmp_path / "new", 3, 1, 1)
-        return tmp_path / "new"
-
-    def test_writes_only_once(self, folder: Path) -> None:
-        times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-        assert not write_shapes(folder, 3, 1, 1)
-        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
-
-    @pytest.mark.parametrize("change", [{"train": 2}, {"test": 0}, {"size": 80}])
-    def test_other_parameters_replace_everything(
-        self, folder: Path, change: dict[str, int], tmp_path: Path
-    ) -> None:
-        wanted = {"train": 3, "val": 1, "test": 1, **change}
-        theirs = (
-            folder / "images" / "test_009999.png"
-        )  # as of a larger data set, which was never written here
-        theirs.write_bytes(b"mine")
-        assert write_shapes(folder, **wanted)
-        assert not write_shapes(folder, **wanted)
-        assert theirs.read_bytes() == b"mine"
-        theirs.unlink()
-        write_shapes(tmp_path / "fresh", **wanted)
-        assert file_bytes(folder) == file_bytes(tmp_path / "fresh")
-
-    def test_of_two_that_start_together_one_writes(self, tmp_path: Path) -> None:
-        """As the processes of one training do."""
-        with ThreadPoolExecutor(2) as threads:
-            made = list(threads.map(lambda _: write_shapes(tmp_path / "both", 20, 1, 1), range(2)))
-        assert sorted(made) == [False, True]
-
-    @pytest.mark.parametrize("name", ["train.json", "test_objects.json", "images/train_000002.png"])
-    def test_missing_files_are_noticed(self, folder: Path, name: str) -> None:
-        before = file_bytes(folder)
-        (folder / name).unlink()
-        assert write_shapes(folder, 3, 1, 1)
-        assert file_bytes(folder) == before
-
-    @pytest.mark.parametrize(
-        ("name", "wanted"),
-        [
-            ("images/train_000002.png", {"seed": 1}),  # would be replaced
-            ("val_objects.json", {"seed": 1}),  # would be deleted, then replaced
-            ("images/train_000004.png", {"train": 4}),  # has never been there
-        ],
-    )
-    @pytest.mark.parametrize("kind", ["changed", "link"])
-    def test_files_of_others_are_named_and_stay(
-        self, folder: Path, tmp_path: Path, name: str, wanted: dict[str, int], kind: str
-    ) -> None:
-        theirs = tmp_path / "theirs"
-        theirs.write_bytes(b"mine")
-        (folder / name).unlink(missing_ok=True)
-        if kind == "link":
-            (folder / name).symlink_to(theirs)
-        else:
-            (folder / name).write_bytes(b"mine")
-        before = file_bytes(folder)
-        with pytest.raises(UserError, match=f"{name}.* move it away, or choose another folder with --data"):
-            write_shapes(folder, **{"train": 3, "val": 1, "test": 1, **wanted})
-        assert file_bytes(folder) == before
-        assert theirs.read_bytes() == b"mine"
-
-    def test_surveying_writes_nothing(self, tmp_path: Path) -> None:
-        reader = shapes.Shapes(str(tmp_path / "new"), 3, 1, 1)
-        with pytest.raises(UserError, match=r"new' does not hold these scenes yet: caption fit writes them"):
-            reader.survey(Findings())
-        assert not (tmp_path / "new").exists()
-        written = reader.read()
-        assert reader.survey(Findings()) == written
-
-    @pytest.mark.parametrize("survived", [0, 4])
-    def test_a_killed_run_is_not_taken_for_complete(
-        self, folder: Path, survived: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It counts as complete neither for its own arguments nor for those of the earlier run."""
-        drawn = 0
-
-        def killed(scene: Scene) -> Image.Image:
-            nonlocal drawn
-            drawn += 1
-            if drawn > survived:
-                raise KeyboardInterrupt
-            return render(scene)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(shapes, "render", killed)
-            with pytest.raises(KeyboardInterrupt):
-                write_shapes(folder, 3, 1, 1, seed=1)
-        assert not list(folder.glob("*.tmp"))
-        for seed in (0, 1):
-            assert write_shapes(folder, 3, 1, 1, seed=seed)
+def test_no_arrangement_is_in_two_splits_for_any_seed() -> None:
+    for seed in (0, 1):
+        for split in ("train", "val", "test"):
+            assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
 
 
 @pytest.mark.parametrize(
@@ -275,3 +113,136 @@ def test_the_grammar_relates_words(caption: str, subject: list[str], related: li
         for name, found in pairs.items()
     }
     assert named == {"subject": subject, "object": related}
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def test_captions_and_boxes_load_with_pycocotools(folder: Path) -> None:
+    for split, count in SMALL.items():
+        captions, objects = (COCO(str(folder / f"{split}{name}.json")) for name in ("", "_objects"))
+        assert captions.getImgIds() == objects.getImgIds()
+        assert len(captions.getImgIds()) == count
+        for image in captions.loadImgs(captions.getImgIds()):
+            with Image.open(folder / "images" / image["file_name"]) as picture:
+                assert picture.size == (image["width"], image["height"]) == (64, 64)
+                assert picture.mode == "RGB"
+            boxes = {}
+            for thing in objects.loadAnns(objects.getAnnIds(imgIds=image["id"])):
+                category = objects.loadCats(thing["category_id"])[0]
+                assert category["name"].split()[-1] == category["supercategory"]
+                left, top, width, height = thing["bbox"]
+                assert 0 < thing["area"] <= width * height
+                boxes[category["name"]] = (left, top, left + width, top + height)
+            texts = [entry["caption"] for entry in captions.loadAnns(captions.getAnnIds(image["id"]))]
+            assert len(texts) == 5
+            assert all(is_true(text, boxes) for text in texts)
+
+
+def test_the_data_is_that_of_this_version(folder: Path) -> None:
+    """If this fails because of an intended change, raise `VERSION` with the digests."""
+    text = hashlib.sha256()
+    for split in SMALL:
+        for name in (f"{split}.json", f"{split}_objects.json"):
+            text.update((folder / name).read_bytes())
+    pixels = hashlib.sha256()  # of pixels instead of files, because compressors differ
+    for path in sorted((folder / "images").iterdir()):
+        with Image.open(path) as picture:
+            pixels.update(picture.tobytes())
+    assert shapes.VERSION == 2
+    assert text.hexdigest() == "154aab74c3f3b0e2bdbe6c5d7b7191b1cd29c0fd7efa417be053fe317cd8d857"
+    assert pixels.hexdigest() == "9abcbf230779a8da2b39f474723d434cd33886c90601ec840da2a5adbd6695af"
+
+
+def test_impossible_requests_are_refused(tmp_path: Path) -> None:
+    for wrong, message in (
+        ({"train": -1}, "-1 scenes"),
+        ({"val": 1_000_000}, "val split"),
+        ({"size": 32}, "32 x 32"),
+        ({"seed": -5}, "-5"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_shapes(tmp_path, **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_is_written_once_and_missing_files_are_noticed(few: Path) -> None:
+    times = {path: path.stat().st_mtime_ns for path in few.rglob("*")}
+    assert not write_shapes(few, 3, 1, 1)
+    assert {path: path.stat().st_mtime_ns for path in few.rglob("*")} == times
+    before = file_bytes(few)
+    for name in ("train.json", "test_objects.json", "images/train_000002.png"):
+        (few / name).unlink()
+        assert write_shapes(few, 3, 1, 1), name
+        assert file_bytes(few) == before
+
+
+@pytest.mark.parametrize("change", [{"train": 2}, {"test": 0}, {"size": 80}])
+def test_other_parameters_replace_everything_but_files_of_others(
+    few: Path, change: dict[str, int], tmp_path: Path
+) -> None:
+    wanted = {"train": 3, "val": 1, "test": 1, **change}
+    theirs = few / "images" / "test_009999.png"  # as of a larger data set, which was never written here
+    theirs.write_bytes(b"mine")
+    assert write_shapes(few, **wanted)
+    assert not write_shapes(few, **wanted)
+    assert theirs.read_bytes() == b"mine"
+    theirs.unlink()
+    write_shapes(tmp_path / "fresh", **wanted)
+    assert file_bytes(few) == file_bytes(tmp_path / "fresh")
+
+
+def test_of_two_that_start_together_one_writes(tmp_path: Path) -> None:
+    """As the processes of one training do."""
+    with ThreadPoolExecutor(2) as threads:
+        made = list(threads.map(lambda _: write_shapes(tmp_path / "both", 20, 1, 1), range(2)))
+    assert sorted(made) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "kind"),
+    [
+        ("images/train_000002.png", {"seed": 1}, "changed"),  # would be replaced
+        ("val_objects.json", {"seed": 1}, "link"),  # would be deleted, then replaced
+        ("images/train_000004.png", {"train": 4}, "changed"),  # has never been there
+        ("images/train_000004.png", {"train": 4}, "link"),
+    ],
+)
+def test_files_of_others_are_named_and_stay(
+    few: Path, tmp_path: Path, name: str, wanted: dict[str, int], kind: str
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"mine")
+    (few / name).unlink(missing_ok=True)
+    if kind == "link":
+        (few / name).symlink_to(theirs)
+    else:
+        (few / name).write_bytes(b"mine")
+    before = file_bytes(few)
+    with pytest.raises(UserError, match=f"{name}.* move it away, or choose another folder with --data"):
+        write_shapes(few, **{"train": 3, "val": 1, "test": 1, **wanted})
+    assert file_bytes(few) == before
+    assert theirs.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("survived", [0, 4])
+def test_a_killed_run_is_not_taken_for_complete(
+    few: Path, survived: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as complete neither for its own arguments nor for those of the earlier run."""
+    drawn = 0
+
+    def killed(scene: Scene) -> Image.Image:
+        nonlocal drawn
+        drawn += 1
+        if drawn > survived:
+            raise KeyboardInterrupt
+        return render(scene)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shapes, "render", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_shapes(few, 3, 1, 1, seed=1)
+    assert not list(few.glob("*.tmp"))
+    for seed in (0, 1):
+        assert write_shapes(few, 3, 1, 1, seed=seed)

@@ -8,7 +8,6 @@ import json
 import os
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,7 +77,7 @@ def in_worker(monkeypatch: pytest.MonkeyPatch, batches: ShardBatches, worker: in
 # -- an epoch --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("processes", "workers"), [(1, 1), (1, 3), (3, 2), (2, 4), (23, 1)])
+@pytest.mark.parametrize(("processes", "workers"), [(1, 3), (3, 2), (2, 4), (23, 1)])
 def test_each_sample_comes_once_and_all_processes_make_the_same_number_of_steps(
     shards: Path, monkeypatch: pytest.MonkeyPatch, processes: int, workers: int
 ):
@@ -93,52 +92,46 @@ def test_each_sample_comes_once_and_all_processes_make_the_same_number_of_steps(
     assert seen == Counter(f"{number}.png" for number in range(TRAINING))
 
 
-def test_the_order_is_another_in_each_epoch_and_the_same_again(shards: Path):
-    made = ShardLoader(make_batches(shards))
-    first = names(made)
-    assert names(made) == first
-    made.set_epoch(1)
-    assert names(made) != first
-    assert sorted(map(str, names(made))) == sorted(map(str, first))
+def test_order_and_drawn_captions_are_others_in_each_epoch_and_the_same_again(shards: Path):
+    made = ShardLoader(make_batches(shards, captions_per_image=1, batch_size=TRAINING))
+    orders, drawn = [], []
+    for epoch in (0, 1, 2, 3, 0):
+        made.set_epoch(epoch)
+        (batch,) = made
+        assert batch.lengths.shape == (TRAINING, 1)
+        orders.append(batch.ids)
+        drawn.append(dict(zip(batch.ids, batch.targets[:, 0, 1].tolist(), strict=True))["2.png"])
+    assert (orders[-1], drawn[-1]) == (orders[0], drawn[0])
+    assert orders[1] != orders[0]
+    assert sorted(map(str, orders[1])) == sorted(map(str, orders[0]))
+    assert len(set(drawn)) > 1
 
 
 def test_a_batch_has_the_captions_and_pixels_of_its_images(shards: Path, source: Path):
-    data = CaptionData(JsonLines(str(source / "captions.jsonl")), ImageTransform(48, "squash"), min_count=1)
+    data = CaptionData(JsonLines(str(source / "captions.jsonl")), min_count=1)
     expected = {image.id: image.captions for image in data.splits["train"]}
     batch = next(iter(ShardLoader(make_batches(shards))))
     assert batch.references == [expected[name] for name in batch.ids]
-    for name, pixels, inputs, lengths in zip(
+    for name, pixels, targets, lengths in zip(
         batch.ids, batch.images, batch.targets, batch.lengths, strict=True
     ):
         number = int(str(name).removesuffix(".png"))
         assert pixels[:, 0, 0].tolist() == [number * 9, 255 - number * 9, 0]
-        words = [" ".join(data.vocabulary.decode(ids)) for ids in inputs[lengths > 0]]
+        words = [" ".join(data.vocabulary.decode(ids)) for ids in targets[lengths > 0]]
         assert words == list(expected[name])
-
-
-def test_drawn_captions_change_with_the_epoch(shards: Path):
-    made = ShardLoader(make_batches(shards, captions_per_image=1, batch_size=TRAINING))
-    drawn = []
-    for epoch in range(4):
-        made.set_epoch(epoch)
-        (batch,) = made
-        assert batch.lengths.shape == (TRAINING, 1)
-        drawn.append(dict(zip(batch.ids, batch.targets[:, 0, 1].tolist(), strict=True))["2.png"])
-    assert len(set(drawn)) > 1
 
 
 @pytest.mark.parametrize(("given", "workers"), [(0, 0), (1, 0), (6, 0), (3, 2)])
 def test_a_restart_goes_on_behind_the_batches_that_were_given(shards: Path, given: int, workers: int):
-    options = {"workers": max(workers, 1), "captions_per_image": 1}
-    whole = ShardLoader(make_batches(shards, **options), num_workers=workers)
-    whole.set_epoch(3)
-    every = list(whole)
-    stopped = ShardLoader(make_batches(shards, **options), num_workers=workers)
-    stopped.set_epoch(3)
-    running = iter(stopped)
+    whole, stopped, again = (
+        ShardLoader(make_batches(shards, workers=max(workers, 1), captions_per_image=1), num_workers=workers)
+        for _ in range(3)
+    )
+    for each in (whole, stopped):
+        each.set_epoch(3)
+    every, running = list(whole), iter(stopped)
     for _ in range(given):
         next(running)
-    again = ShardLoader(make_batches(shards, **options), num_workers=workers)
     again.load_state_dict(stopped.state_dict() if given else {"epoch": 3, "given": 0})
     again.set_epoch(3)
     rest = list(again)
@@ -172,7 +165,7 @@ DAMAGE = {
     "not a tar file": (
         lambda path: path.write_bytes(b"<html>404</html>" * 99),
         PER_SHARD,
-        "not be opened|end|header",
+        "opened|end|header",
     ),
 }
 
@@ -190,20 +183,22 @@ def test_damaged_samples_are_named_counted_and_skipped(shards: Path, name: str):
     assert len(messages) == lost + 1
     assert all(path.name in message for message in messages[:-1])
     assert f"{lost} of {TRAINING} training samples were damaged" in messages[-1]
-    with pytest.raises(DataError, match=rf"max_damaged.*{path.name}.*({reason})|{path.name}.*({reason})"):
-        for _ in ShardLoader(make_batches(shards)):
-            pass
+    with (
+        pytest.raises(DataError, match=rf"{path.name}.*({reason})"),
+        pytest.warns(UserWarning, match="damaged"),
+    ):
+        list(ShardLoader(make_batches(shards)))
 
 
 def test_a_worker_says_the_same_of_damage(shards: Path):
     some_shard(shards).write_bytes(b"x")
-    said = []
+    said = set()
     for workers in (0, 1):
         with pytest.warns(UserWarning, match="damaged"), pytest.raises(DataError) as caught:
             list(ShardLoader(make_batches(shards, max_damaged=0.1), num_workers=workers))
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    assert "\n" not in said[0]
+        said.add(str(caught.value))
+    assert len(said) == 1
+    assert "\n" not in said.pop()
 
 
 def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
@@ -218,7 +213,7 @@ def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
         next(iter(made))
 
 
-def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
+def test_wrong_requests_are_refused(shards: Path, tmp_path: Path):
     with pytest.raises(DataError, match="too few for 24 processes"):
         ShardLoader(make_batches(shards, processes=24))
     with pytest.raises(DataError, match=r"shards\.json.*caption prepare shards"):
@@ -255,30 +250,26 @@ HOSTILE_NAMES = [
 
 
 @pytest.mark.parametrize("url", ["{}", "pipe:cat {}/shards.json"])
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_the_name_of_a_shard_is_a_name_and_nothing_else(name: str, url: str, shards: Path, tmp_path: Path):
+def test_the_name_of_a_shard_is_a_name_and_nothing_else(url: str, shards: Path, tmp_path: Path):
     canary = tmp_path / "canary"
     index = json.loads((shards / "shards.json").read_text())
-    index["shards"][0]["name"] = name.format(canary=canary)
-    (shards / "shards.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match=r"shards\.json.*is not the name of a shard"):
-        list(ShardLoader(make_batches(url.format(shards), max_damaged=1.0)))
+    for name in HOSTILE_NAMES:
+        index["shards"][0]["name"] = name.format(canary=canary)
+        (shards / "shards.json").write_text(json.dumps(index))
+        with pytest.raises(DataError, match=r"shards\.json.*is not the name of a shard"):
+            list(ShardLoader(make_batches(url.format(shards), max_damaged=1.0)))
     assert not canary.exists()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        *(("samples", number, "samples") for number in (-15, 0, 10**10, True, 2.5, "5", None)),
-        *(("words", {"red": count}, "numbers of words") for count in ("5", 1.5, None, [1])),
-    ],
-)
-def test_numbers_are_those_that_an_index_can_have(key: str, value: Any, said: str, shards: Path):
-    index = json.loads((shards / "shards.json").read_text())
-    (index if key == "words" else index["shards"][0])[key] = value
-    (shards / "shards.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match=rf"shards\.json.*{said}"):
-        ShardIndex.read(str(shards))
+def test_numbers_are_those_that_an_index_can_have(shards: Path):
+    path = shards / "shards.json"
+    index = json.loads(path.read_text())
+    (first, *others), words = index["shards"], {"red": 1}
+    samples = [{"shards": [first | {"samples": n}, *others]} for n in (-15, 0, 10**10, True, 2.5, "5", None)]
+    for change in (*samples, *({"words": words | {"red": count}} for count in ("5", 1.5, None, [1]))):
+        path.write_text(json.dumps(index | change))
+        with pytest.raises(DataError, match=r"shards\.json.*(samples|numbers of words)"):
+            ShardIndex.read(str(shards))
 
 
 def test_a_shard_that_would_unpack_to_any_size_is_damaged(shards: Path, tmp_path: Path):
@@ -286,11 +277,8 @@ def test_a_shard_that_would_unpack_to_any_size_is_damaged(shards: Path, tmp_path
     whole.write_bytes(gzip.compress(whole.read_bytes()))
     sparse = min(shards.glob("train-000001-*.tar"))
     header = tarfile.TarInfo("000001000000.png")
-    header.pax_headers = {
-        "GNU.sparse.major": "1",
-        "GNU.sparse.minor": "0",
-        "GNU.sparse.realsize": str(10**12),
-    }
+    keys = {"major": "1", "minor": "0", "realsize": str(10**12)}
+    header.pax_headers = {f"GNU.sparse.{key}": value for key, value in keys.items()}
     header.size = 512
     with tarfile.open(sparse, "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(header, io.BytesIO(b"1\n0\n1\n".ljust(512, b"\0")))
@@ -323,8 +311,9 @@ def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, s
     assert kept.stat().st_mtime_ns == time
 
 
-@pytest.mark.parametrize("name", ["shards.json", "evaluation/val_000001.png"])
-@pytest.mark.parametrize("kind", ["link", "changed"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("shards.json", "changed"), ("evaluation/val_000001.png", "link")]
+)
 def test_files_of_others_stay_and_nothing_is_written(source: Path, tmp_path: Path, name: str, kind: str):
     splits = JsonLines(str(source / "captions.jsonl")).read()
     folder, theirs = tmp_path / "theirs", tmp_path / "mine"
@@ -351,35 +340,29 @@ def test_other_captions_make_other_shards(source: Path, shards: Path):
     assert set(batch.references) == {("new",)}
 
 
-@pytest.mark.parametrize("url", ["file:{}/shards.json", "pipe:cat {}/shards.json"])
-def test_shards_are_read_through_urls(shards: Path, url: str):
-    assert len(names(ShardLoader(make_batches(url.format(shards))))) == TRAINING
+def test_shards_are_read_through_urls(shards: Path):
+    for url in (f"file:{shards}/shards.json", f"pipe:cat {shards}/shards.json"):
+        assert len(names(ShardLoader(make_batches(url)))) == TRAINING
 
 
-@pytest.fixture
-def configured(source: Path, tmp_path: Path, tiny: Path) -> Iterator[Path]:
+@pytest.mark.nightly
+def test_the_command_prints_the_section_that_trains(source: Path, tiny: Path, tmp_path: Path, cli: Any):
     config = yaml.safe_load(tiny.read_text())
     arguments = {"captions": str(source / "captions.jsonl")}
     config["data"]["reader"] = {"class_path": "caption.data.readers.JsonLines", "init_args": arguments}
     tiny.write_text(yaml.safe_dump(config))
-    return tiny
-
-
-@pytest.mark.nightly
-def test_the_command_prints_the_section_that_trains(configured: Path, tmp_path: Path, cli: Any):
-    ran = cli("prepare", "shards", "-c", configured, "--out", tmp_path / "made", "--samples", 6)
+    ran = cli("prepare", "shards", "-c", tiny, "--out", tmp_path / "made", "--samples", 6)
     assert ran.code == 0, ran.err
     assert f"{TRAINING} samples in 4 shards" in ran.err
-    config = yaml.safe_load(configured.read_text())
     config["data"] |= yaml.safe_load(ran.out)["data"]
     config["trainer"] |= {"max_epochs": 1, "logger": False}
-    configured.write_text(yaml.safe_dump(config))
-    trained = cli("fit", "-c", configured)
+    tiny.write_text(yaml.safe_dump(config))
+    trained = cli("fit", "-c", tiny)
     assert trained.code == 0, trained.err
     assert (tmp_path / "run" / "best.ckpt").exists()
     some = min((tmp_path / "made").glob("train-000001-*.tar"))
     os.truncate(some, 3000)
-    failed = cli("fit", "-c", configured, "--trainer.default_root_dir", tmp_path / "second")
+    failed = cli("fit", "-c", tiny, "--trainer.default_root_dir", tmp_path / "second")
     assert failed.code == 2
     assert some.name in failed.err
     assert "Traceback" not in failed.err
