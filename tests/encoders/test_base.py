@@ -28,30 +28,18 @@ def counting_encoder() -> Counting:
     return Counting((4, 4, 6)).eval()
 
 
-@pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-
-
 @pytest.fixture(autouse=True)
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PIXELS", PIECE * 32 * 40)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
 def images(count: int) -> Tensor:
     return torch.randint(0, 256, (count, 3, 32, 40), generator=torch.Generator().manual_seed(0)).byte()
 
 
-def test_large_images_are_encoded_one_by_one(one_thread: None, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(base, "PIXELS", 32 * 40 // 3)
-    encoder = counting_encoder()
-    with torch.no_grad():
-        encoder(images(2))
-    assert encoder.seen == [1, 1]
-
-
 @pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])
-def test_pieces_are_put_together_again(count: int, one_thread: None):
+def test_pieces_are_put_together_again(count: int):
     encoder = counting_encoder()
     (whole,) = encoder(images(count))
     with torch.no_grad():
@@ -63,30 +51,29 @@ def test_pieces_are_put_together_again(count: int, one_thread: None):
     torch.testing.assert_close(regions.vectors, whole.vectors)
 
 
-def test_every_thread_gets_an_image(monkeypatch: pytest.MonkeyPatch):
+@torch.no_grad()
+def test_a_piece_is_at_least_an_image_for_each_thread(monkeypatch: pytest.MonkeyPatch):
+    large, many = counting_encoder(), counting_encoder()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3 * PIECE)
-    encoder = counting_encoder()
-    with torch.no_grad():
-        encoder(images(4 * PIECE))
-    assert encoder.seen == [3 * PIECE, PIECE]
+    many(images(4 * PIECE))
+    assert many.seen == [3 * PIECE, PIECE]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(base, "PIXELS", 32 * 40 // 3)
+    large(images(2))
+    assert large.seen == [1, 1]
 
 
-def test_statistics_are_those_of_the_whole_batch():
+def test_statistics_are_those_of_the_whole_batch_and_a_frozen_encoder_uses_pieces_in_training_too():
     encoder = counting_encoder().train()
     with torch.no_grad():
-        encoder(images(3 * PIECE))
-    assert encoder.seen == [3 * PIECE]
-
-
-def test_a_frozen_encoder_uses_pieces_in_training_too(one_thread: None):
-    encoder = counting_encoder()
+        encoder(images(2 * PIECE))
     encoder.freeze()
     encoder.train()
     encoder(images(2 * PIECE))
-    assert encoder.seen == [PIECE, PIECE]
+    assert encoder.seen == [2 * PIECE, PIECE, PIECE]
 
 
-@pytest.mark.parametrize("sizes", [None, 6, [6], (), (6.0,), (0,)])
+@pytest.mark.parametrize("sizes", [None, [6], (), (6.0,), (0,)])
 def test_an_encoder_that_does_not_say_its_sizes_is_named(sizes: Any):
     class Mine(Encoder):
         def __init__(self) -> None:

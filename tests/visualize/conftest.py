@@ -3,13 +3,12 @@
 import pytest
 
 
-@pytest.fixture
-def show(browser, tmp_path):
-    """Open a page from disk. At the end of the test, its log must be empty, without other network requests."""
+def opener(browser, folder):
+    """Opens pages from disk. In the end their log must be empty, without other network requests."""
     opened = []
 
     def show(page, **options):
-        path = tmp_path / f"page{len(opened)}.html"
+        path = folder / f"page{len(opened)}.html"
         path.write_text(page, encoding="utf-8")
         opened.append((path.as_uri(), browser.open(path.as_uri(), **options)))
         return opened[-1][1]
@@ -19,3 +18,15 @@ def show(browser, tmp_path):
         assert page.complaints() == []
         assert page.requests() == [address]
         page.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open a page for one test."""
+    yield from opener(browser, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def keep(browser, tmp_path_factory):
+    """Open a page for all tests of a module, which leave it as they have found it."""
+    yield from opener(browser, tmp_path_factory.mktemp("pages"))

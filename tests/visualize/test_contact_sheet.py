@@ -42,7 +42,6 @@ def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_one_scale(dog):
     [
         (0, {}, "at least one"),
         (1, {}, "carry no photo"),
-        (2, {"images": [Image.new("RGB", WIDE)]}, "2 captions need as many photos, not 1"),
         (1, {"images": [Image.new("RGB", WIDE)], "columns": 0}, "columns"),
         (1, {"images": [Image.new("RGB", WIDE)], "names": ["a", "b"]}, "1 photos need as many names"),
     ],
@@ -71,12 +70,13 @@ def sheet_of(sizes, **options):
     return contact_sheet(captions, [Image.new("RGB", size, (90, 90, 90)) for size in sizes], **options)
 
 
-@pytest.mark.parametrize("count", [2, 3, 8, 16])
-def test_rows_are_packed_without_holes(count):
+@pytest.mark.parametrize("count", [2, 16])
+def test_rows_are_packed_without_holes_and_no_text_lies_on_a_picture_or_other_text(count):
     sizes = (SIZES * 5)[:count]
     fig = sheet_of(sizes)
     fig.draw_without_rendering()
-    boxes = [ax.get_window_extent() for ax in fig.axes[:-1]]
+    pictures = [ax.get_window_extent() for ax in fig.axes]
+    boxes = pictures[:-1]
     for box, size in zip(boxes, [size for size in sizes for _ in range(2)], strict=True):
         assert box.width / box.height == pytest.approx(size[0] / size[1], rel=0.01)
     rows: dict[int, list] = {}
@@ -93,14 +93,7 @@ def test_rows_are_packed_without_holes(count):
     heights = [row[0].height / fig.dpi for row in rows.values()]
     assert min(heights) > 0.6
     assert max(heights) < 2.3
-
-
-@pytest.mark.nightly
-def test_no_text_lies_on_a_picture_or_on_other_text():
-    fig = sheet_of(SIZES * 2)
-    fig.draw_without_rendering()
     texts = [text.get_window_extent() for text in fig.texts]
-    pictures = [ax.get_window_extent() for ax in fig.axes]
     for number, text in enumerate(texts):
         assert text.x1 < fig.bbox.width
         others = [*pictures, *(other for place, other in enumerate(texts) if place // 2 != number // 2)]
@@ -117,9 +110,8 @@ def test_a_photo_in_a_row_with_its_words():
     assert "α of a word" in fig.axes[-1].texts[0].get_text()
     tops = [row[0].get_position().y1 for row in rows]
     assert tops == sorted(tops, reverse=True)
-    assert (
-        len(sheet_of(SIZES[:2], words=["cat"], legend=False).axes) == 2
-    )  # photos without the words stand alone
+    alone = sheet_of(SIZES[:2], words=["cat"], legend=False)
+    assert len(alone.axes) == 2  # photos without the words
 
 
 def test_the_place_that_was_chosen_for_a_word_is_marked_as_in_the_figure():

@@ -8,7 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from helpers.captions import caption_of
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -28,13 +27,6 @@ def photo_of(size=(500, 375)):
 def panels_of(fig):
     """Axes of the photo and of the words, without the legend's."""
     return fig.axes[:-1]
-
-
-def pixels_of(fig):
-    """The drawn figure, (height, width, 4); the axes have their final position only after drawing."""
-    canvas = FigureCanvasAgg(fig)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())
 
 
 def pixels_of_file(path):
@@ -69,7 +61,7 @@ def one_word():
     return plot_caption(caption_of(["dog"]), photo_of())
 
 
-def test_the_photo_comes_first_then_a_panel_per_word_with_its_own_weights(dog):
+def test_the_photo_comes_first_then_a_panel_per_word_and_all_words_share_a_scale_that_is_stated(dog):
     caption, fig = dog
     photo, *words = panels_of(fig)
     assert [ax.get_title() for ax in panels_of(fig)] == ["", *WORDS]
@@ -78,21 +70,13 @@ def test_the_photo_comes_first_then_a_panel_per_word_with_its_own_weights(dog):
         assert len(ax.images) == 2
         np.testing.assert_array_equal(ax.images[1].get_array(), caption.weights[step])
         assert ax.patches[0].get_y() == pytest.approx(step % 7 * 375 / 7)
-
-
-def test_all_words_share_one_scale_and_the_figure_states_it(dog):
-    caption, fig = dog
-    limits = {ax.images[1].get_clim() for ax in panels_of(fig)[1:]}
-    assert limits == {(0.0, float(caption.weights.max()))}
+        assert ax.images[1].get_clim() == (0.0, float(caption.weights.max()))
     ticks = [label.get_text() for label in fig.axes[-1].get_xticklabels()]
     assert ticks == ["0", f"{caption.weights.max():.2g}"]
     assert legend_of(fig).startswith("colour: above even attention (1/49)")
 
 
-SIZES = [(500, 375), (257, 500), (2000, 150), (100, 1000)]
-
-
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [(257, 500), (2000, 150)])
 def test_panels_have_the_photos_aspect_ratio_and_fill_a_page_without_overlap(size):
     caption = caption_of(WORDS, size=size, gates=np.full(len(WORDS), 0.5))
     fig = plot_caption(caption, Image.new("RGB", size))
@@ -108,20 +92,13 @@ def test_panels_have_the_photos_aspect_ratio_and_fill_a_page_without_overlap(siz
 
 
 def test_a_picture_is_as_wide_as_it_is_asked_to_be(one_word, tmp_path):
-    for extension, asked, width in [
-        ("png", {"width": 200}, 200), ("jpg", {"width": 1000}, 1000), ("webp", {"width": 1333}, 1333),
-        ("png", {}, 150 * 5),
-    ]:  # fmt: skip
-        save_figure(one_word, tmp_path / f"dog.{extension}", **asked)
-        with Image.open(tmp_path / f"dog.{extension}") as picture:
+    for name, asked, width in [("dog.png", {"width": 200}, 200), ("dog.webp", {}, 150 * 5)]:
+        save_figure(one_word, tmp_path / name, **asked)
+        with Image.open(tmp_path / name) as picture:
             assert picture.width == width
-    with pytest.raises(OutputError, match="million pixels, more than 300"):
-        save_figure(one_word, tmp_path / "dog.png", width=50_000)
-    with pytest.raises(OutputError, match="could not be drawn"):
-        save_figure(Figure(figsize=(2, 200)), tmp_path / "dog.webp")
 
 
-@pytest.mark.parametrize("extension", ["png", "pdf", "svg", "jpg", "PNG"])
+@pytest.mark.parametrize("extension", ["pdf", "svg", "jpg", "PNG"])
 def test_figures_are_written_in_the_format_of_their_name(one_word, tmp_path, extension):
     path = tmp_path / f"dog.{extension}"
     save_figure(one_word, path)
@@ -153,28 +130,24 @@ def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
     assert texts_of(fig)[:-1] == ["1.0× even", "5.5× even"]
 
 
-def test_the_legend_is_one_line_and_names_hatching_and_frame():
+def test_the_legend_is_one_line_of_the_notes_for_which_there_is_room():
     plain = legend_of(plot_caption(caption_of(["dog"]), photo_of(), style="cells"))
     assert plain == "light: α; line: even attention (1/49)"
-    hard = caption_of(["dog"], locations=[[1, 2]])
-    hard.box = (62.5, 0, 437.5, 375)
-    fig = plot_caption(hard, photo_of(), columns=2, words=["dog"])
-    assert legend_of(fig) == "colour: above even attention (1/49); hatched: unseen"
-    hard = caption_of(WORDS, locations=[[1, 2]] * 12, gates=[0.5] * 12)
-    fig = plot_caption(hard, photo_of())
-    assert legend_of(fig) == "colour: above even attention (1/49); frame: cell read; β: use of the image"
-    fig.draw_without_rendering()
-    text = fig.axes[-1].texts[0].get_window_extent()
-    assert text.x1 < fig.bbox.width
-    assert text.height < 0.2 * fig.dpi
-
-
-def test_notes_that_find_no_room_are_left_out():
-    caption = caption_of(["dog"], locations=[[1, 2]], gates=[0.5], points=[[5, 5]])
-    fig = plot_caption(caption, photo_of())
-    assert legend_of(fig) == "colour: above even attention (1/49); frame: cell read"
-    fig.draw_without_rendering()
-    assert fig.axes[-1].texts[0].get_window_extent().x1 < fig.bbox.width
+    cropped = caption_of(["dog"], locations=[[1, 2]])
+    cropped.box = (62.5, 0, 437.5, 375)
+    gated = caption_of(WORDS, locations=[[1, 2]] * 12, gates=[0.5] * 12)
+    pointed = caption_of(["dog"], locations=[[1, 2]], gates=[0.5], points=[[5, 5]])
+    for caption, noted in [
+        (cropped, "hatched: unseen"),
+        (gated, "frame: cell read; β: use of the image"),
+        (pointed, "frame: cell read"),
+    ]:
+        fig = plot_caption(caption, photo_of())
+        assert legend_of(fig) == f"colour: above even attention (1/49); {noted}"
+        fig.draw_without_rendering()
+        text = fig.axes[-1].texts[0].get_window_extent()
+        assert text.x1 < fig.bbox.width
+        assert text.height < 0.2 * fig.dpi
 
 
 def test_words_alone_are_drawn_on_the_scale_of_all(dog):
@@ -185,8 +158,6 @@ def test_words_alone_are_drawn_on_the_scale_of_all(dog):
     np.testing.assert_array_equal(tongue.images[1].get_array(), caption.weights[9])
     assert tongue.images[1].get_clim() == (0, float(caption.weights.max()))
     assert caption.weights[[2, 9]].max() < caption.weights.max()
-    with pytest.raises(ValueError, match="no word 'cat' in the caption 'a brown dog"):
-        plot_caption(caption, photo_of(), words="cat")
 
 
 def test_words_drawn_alone_are_underlined_in_the_sentence(dog):
@@ -218,11 +189,9 @@ def test_each_word_can_have_a_scale_of_its_own(dog):
     )
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("rows", "columns"), [(1, 13), (2, 7), (5, 3), (40, 1)])
-def test_rows_are_as_many_as_asked_for(dog, rows, columns):
-    fig = plot_caption(dog[0], photo_of(), rows=rows)
-    assert len({round(ax.get_position().x0, 3) for ax in panels_of(fig)}) == columns
+def test_rows_are_as_many_as_asked_for():
+    fig = plot_caption(caption_of(WORDS), photo_of(), rows=2)
+    assert len({round(ax.get_position().x0, 3) for ax in panels_of(fig)}) == 7
 
 
 def test_title_and_legend_can_be_left_out(dog):
@@ -235,7 +204,7 @@ def test_title_and_legend_can_be_left_out(dog):
     assert narrow.get_size_inches()[0] < 3
 
 
-@pytest.mark.parametrize(("size", "wide"), [((500, 375), 640), ((1000, 1500), 1000), ((2400, 100), 1920)])
+@pytest.mark.parametrize(("size", "wide"), [((500, 375), 640), ((2400, 100), 1920)])
 def test_a_word_alone_fills_its_picture(tmp_path, size, wide):
     caption = caption_of(["a", "dog", "a"], np.full((3, 2, 2), 0.25), size)
     caption.weights[1, 0, 0] = 0.9
@@ -269,13 +238,15 @@ def test_a_given_figure_is_drawn_on_and_given_back():
     assert len(lefts) == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("dog", "ends in one of"), ("dog.docx", "ends in one of .*png"), ("no/where/dog.png", "No such file")],
-)
-def test_an_unwritable_figure_raises_an_error(one_word, tmp_path, name, said):
-    with pytest.raises(OutputError, match=said):
-        save_figure(one_word, tmp_path / name)
+def test_an_unwritable_figure_raises_an_error(one_word, tmp_path):
+    for fig, name, options, said in [
+        (one_word, "dog", {}, "ends in one of .*png"),
+        (one_word, "no/where/dog.png", {}, "No such file"),
+        (one_word, "dog.png", {"width": 50_000}, "million pixels, more than 300"),
+        (Figure(figsize=(2, 200)), "dog.webp", {}, "could not be drawn"),
+    ]:
+        with pytest.raises(OutputError, match=said):
+            save_figure(fig, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -311,8 +282,6 @@ def test_one_map_is_drawn_in_place_of_the_summary():
     level = caption.plot(photo_of(), map="level 1")
     assert panels_of(level)[1].images[1].get_array().shape == (2, 3)
     assert "frame" not in texts_of(level)[-1]
-    with pytest.raises(ValueError, match="no map 'hops'"):
-        caption.plot(photo_of(), map="hops")
 
 
 def test_every_head_has_a_row_and_all_share_a_scale():
@@ -346,11 +315,10 @@ def test_one_word_has_a_panel_for_each_of_all_maps():
     [
         (plot_maps, many_headed(), {"map": "hops"}, "no map 'hops'"),
         (plot_maps, many_headed(), {"word": 3}, "word 3 is not among the 3"),
-        (plot_maps, many_headed(), {"word": -1}, "word -1"),
         (plot_maps, caption_of(["dog"]), {}, "no maps beside its weights"),
         (plot_caption, caption_of(["dog"]), {"rows": 2, "columns": 2}, "give one"),
         (plot_caption, caption_of(["dog"]), {"rows": 0}, "rows must be at least 1"),
-        (plot_caption, caption_of(["dog"]), {"columns": 0}, "columns must be at least 1"),
+        (plot_caption, caption_of(["dog"]), {"words": "cat"}, "no word 'cat' in the caption 'dog'"),
         (compare_captions, {}, {}, "nothing to compare"),
     ],
 )
@@ -395,7 +363,7 @@ def test_a_chosen_point_is_crossed():
     assert "cross" in texts_of(fig)[-1]
 
 
-@pytest.mark.parametrize("columns", [None, 2, 4])
+@pytest.mark.parametrize("columns", [None, 2])
 def test_soft_is_above_hard_in_equal_panels(columns):
     dog = caption_of(["$dog$", "runs"], gates=[0.25, 0.75])
     hard = caption_of(["a", "dog", "runs"], locations=[[0, 1], [1, 2], [0, 0]])

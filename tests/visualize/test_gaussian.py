@@ -31,10 +31,10 @@ def pyramid_expand(weights: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "weights",
     [
-        *(one_hot(14, 14, 6, 7), one_hot(7, 9, 3, 4), one_hot(9, 9, 0, 0), one_hot(14, 14, 13, 5)),
+        *(one_hot(14, 14, 6, 7), one_hot(9, 9, 0, 0), one_hot(14, 14, 13, 5)),
         np.random.default_rng(0).dirichlet(np.full(63, 0.1)).reshape(7, 9),
     ],
-    ids=["14x14", "7x9", "corner", "edge", "random"],
+    ids=["middle", "corner", "edge", "random"],
 )
 def test_it_is_the_enlarged_map_blurred(weights: np.ndarray):
     expected = pyramid_expand(weights)

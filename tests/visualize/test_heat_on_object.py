@@ -36,9 +36,9 @@ class Brightness(Encoder):
     With the kernel 1, 2, 1 no layer moves the centre of mass of what it sees, except for its grid: 3.5 of 64 pixels.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, levels: int = 2) -> None:
         super().__init__()
-        self.region_sizes = (1, 1)
+        self.region_sizes = (1,) * levels
         side = torch.tensor([0.25, 0.5, 0.25])
         self.kernel = torch.nn.Parameter(torch.outer(side, side)[None, None])
 
@@ -48,7 +48,7 @@ class Brightness(Encoder):
     def features(self, images: Tensor) -> tuple[Tensor, ...]:
         maps = images.mean(1, keepdim=True)
         levels = [maps := functional.conv2d(maps, self.kernel, stride=2, padding=1) for _ in range(3)]
-        return levels[2], levels[1]
+        return tuple(levels[::-1][: len(self.region_sizes)])
 
 
 def seen_by_the_encoder(where: tuple[int, ...], transform: ImageTransform | None = None) -> Caption:
@@ -91,22 +91,16 @@ def drawn(caption: Caption, **options) -> np.ndarray:
 
 
 @pytest.mark.parametrize("where", OBJECTS.values(), ids=OBJECTS)
-@pytest.mark.parametrize("name", ["summary", "fine"])
-def test_the_weights_lie_on_the_object(where: tuple[int, ...], name: str):
+def test_the_weights_and_the_heat_lie_on_the_object(where: tuple[int, ...]):
     caption = seen_by_the_encoder(where)
-    caption = caption if name == "summary" else caption.with_map("fine")
-    x, y = cell_centres(*caption.weights.shape[1:], caption.box)
-    assert centre_of_mass(caption.weights[0], x, y) == pytest.approx(middle_of(where), abs=0.2)
-
-
-@pytest.mark.parametrize("smooth", [True, False])
-@pytest.mark.parametrize("where", OBJECTS.values(), ids=OBJECTS)
-def test_the_heat_lies_on_the_object(where: tuple[int, ...], smooth: bool):
-    caption = seen_by_the_encoder(where)
+    for view in (caption, caption.with_map("fine")):
+        x, y = cell_centres(*view.weights.shape[1:], view.box)
+        assert centre_of_mass(view.weights[0], x, y) == pytest.approx(middle_of(where), abs=0.2)
     x, y = np.arange(SIZE[0]) + 0.5, np.arange(SIZE[1]) + 0.5
-    assert centre_of_mass(drawn(caption, smooth=smooth), x, y) == pytest.approx(middle_of(where), abs=1)
-    beside = centre_of_mass(drawn(replace(caption, box=caption.seen), smooth=smooth), x, y)
-    assert np.subtract(beside, middle_of(where)) == pytest.approx([7, 5.25], abs=1.5)  # 3.5 of 64 pixels
+    for smooth in (True, False):
+        assert centre_of_mass(drawn(caption, smooth=smooth), x, y) == pytest.approx(middle_of(where), abs=1)
+        beside = centre_of_mass(drawn(replace(caption, box=caption.seen), smooth=smooth), x, y)
+        assert np.subtract(beside, middle_of(where)) == pytest.approx([7, 5.25], abs=1.5)  # 3.5 of 64 pixels
 
 
 def test_both_boxes_are_kept_and_saved(tmp_path):
@@ -140,19 +134,14 @@ def test_the_grid_of_a_crop_and_of_padding_is_moved_as_well():
 
 
 def test_pointing_and_selection_use_the_cells_where_they_look():
-    where = (
-        57,
-        40,
-        73,
-        52,
-    )  # the cell in row 4, column 4, as drawn; by equal tiles of the photo it is beside it
+    # The cell in row 4, column 4, as drawn; by equal tiles of the photo it is beside it.
+    where = (57, 40, 73, 52)
     caption = seen_by_the_encoder(where)
     grounding = ground([(caption, {"cat": [where]})])
     assert grounding.accuracy == 1
     inside = touched((58, 43.5, 72, 53), caption)
     assert np.argwhere(inside).tolist() == [[4, 4]]
-    row, col = np.unravel_index(caption.weights[0].argmax(), (8, 8))
-    assert inside[row, col]
+    assert inside.ravel()[caption.weights[0].argmax()]
 
 
 def test_an_object_that_fills_the_photo_has_all_of_the_attention():
@@ -177,18 +166,9 @@ def test_the_middle_is_that_of_the_photo():
 
 
 def test_captions_that_are_fed_have_them():
-    made = tiny_captioner.captioner(ImageTransform(64, "squash"), encoder=OneLevel())
+    made = tiny_captioner.captioner(ImageTransform(64, "squash"), encoder=Brightness(levels=1))
     photo = tiny_captioner.photo(*SIZE)
     (fed,) = attend_references(made, [photo], [["a cat"]])
     found = made.describe(photo)
     assert fed.box == found.box == (-7, -5.25, 121, 90.75)
     assert fed.seen == found.seen == (0, 0, *SIZE)
-
-
-class OneLevel(Brightness):
-    def __init__(self) -> None:
-        super().__init__()
-        self.region_sizes = (1,)
-
-    def features(self, images: Tensor) -> Tensor:
-        return super().features(images)[0]

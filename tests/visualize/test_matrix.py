@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 from PIL import Image
 
 from caption.regions import WeightProperties
@@ -15,17 +16,8 @@ WORDS = ["a", "$x$ _cat", "sits"]
 
 
 def caption(signed: bool = False) -> Caption:
-    generator = np.random.default_rng(0)
-    weights = generator.random((3, 2, 4)).astype(np.float32) - 0.5 * signed
-    return Caption(
-        "a cat sits",
-        WORDS,
-        weights,
-        0.0,
-        np.zeros(3),
-        (0, 0, 1, 1),
-        properties=WeightProperties(signed=signed),
-    )
+    weights = np.random.default_rng(0).random((3, 2, 4)).astype(np.float32) - 0.5 * signed
+    return caption_of(WORDS, weights, (30, 20), properties=WeightProperties(signed=signed))
 
 
 def test_a_row_for_each_word_and_a_column_for_each_region():
@@ -58,7 +50,6 @@ def test_below_it_a_matrix_for_each_layer_and_head_of_self_attention():
     assert [label.get_text() for label in fig.axes[6].get_xticklabels()] == ["(start)", *WORDS[:-1]]
 
 
-@pytest.mark.slow
 def test_the_page_has_the_matrix_and_a_row_of_it_is_a_word(show):
     heads = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]]], np.float32)
     page = show(replace(caption(), image=Image.new("RGB", (30, 20)), self_attention=(heads,)).to_html())
@@ -84,9 +75,7 @@ def test_the_page_has_the_matrix_and_a_row_of_it_is_a_word(show):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(
-        ValueError, match=r"self_attention must be \(heads, 3, 3\) in each layer, not \[\(1, 2, 2\)\]"
-    ):
+    with pytest.raises(ValueError, match=r"must be \(heads, 3, 3\) in each layer, not \[\(1, 2, 2\)\]"):
         replace(caption(), self_attention=(np.ones((1, 2, 2)),))
     with pytest.raises(ValueError, match="without words has no matrix"):
-        Caption("", [], np.zeros((0, 2, 2)), 0.0, np.zeros(0), (0, 0, 1, 1)).plot_matrix()
+        caption_of([]).plot_matrix()

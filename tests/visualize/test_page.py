@@ -1,9 +1,11 @@
 """The interactive page in a real browser: the word under the pointer highlights its cells and no others."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 from PIL import Image
 
 from caption.box import cell_box
@@ -49,14 +51,17 @@ def dog():
 
 
 @pytest.fixture(scope="module")
-def dog_page(browser, tmp_path_factory):
-    """The page of that caption, which tests leave as they have found it."""
-    path = tmp_path_factory.mktemp("pages") / "dog.html"
-    path.write_text(a_dog_runs().to_html(style="cells"), encoding="utf-8")
-    page = browser.open(path.as_uri())
-    yield page
-    assert page.complaints() == []
-    page.close()
+def dog_page(keep):
+    return keep(a_dog_runs().to_html(style="cells"))
+
+
+@pytest.fixture(scope="module")
+def places_page(keep):
+    """A gallery of all places, in a window in which nothing scrolls under the pointer."""
+    captions = [
+        pointing(size, box, grid, cells, seen=seen) for size, box, grid, cells, seen in PLACES.values()
+    ]
+    return keep(to_html(captions, style="cells"), width=1000, height=4000)
 
 
 def lit_cell(shape, photo, box, grid, cell, whole=None):
@@ -80,36 +85,34 @@ def assert_lit(page, size, box, grid, cell, whole=None, photo=".satt-photo"):
     return picture
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_hovering_a_word_lights_its_own_cell_and_nothing_else(show, place):
-    size, box, grid, cells, whole = PLACES[place]
-    page = show(pointing(size, box, grid, cells, seen=whole).to_html(style="cells"))
-    page.hover(".satt-word", 0)
-    plain = page.picture(".satt-photo")
-    assert np.abs(plain - GREY).max() <= 2
-    for step, cell in enumerate(cells):
-        page.hover(".satt-word", step + 1)
-        picture = assert_lit(page, size, box, grid, cell, whole)
-    crop = "crop" in place
-    assert crop == ("hatched" in page.text(".satt-scale"))
-    if crop and size == WIDE:
-        assert picture[:, : int(50 * picture.shape[1] / WIDE[0]) - 3].std() > 5
-    page.hover(".satt-word", 0)
-    assert np.abs(page.picture(".satt-photo") - plain).max() == 0
+def test_hovering_a_word_lights_its_own_cell_of_its_photo_and_nothing_else(places_page):
+    page = places_page
+    first = page.picture(".satt-photo")
+    for number, (place, (size, box, grid, cells, seen)) in enumerate(PLACES.items(), start=1):
+        card = f".satt-group:nth-of-type({number})"
+        photo = f"{card} .satt-photo"
+        page.hover(f"{card} .satt-word", 0)
+        assert np.abs(page.picture(photo) - GREY).max() <= 2
+        for step, cell in enumerate(cells):
+            page.hover(f"{card} .satt-word", step + 1)
+            picture = assert_lit(page, size, box, grid, cell, seen, photo)
+        assert ("hatched" in page.text(f"{card} .satt-scale")) == (place == "beside a crop")
+        if place == "beside a crop":
+            assert picture[:, : int(50 * picture.shape[1] / size[0]) - 3].std() > 5
+        page.hover(f"{card} .satt-word", 1)
+    assert (page.picture(".satt-photo") == first).all()
+    # Rows line up, although the photos have other shapes.
+    assert len({page.box_of("figure", index)[0] for index in range(len(PLACES))}) == 1
+    assert len({page.box_of(".satt-strip", index)[0] for index in range(len(PLACES))}) == 1
 
 
-def test_pointing_beside_the_grid_finds_the_nearest_cell(show):
-    size, box, grid, cells, whole = BESIDE_A_CROP
-    page = show(pointing(size, box, grid, cells, seen=whole).to_html())
+def test_pointing_beside_the_grid_finds_the_nearest_cell(places_page):
+    index = [*PLACES].index("beside a crop")
+    photo = f".satt-group:nth-of-type({index + 1}) .satt-photo"
 
     def said_at(x, y):
-        page.run(
-            "(stage => { const frame = stage.getBoundingClientRect();"
-            "stage.dispatchEvent(new PointerEvent('pointermove', {"
-            f"clientX: frame.left + frame.width * {x / size[0]}, clientY: frame.top + frame.height * {y / size[1]}"
-            "})); })(document.querySelector('.satt-photo'))"
-        )
-        return page.text("[role=status]")
+        places_page.hover_at(photo, x / WIDE[0], y / WIDE[1])
+        return places_page.text(".satt-status", index)
 
     assert said_at(240, 190).startswith("Looked here: “word1”")  # the grid ends at 230, 180
     assert said_at(60, 100).startswith("Looked here: “word0”")
@@ -161,67 +164,45 @@ def test_a_screen_reader_finds_the_parts(dog_page):
     assert float(meter["value"]["value"]) == pytest.approx(0.9, abs=1e-6)
 
 
-def test_the_length_of_the_bar_is_the_gate(show, dog_page):
+def test_the_length_of_the_bar_is_the_gate(dog_page):
     for step, gate in enumerate([0.1, 0.9, 0.5]):
         dog_page.hover(".satt-word", step + 1)
         whole, bar = (dog_page.box_of(part)[2] for part in (".satt-meter", ".satt-meter > span"))
-        whole -= 2
-        assert bar / whole == pytest.approx(gate, abs=0.02)
-    ungated = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)]).to_html(style="cells"))
-    assert ungated.box_of(".satt-gate")[2:] == ungated.box_of(".satt-map")[2:] == [0, 0]
+        assert bar / (whole - 2) == pytest.approx(gate, abs=0.02)
 
 
-def test_each_of_the_best_captions_has_its_own_maps(show, dog):
-    cat = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 0), (0, 1)], ["a", "cat"], finished=False)
-    dog.alternatives, dog.log_prob = [cat], -0.001
-    page = show(dog.to_html(style="cells"))
-    assert page.text(".satt-choice small") == "log p 0.00"
-    page.hover(".satt-word", 3)
-    page.click(".satt-choice input", 1)
-    words = "[...document.querySelectorAll('.satt-word')].map(chip => chip.firstChild.data)"
-    assert page.run(words) == ["photo", "a", "cat"]
-    assert "unfinished" in page.run("document.querySelectorAll('.satt-choice label')[1].textContent")
-    page.hover(".satt-word", 1)
-    assert_lit(page, WIDE, cat.box, (2, 2), (1, 0))
-    page.click(".satt-choice input", 0)
-    assert page.run("document.querySelectorAll('.satt-word').length") == 4
-
-
-def test_each_map_can_be_chosen_and_has_its_own_grid(show, dog):
+def test_each_of_the_best_captions_and_each_map_can_be_chosen(show, dog):
     coarse = np.zeros((3, 2, 2, 2))
     coarse[:, 0, 0, 1] = coarse[:, 1, 1, 0] = 1
-    dog.maps = AttentionMaps({"heads": coarse})
-    dog.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 1)], ["cat"])]
+    dog.maps, dog.log_prob = AttentionMaps({"heads": coarse}), -0.001
+    cat = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 0), (0, 1)], ["a", "cat"], finished=False)
+    dog.alternatives = [cat]
     page = show(dog.to_html(style="cells"))
     options = "[...document.querySelectorAll('.satt-map option')].map(option => option.textContent)"
     assert page.run(options) == ["summary", "heads[0]", "heads[1]"]
     page.hover(".satt-word", 2)
-    for choice, (grid, cell) in enumerate([((4, 6), (2, 3)), ((2, 2), (0, 1)), ((2, 2), (1, 0))]):
-        page.run(
-            f"(select => {{ select.selectedIndex = {choice}; select.dispatchEvent(new Event('change')); }})"
-            "(document.querySelector('.satt-map select'))"
-        )
+    for choice, (grid, cell) in [("summary", ((4, 6), (2, 3))), ("heads[0]", ((2, 2), (0, 1)))]:
+        page.choose(".satt-map select", choice)
         assert page.pressed() == ["dog"]
         assert_lit(page, WIDE, dog.box, grid, cell)
+    assert page.text(".satt-choice small") == "log p 0.00"
+    assert "unfinished" in page.text(".satt-choice label", 1)
     page.click(".satt-choice input", 1)
-    assert page.box_of(".satt-map")[2:] == [0, 0]
+    words = "[...document.querySelectorAll('.satt-word')].map(chip => chip.firstChild.data)"
+    assert page.run(words) == ["photo", "a", "cat"]
+    page.hover(".satt-word", 1)
+    assert_lit(page, WIDE, cat.box, (2, 2), (1, 0))
+    # The other caption has neither further maps nor gates.
+    assert page.box_of(".satt-map")[2:] == page.box_of(".satt-gate")[2:] == [0, 0]
+    page.click(".satt-choice input", 0)
+    assert page.run(words) == ["photo", *dog.words]
 
 
 def test_signed_weights_are_orange_and_blue_and_a_point_is_crossed(show):
     weights = np.array([[[-0.4, -0.1, 0, 0.1, 0.4]]])
     photo = Image.new("RGB", (500, 100), (GREY,) * 3)
     signed = WeightProperties(sums_to_one=False, signed=True)
-    caption = Caption(
-        "dog",
-        ["dog"],
-        weights,
-        -1,
-        [-1],
-        (0, 0, 500, 100),
-        image=photo,
-        maps=AttentionMaps(points=[[150, 50]]),
-        properties=signed,
-    )
+    caption = caption_of(["dog"], weights, photo.size, image=photo, points=[[150, 50]], properties=signed)
     page = show(caption.to_html(style="cells"))
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")
@@ -239,23 +220,42 @@ def test_signed_weights_are_orange_and_blue_and_a_point_is_crossed(show):
     assert "evenly" not in said
 
 
-def test_the_sentinels_share_is_shown(show, dog):
-    dog.properties = WeightProperties(sentinel=True)
-    dog.weights[1] *= 0.75
-    page = show(dog.to_html(style="cells"))
-    page.hover(".satt-word", 2)
-    assert page.text("[role=status]").endswith("α 0.75, 19.7× mean; sentinel 0.25")
+def test_what_is_known_of_a_word_is_told_at_it(show):
+    words, cells = ["a", "dog", "runs", "on"], [(0, 0), (2, 3), (3, 5), (1, 1)]
+    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), cells, words)
+    caption.properties = WeightProperties(sentinel=True)
+    caption.weights[1] *= 0.75
+    caption.word_log_probs = np.log([0.998, 0.99999, 1.0, 0.05])
+    caption.likeliest = [
+        [("a", -0.1)],
+        [("dog", -0.5), ("<b>cat</b>", -1.0), ("(end)", -3.0)],
+        [("hops", -0.4), ("runs", -0.5)],
+        [("on", -0.1)],
+    ]
+    seen = [[Seen("cat", 0.84)], [Seen("wall", 0.3)], [Seen("car", 0.91)], []]
+    caption.lens = LensReading(seen, [[]] * 4, [], [Doubt(2, "runs", "car", 0.91)])
+    page = show(caption.to_html())
+    told, others = [], []
+    for step in range(4):
+        page.hover(".satt-word", step + 1)
+        told.append(page.text(".satt-status"))
+        others.append(page.text(".satt-others"))
+    assert others == ["", "also likely: “<b>cat</b>” 0.368, “(end)” 0.05", "also likely: “hops” 0.67", ""]
+    assert [re.search(r", p (.*?):", each)[1] for each in told] == ["0.998", "> 0.999", "1", "0.05"]
+    assert told[0].endswith("; sees cat 0.8")
+    assert told[1].endswith("α 0.75, 19.2× mean; sentinel 0.25")  # a wall is not likely enough
+    assert told[2].endswith("; says runs, sees car")
     assert "sentinel" in page.text(".satt-scale")
 
 
-def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(show, dog, dog_page):
+def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(dog_page):
     page = dog_page
     page.hover(".satt-word", 2)
     raw = page.picture(".satt-photo")[..., 0]
     page.click(".satt-smooth")
     smooth = page.picture(".satt-photo")[..., 0]
     scale = raw.shape[1] / WIDE[0]
-    cell = [int(edge * scale) for edge in cell_box((4, 6), dog.box, (2, 3))]
+    cell = [int(edge * scale) for edge in cell_box((4, 6), (0, 0, *WIDE), (2, 3))]
     row, col = np.unravel_index(smooth.argmax(), smooth.shape)
     assert cell[0] < col < cell[2]
     assert cell[1] < row < cell[3]
@@ -265,52 +265,19 @@ def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(show, dog, 
     assert abs(smooth[far_left] - raw[far_left]) <= 2
     page.click(".satt-smooth")
     assert (page.picture(".satt-photo")[..., 0] == raw).all()
-    begun = show(dog.to_html(style="cells", smooth=True))
-    begun.hover(".satt-word", 2)
-    assert (begun.picture(".satt-photo")[..., 0] == smooth).all()
 
 
 def test_opacity_goes_from_the_bare_photo_to_black(dog_page):
     dog_page.hover(".satt-word", 2)
 
     def seen_at(opacity):
-        dog_page.run(
-            f"(slider => {{ slider.value = {opacity}; slider.dispatchEvent(new Event('input')); }})"
-            "(document.querySelector('.satt-opacity'))"
-        )
+        dog_page.choose(".satt-opacity", str(opacity))
         return dog_page.picture(".satt-photo")[..., 0]
 
     assert np.abs(seen_at(0) - GREY).max() <= 2
     assert seen_at(100)[5, 5] == 0
     assert seen_at(30)[5, 5] == pytest.approx(0.7 * GREY, abs=3)
     seen_at(100 * OPACITY)
-
-
-def test_what_the_encoder_sees_is_said_at_its_word(show):
-    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0), (1, 1), (2, 2)])
-    seen = [[Seen("cat", 0.84)], [Seen("wall", 0.3)], [Seen("car", 0.91)]]
-    doubts = [Doubt(2, caption.words[2], "car", 0.91)]
-    caption.lens = LensReading(seen, [[], [], []], [], doubts)
-    page = show(caption.to_html())
-    told = []
-    for chip in (1, 2, 3):
-        page.hover(".satt-word", chip)
-        told.append(page.run("document.querySelector('.satt-status').textContent"))
-    assert told[0].endswith("; sees cat 0.8")
-    assert "sees" not in told[1]
-    assert told[2].endswith(f"; says {caption.words[2]}, sees car")
-
-
-def test_a_phone_shows_all_of_it_and_answers_taps(show, dog):
-    dog.words[1] = "d" + "o" * 60 + "g"
-    page = show(dog.to_html(style="cells"), width=360, height=740, touch=True)
-    page.tap(".satt-word", 3)
-    assert page.pressed() == ["runs"]
-    assert page.run("document.documentElement.scrollWidth") <= 360
-    chips = [page.box_of(".satt-word", index) for index in range(4)]
-    assert min(height for *_, height in chips) >= 36  # large enough for a finger
-    assert min(width for *_, width, _ in chips) >= 24
-    assert_lit(page, WIDE, dog.box, (4, 6), (3, 5))
 
 
 def luminance(colour):
@@ -339,22 +306,6 @@ def test_text_can_be_read_by_day_and_by_night(show, dog, dark):
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5
 
 
-def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):
-    cat = pointing(TALL, (0, 0, 180, 320), (2, 2), [(1, 1)], ["cat"])
-    page = show(to_html([dog, cat], "Two photos", style="cells"), width=1000)
-    page.run("document.querySelectorAll('.satt-photo')[1].classList.add('second')")
-    before = page.picture(".second")
-    page.hover(".satt-word", 2)
-    assert page.pressed() == ["dog", "cat"]
-    assert (page.picture(".second") == before).all()
-    # Rows line up, although the photos have other shapes.
-    first, second = (page.box_of("figure", index) for index in range(2))
-    assert first[0] == second[0]
-    assert first[1] + first[3] <= second[1]
-    strips = [page.box_of(".satt-strip", index) for index in range(2)]
-    assert strips[0][0] == strips[1][0]
-
-
 def notebook(*outputs):
     """A page that inserts outputs like JupyterLab: as HTML text, whose scripts run after they are inserted again."""
     cells = json.dumps(outputs).replace("<", "\\u003c")
@@ -379,13 +330,8 @@ addEventListener("load", () => {cells}.forEach((output, index) => {{
 def test_a_notebook_shows_several_and_one_twice(show, dog):
     dog.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 1)], ["cat"])]
     other = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], ["other"])
-    page = show(
-        notebook(
-            to_fragment([dog], style="cells"),
-            to_fragment([dog], style="cells"),
-            to_fragment([other], style="cells"),
-        )
-    )
+    outputs = [to_fragment([caption], style="cells") for caption in (dog, dog, other)]
+    page = show(notebook(*outputs))
     page.hover("#cell1 .satt-word", 2)
     assert [page.pressed(f"#cell{index}") for index in range(3)] == [["a"], ["dog"], ["other"]]
     assert_lit(page, WIDE, dog.box, (4, 6), (2, 3), photo="#cell1 .satt-photo")
@@ -396,19 +342,28 @@ def test_a_notebook_shows_several_and_one_twice(show, dog):
     assert [page.pressed(f"#cell{index}") for index in range(3)] == [["cat"], ["dog"], ["other"]]
 
 
-def test_words_are_shown_as_they_are(show):
-    evil = '</script><b onclick="x()">$a$ &amp; '
-    page = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], [evil]).to_html(style="cells", title=evil))
+def test_words_and_names_are_shown_as_they_are(show):
+    evil, name = '</script><b onclick="x()">$a$ &amp; ', "<b onclick=x>.jpg"
+    caption, silent = (
+        pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)] * len(words), words) for words in ([evil], [])
+    )
+    caption.image.filename = f"/home/me/secret/{name}"
+    caption.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], [evil])]
+    html = to_html([caption, silent], evil, style="cells")
+    assert "secret" not in html
+    assert "<b onclick" not in html
+    page = show(html, height=2500)
     page.hover(".satt-word", 1)
-    assert page.pressed() == [evil]
+    assert page.pressed() == [evil, "photo"]
     assert page.run("document.title") == evil.strip()
     assert page.run("document.querySelectorAll('b').length") == 0
-    silent = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), []).to_html(style="cells", title="Nothing"))
-    assert silent.text("[role=status]") == "The model said nothing."
-    silent.click(".satt-word", 0)
+    assert [page.text(".satt-name", index) for index in range(2)] == [name, "photo 2"]
+    # A caption without words is a bare photo.
+    assert page.text(".satt-status", 1) == "The model said nothing."
+    page.click(".satt-group:nth-of-type(2) .satt-word")
     for key in ("ArrowRight", "End", "Home"):
-        silent.press(key)
-    assert np.abs(silent.picture(".satt-photo") - GREY).max() <= 2
+        page.press(key)
+    assert np.abs(page.picture(".satt-group:nth-of-type(2) .satt-photo") - GREY).max() <= 2
 
 
 @pytest.mark.nightly

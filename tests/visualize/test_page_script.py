@@ -1,4 +1,4 @@
-"""The modules of the page, joined into one script."""
+"""The modules of the page, which are joined into one script, so that all declarations share one scope."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import caption.visualize
-from caption.visualize.page_script import joined_modules
 
 WEB = Path(caption.visualize.__file__).parent / "web"
 MODULES = {path.name: path.read_text(encoding="utf-8") for path in WEB.glob("*.js")}
@@ -27,12 +26,3 @@ def test_what_a_module_imports_is_exported_where_it_says(name):
 def test_no_two_modules_declare_the_same_name():
     declared = [name for text in MODULES.values() for name in re.findall(DECLARED, text, re.MULTILINE)]
     assert sorted(declared) == sorted(set(declared))
-
-
-def test_joined_every_module_comes_once_after_those_it_needs():
-    script = joined_modules("page.js")
-    assert "import " not in script.replace("important", "")
-    assert not re.search(r"^export", script, re.MULTILINE)
-    places = [script.index(f"class {name} ") for name in ("Raster", "Overlay", "Card")]
-    assert places == sorted(places)
-    assert script.count("class Raster ") == 1

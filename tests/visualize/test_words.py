@@ -11,13 +11,10 @@ from caption.visualize.words import naming_steps, steps_of
 
 SENTENCES = {
     "a man in a black shirt is standing in front of a camera": "man shirt camera",
-    "a man standing on a rock is wearing a little black hat": "man rock hat",
     "a black and white dog runs through a building": "dog building",
-    "two dogs are running on the snow": "dogs snow",
     "a little boy dressed in red": "boy",
     "a swimming pool": "pool",
     "we see a red circle to the right of a yellow triangle": "circle triangle",
-    "a purple circle is above a red square": "circle square",
 }
 
 
@@ -42,10 +39,7 @@ def test_of_several_names_those_are_taken_whose_maps_differ_most():
     caption.weights[7] = [[0.1, 0.1], [0.1, 0.7]]
     caption.weights[0] = [[0, 1], [0, 0]]  # a function word is none
     assert naming_steps(caption, 2) == [4, 7]
-
-
-def test_in_another_language_the_maps_decide():
-    caption = plain("ein hund läuft")
+    caption = plain("ein hund läuft")  # in another language the maps decide
     caption.weights[1] = [[1, 0], [0, 0]]
     assert naming_steps(caption, 1) == [1]
 
@@ -62,13 +56,7 @@ def test_words_and_places_stand_for_every_occurrence_in_the_captions_order():
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        ("bird", "no word 'bird'"),
-        ([8], "no word 8"),
-        ([-1], "no word -1"),
-        (0, "at least 1"),
-        ([""], "no word ''"),
-    ],
+    [("bird", "no word 'bird'"), ([8], "no word 8"), ([-1], "no word -1"), (0, "at least 1")],
 )
 def test_words_that_are_not_there_are_named(words, said):
     with pytest.raises(ValueError, match=said):

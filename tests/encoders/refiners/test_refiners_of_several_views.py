@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, parameters, softmax
-from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
+from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views, real
 
 from caption.encoders import (
     ConcatenationRefiner,
@@ -19,41 +19,29 @@ from caption.encoders import (
 from caption.errors import UserError
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
-GRIDS = ((3, 4), (2, 2))
-
-
-# -- cross-attention ------------------------------------------------------------------------------------------------
 
 
 @MASKED
 @pytest.mark.parametrize("size", [None, 8])
 def test_cross_attention(size: int | None, masked: bool):
     refiner = built(CrossAttentionRefiner(size, 2, 2), (6, 3))
-    asking, read = original = random_views((6, 3), GRIDS, masked)
+    original = random_views((6, 3), ((3, 4), (2, 2)), masked)
     (refined,) = refiner(original)
     weights = parameters(refiner)
     for image in range(2):
-        a, b = asking.vectors[image].numpy(), read.vectors[image].numpy()
-        if masked:
-            a, b = a[asking.mask[image].numpy()], b[read.mask[image].numpy()]
+        a, b = (view.vectors[image].numpy()[real(view, image)] for view in original)
         x = affine(weights, "enter", a) if size else a
         others = layer_norm(weights, "enter_other.1", affine(weights, "enter_other.0", b))
         for n in range(2):
             x = x + multi_head(
                 weights, f"layers.attend.{n}", 2, layer_norm(weights, f"layers.norms.{n}", x), others
             )
-        seen = refined.vectors[image] if not masked else refined.vectors[image, asking.mask[image]]
-        close(seen, layer_norm(weights, "layers.leave", x))
+        close(refined.vectors[image, real(original[0], image)], layer_norm(weights, "layers.leave", x))
     assert refined.grid == (3, 4)
 
 
-# -- pyramid --------------------------------------------------------------------------------------------------------
-
-
 @MASKED
-@pytest.mark.parametrize(
-    "grids", [((4, 4), (2, 2), (1, 2)), ((4, 6), (2, 3), (2, 1)), ((3, 3), (3, 3), (1, 3))]
-)
+@pytest.mark.parametrize("grids", [((4, 6), (2, 3), (2, 1)), ((3, 3), (3, 3), (1, 3))])
 def test_the_pyramid(grids, masked: bool):
     refiner = built(FeaturePyramidRefiner(3), (4, 5, 2))
     original = random_views((4, 5, 2), grids, masked)
@@ -63,28 +51,21 @@ def test_the_pyramid(grids, masked: bool):
         above = None
         for n in (2, 1, 0):
             rows, cols = grids[n]
-            merged = affine(weights, f"lateral.{n}", original[n].vectors[image].numpy()).reshape(
-                rows, cols, 3
-            )
-            for row in range(rows):
-                for col in range(cols):
-                    if above is not None:  # the cell of the coarser grid in which this one's centre lies
-                        up = above[
-                            int((row + 0.5) * above.shape[0] / rows), int((col + 0.5) * above.shape[1] / cols)
-                        ]
-                        merged[row, col] += up
-                    if original[n].mask is not None and not original[n].mask[image, row * cols + col]:
-                        merged[row, col] = 0
+            projected = affine(weights, f"lateral.{n}", original[n].vectors[image].numpy())
+            merged = np.zeros((rows, cols, 3))
+            for i in real(original[n], image):
+                row, col = divmod(i, cols)
+                merged[row, col] = projected[i]
+                if above is not None:  # the cell of the coarser grid in which this one's centre lies
+                    down, across = above.shape[0] / rows, above.shape[1] / cols
+                    merged[row, col] += above[int((row + 0.5) * down), int((col + 0.5) * across)]
             above = merged
             padded = np.pad(merged, ((1, 1), (1, 1), (0, 0)))
             kernel, bias = weights[f"smooth.{n}.weight"], weights[f"smooth.{n}.bias"]
             smoothed = np.zeros_like(merged)
-            for row in range(rows):
-                for col in range(cols):
-                    window = padded[row : row + 3, col : col + 3]
-                    smoothed[row, col] = [
-                        (kernel[d] * window.transpose(2, 0, 1)).sum() + bias[d] for d in range(3)
-                    ]
+            for row, col in np.ndindex(rows, cols):
+                window = padded[row : row + 3, col : col + 3].transpose(2, 0, 1)
+                smoothed[row, col] = [(kernel[d] * window).sum() + bias[d] for d in range(3)]
             close(refined[n].vectors[image], smoothed.reshape(-1, 3))
 
 
@@ -92,9 +73,6 @@ def test_views_from_coarse_to_fine_are_refused():
     refiner = built(FeaturePyramidRefiner(4), (3, 6))
     with pytest.raises(UserError, match=r"the grid 2x2 is followed by 3x4: change the order of `layer`"):
         refiner(random_views((3, 6), ((2, 2), (3, 4))))
-
-
-# -- meta-embeddings ------------------------------------------------------------------------------------------------
 
 
 def combined(weights: dict[str, np.ndarray], views: list[np.ndarray | None]) -> np.ndarray:

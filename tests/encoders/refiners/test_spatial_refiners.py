@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, parameters, sigmoid, softmax
-from helpers.refiner_cases import affine, built, layer_norm, random_views
+from helpers.refiner_cases import affine, built, layer_norm, random_views, real
 
 from caption.encoders import CBAMRefiner, DualAttentionRefiner, LinearRefiner, SqueezeExcitationRefiner
-from caption.regions import Regions
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
-
-
-def real(view: Regions, image: int) -> np.ndarray:
-    """Indices of the regions that are not masked."""
-    return np.arange(view.vectors.shape[1]) if view.mask is None else np.flatnonzero(view.mask[image].numpy())
 
 
 def mlp(weights: dict[str, np.ndarray], name: str, z: np.ndarray) -> np.ndarray:
@@ -45,14 +39,13 @@ def test_squeeze_and_excitation(masked: bool):
         a = original.vectors[image].numpy()[real(original, image)]
         s = sigmoid(mlp(weights, "excite", sum(a) / len(a)))
         close(refined.vectors[image, real(original, image)], a * s)
-
-
-def test_a_reduction_to_less_than_one_unit_leaves_one():
-    assert parameters(built(SqueezeExcitationRefiner(16), (6,)).views[0])["excite.0.weight"].shape == (1, 6)
+    # A reduction to less than one unit leaves one.
+    least = parameters(built(SqueezeExcitationRefiner(16), (6,)).views[0])
+    assert least["excite.0.weight"].shape == (1, 6)
 
 
 @MASKED
-@pytest.mark.parametrize("kernel", [1, 3, 7])
+@pytest.mark.parametrize("kernel", [1, 3])
 def test_cbam(kernel: int, masked: bool):
     refiner = built(CBAMRefiner(2, kernel), (6,))
     rows, cols = 3, 4
@@ -97,10 +90,7 @@ def test_dual_attention(masked: bool):
             x = softmax(np.array([a[:, i] @ a[:, j] for i in range(6)]))
             channel[:, j] = beta * sum(x[i] * a[:, i] for i in range(6)) + a[:, j]
         close(refined.vectors[image, real(original, image)], position + channel)
-
-
-def test_dual_attention_starts_with_twice_the_regions():
-    refiner = DualAttentionRefiner()
-    refiner.build((6,))
-    original = random_views((6,), ((3, 4),))
-    torch.testing.assert_close(refiner.double()(original)[0].vectors, 2 * original[0].vectors)
+    new = DualAttentionRefiner()
+    new.build((6,))
+    (twice,) = new.double()((original._replace(mask=None),))
+    torch.testing.assert_close(twice.vectors, 2 * original.vectors)
