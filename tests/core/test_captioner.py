@@ -13,7 +13,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
-from caption.encoders import LinearRefiner, Refiner
+from caption.encoders import Refiner
 from caption.errors import ImageError, UserError
 from caption.regions import Regions, Views
 from caption.result import Caption
@@ -37,38 +37,15 @@ def test_a_captioner_is_called_like_the_command():
     assert [str(each) for each in model(photos)] == [str(each) for each in model.describe(photos)]
     search = BeamSearch(beam_size=4, max_length=8, length_normalization=0.5, candidates=3)
     found = model(photos[0], beam_size=4, candidates=3, length_normalization=0.5)
-    same(found, model.describe(photos[0], search))
-    assert [str(each) for each in found.alternatives] == [
-        str(each) for each in model.describe(photos[0], search).alternatives
-    ]
+    searched = model.describe(photos[0], search)
+    same(found, searched)
+    assert [*map(str, found.alternatives)] == [*map(str, searched.alternatives)]
     assert len(model(photos[0], candidates=5).alternatives) == 4  # the beam of 3 is widened
     same(model(photos[0], beam_size=1), model.describe(photos[0], Greedy(max_length=8)))
     with pytest.raises(UserError, match="beam_size is 0"):
         model(photos[0], beam_size=0)
     with pytest.raises(TypeError, match="beam_sise"):
         model(photos[0], beam_sise=3)
-
-
-def test_repr_is_a_summary_of_five_lines():
-    model = captioner(refiner=LinearRefiner(5))
-    count = sum(weights.numel() for weights in model.parameters())
-    assert repr(model).splitlines() == [
-        f"Captioner: {count:,} parameters on cpu",
-        "  encoder    SmallCNN + LinearRefiner: 32x32 pixels to regions of 5 numbers",
-        "  attention  ScoredAttention(AdditiveScore, Softmax)",
-        f"  decoder    ShowAttendAndTellDecoder: 7 units, vocabulary of {len(model.vocabulary)} words",
-        "  search     BeamSearch(beam_size=3, max_length=8, length_normalization=0.0, candidates=1)",
-    ]
-
-
-def test_dir_shows_what_users_call():
-    names = dir(captioner())
-    assert {"describe", "generate", "encoder", "decoder", "vocabulary", "search", "to", "device"} <= set(
-        names
-    )
-    assert not {"register_forward_hook", "add_module", "T_destination", "forward"} & set(names)
-    assert all(hasattr(captioner(), name) for name in names)
-    assert len(names) < 30
 
 
 def test_its_numbers_are_those_of_teacher_forcing():
@@ -83,9 +60,8 @@ def test_its_numbers_are_those_of_teacher_forcing():
     np.testing.assert_allclose(caption.word_log_probs, words, atol=1e-4)
     weights = unrolled.unpack(unrolled.trace.weights)[0, 0, : len(ids)]
     np.testing.assert_allclose(caption.weights.reshape(len(ids), -1), weights, atol=1e-4)
-    np.testing.assert_allclose(
-        caption.gates, unrolled.unpack(unrolled.trace.gate)[0, 0, : len(ids)], atol=1e-4
-    )
+    gates = unrolled.unpack(unrolled.trace.gate)[0, 0, : len(ids)]
+    np.testing.assert_allclose(caption.gates, gates, atol=1e-4)
     end = log_probs[len(ids), model.vocabulary["<end>"]] if caption.finished else 0.0
     assert caption.log_prob == pytest.approx(float(words.sum() + end), abs=1e-3)
 
@@ -104,22 +80,23 @@ def test_captions_may_be_unfinished_or_have_no_words(bias: float, words: int, fi
 
 
 @pytest.mark.parametrize(
-    ("fit", "box"),
-    [("crop", (20, 0, 60, 40)), ("squash", (0, 0, 80, 40)), ("pad", (0, -20, 80, 60))],
+    ("fit", "box", "turned"),
+    [
+        ("crop", (20, 0, 60, 40), (0, 20, 40, 60)),
+        ("squash", (0, 0, 80, 40), (0, 0, 40, 80)),
+        ("pad", (0, -20, 80, 60), (-20, 0, 60, 80)),
+    ],
 )
-def test_the_box_is_the_part_of_the_photo_that_the_grid_covers(fit: Any, box: tuple[float, ...]):
-    caption = captioner(ImageTransform(32, fit)).describe(photo(80, 40))
-    assert caption.box == pytest.approx(box)
-
-
-def test_every_photo_has_its_own_box_in_upright_pixels(tmp_path: Path):
-    turned = photo(80, 40)
-    exif = turned.getexif()
+def test_the_box_is_the_part_of_each_upright_photo_that_the_grid_covers(
+    fit: Any, box: tuple[float, ...], turned: tuple[float, ...], tmp_path: Path
+):
+    on_its_side = photo(80, 40)
+    exif = on_its_side.getexif()
     exif[0x0112] = 6  # the camera was held upright
-    turned.save(tmp_path / "turned.jpg", exif=exif)
+    on_its_side.save(tmp_path / "turned.jpg", exif=exif)
     photos = [photo(80, 40), tmp_path / "turned.jpg", photo(64, 64)]
-    boxes = [caption.box for caption in captioner().describe(photos)]
-    assert boxes == [(20, 0, 60, 40), (0, 20, 40, 60), (0, 0, 64, 64)]
+    boxes = [caption.box for caption in captioner(ImageTransform(32, fit)).describe(photos)]
+    assert boxes == [box, turned, (0, 0, 64, 64)]
 
 
 # -- maps and points ---------------------------------------------------------------------------------------
@@ -155,9 +132,11 @@ def test_captions_have_the_maps_of_all_grids(monkeypatch: pytest.MonkeyPatch):
     assert other.weights.tolist() == np.arange(12, 18).reshape(1, 2, 3).tolist()
     assert set(caption.maps) == {"heads", "coarse"}
     assert caption.maps["heads"].tolist() == np.arange(48).reshape(2, 4, 2, 3).tolist()
-    assert caption.maps["coarse"].tolist() == [[[0, 1]], [[2, 3]]]
-    assert caption.maps["coarse"].dtype == np.float32
     assert other.maps["heads"].tolist() == np.arange(48, 72).reshape(1, 4, 2, 3).tolist()
+    assert (caption.maps["coarse"].tolist(), caption.maps["coarse"].dtype) == (
+        [[[0, 1]], [[2, 3]]],
+        np.float32,
+    )
     assert other.maps["coarse"].tolist() == [[[4, 5]]]
 
 
@@ -175,10 +154,8 @@ def test_a_point_across_the_grid_is_one_in_the_photo_if_all_words_chose_one():
 
 
 def test_a_region_that_was_chosen_is_a_row_and_a_column():
-    model = captioner()
-    (caption,) = model.captions(
-        two_words(location=torch.tensor([[[4, 2], [-1, -1]]])), [(2, 3)], [(0, 0, 6, 4)]
-    )
+    chosen = two_words(location=torch.tensor([[[4, 2], [-1, -1]]]))
+    (caption,) = captioner().captions(chosen, [(2, 3)], [(0, 0, 6, 4)])
     assert caption.maps.locations is not None
     assert caption.maps.locations.tolist() == [[1, 1], [0, 2]]
     assert caption.maps.points is None
@@ -188,7 +165,7 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
 # -- inputs ------------------------------------------------------------------------------------------------
 
 
-def test_a_list_gives_a_list_in_its_order():
+def test_a_list_gives_a_list_in_its_order_and_a_photo_that_cannot_be_read_is_named(tmp_path: Path):
     model = captioner()
     photos = [photo(80, 40, seed) for seed in range(5)]
     one_by_one = [model.describe(image) for image in photos]
@@ -201,11 +178,8 @@ def test_a_list_gives_a_list_in_its_order():
     assert model.describe([]) == []
     (only,) = model.describe(photos[:1])
     same(only, one_by_one[0])
-
-
-def test_a_photo_that_cannot_be_read_is_named(tmp_path: Path):
     with pytest.raises(ImageError, match=r"nowhere\.jpg"):
-        captioner().describe([photo(), tmp_path / "nowhere.jpg"])
+        model.describe([photo(), tmp_path / "nowhere.jpg"])
 
 
 # -- search ------------------------------------------------------------------------------------------------
@@ -223,9 +197,6 @@ def test_other_candidates_are_alternatives():
         assert caption.weights.shape == (len(caption.words), 8, 8)
         assert caption.box == best.box
     assert all(other.alternatives == [] for other in best.alternatives)
-
-
-def test_candidates_that_were_not_found_are_left_out():
     # There are only 6 captions of at most one word: the empty one and five words.
     caption = captioner().describe(photo(), BeamSearch(beam_size=9, max_length=1, candidates=9))
     assert len(caption.alternatives) == 5

@@ -26,21 +26,13 @@ def dog(**changes):
     return Caption(**{**fields, **changes})
 
 
-def test_the_sentence_is_its_string():
-    assert str(dog()) == "a dog runs."
-    assert repr(dog(finished=False)) == "Caption('a dog runs.', 3 words on 2x5, log p -4.50, unfinished)"
-    assert "log p 0.00)" in repr(dog(log_prob=-0.001))
-
-
 def test_values_are_converted_and_copied():
     weights = np.full((3, 2, 5), 0.1)
     caption = dog(weights=weights, gates=[0, 0.5, 1], maps=AttentionMaps(locations=[[0, 0], [1, 4], [0, 2]]))
     weights[:] = 7
-    assert caption.weights.dtype == np.float32
-    assert caption.weights.max() == np.float32(0.1)
+    assert (caption.weights.dtype, caption.weights.max()) == (np.float32, np.float32(0.1))
     assert caption.gates.tolist() == [0, 0.5, 1]
     assert caption.maps.locations.dtype == np.int64
-    assert caption.box == (0.0, -10.0, 100.0, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +48,7 @@ def test_values_are_converted_and_copied():
         ({"box": (10, 0, 0, 10)}, "left < right"),
         ({"box": (0, 0, float("nan"), 10)}, "left < right"),
         ({"maps": AttentionMaps(locations=[[0, 0], [1, 1]])}, "locations must hold 2 numbers"),
-        (
-            {"maps": AttentionMaps(locations=[[0, 0], [1, 1], [2, 0]])},
-            "must lie in the grid of 2 rows and 5",
-        ),
+        ({"maps": AttentionMaps(locations=[[0, 0], [1, 1], [2, 0]])}, "must lie in the grid of 2 rows and"),
         ({"weights": np.zeros((3, 4, 2, 5))}, "weights must be"),
         ({"maps": AttentionMaps({"heads": np.zeros((2, 4, 2, 5))})}, "map 'heads' must be .* 3 words, not"),
         ({"maps": AttentionMaps({"heads": np.zeros((3, 5))})}, "map 'heads' must be"),
@@ -74,17 +63,11 @@ def test_inconsistent_values_are_refused(changes, said):
 
 
 def test_the_dictionary_is_plain_json():
+    maps = AttentionMaps({"heads": np.zeros((3, 4, 1, 2))}, locations=[[0, 0], [1, 4], [0, 2]],
+                         points=[[0.5, 1], [2, 3], [4, 5]])  # fmt: skip
+    other = dog(text="a cat", log_prob=-np.inf)
     caption = dog(
-        gates=[0.25, 0.5, 1],
-        image="dog.jpg",
-        maps=AttentionMaps(
-            {"heads": np.zeros((3, 4, 1, 2))},
-            locations=[[0, 0], [1, 4], [0, 2]],
-            points=[[0.5, 1], [2, 3], [4, 5]],
-        ),
-        properties=WeightProperties(signed=True),
-        alternatives=[dog(text="a cat", log_prob=-np.inf)],
-        finished=False,
+        gates=[0.25, 0.5, 1], maps=maps, properties=WeightProperties(signed=True), alternatives=[other]
     )
     record = json.loads(json.dumps(caption.to_dict(), allow_nan=False))
     assert record == {
@@ -93,38 +76,24 @@ def test_the_dictionary_is_plain_json():
         "log_prob": -4.5,
         "word_log_probs": [-1.0, -2.0, -1.0],
         "gates": [0.25, 0.5, 1.0],
-        "finished": False,
+        "finished": True,
         "box": [0.0, -10.0, 100.0, 60.0],
         "seen": [0.0, -10.0, 100.0, 60.0],
         "grid": [2, 5],
         "locations": [[0, 0], [1, 4], [0, 2]],
         "maps": {"heads": [3, 4, 1, 2]},
-        "map_boxes": {},
-        "lens": None,
-        "named": [],
-        "replaced": "",
-        "unnamed": [],
         "points": [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]],
         "properties": {"sums_to_one": True, "signed": True, "sentinel": False},
+        "alternatives": [other.to_dict()],
+        "map_boxes": {},
+        "named": [],
+        "unnamed": [],
+        "replaced": "",
+        "lens": None,
         "likeliest": None,
-        "alternatives": [dog(text="a cat", log_prob=-np.inf).to_dict()],
     }
-    assert record["alternatives"][0]["log_prob"] is None
-    assert record["alternatives"][0]["gates"] is None
-    assert record["alternatives"][0]["points"] is None
-    assert record["alternatives"][0]["maps"] == {}
-
-
-@pytest.mark.parametrize("name", ["dog.npz", "dog.attention"])
-def test_saved_attention_loads_without_pickle_under_the_name_given(tmp_path, name):
-    caption = dog(words=["ein", "größerer", "狗"], gates=[0.25, 0.5, 1])
-    caption.save_attention(tmp_path / name)
-    with np.load(tmp_path / name, allow_pickle=False) as saved:
-        assert sorted(saved) == ["box", "gates", "weights", "words"]
-        assert saved["words"].tolist() == ["ein", "größerer", "狗"]
-        np.testing.assert_array_equal(saved["weights"], caption.weights)
-        np.testing.assert_array_equal(saved["gates"], caption.gates)
-        assert saved["box"].tolist() == [0, -10, 100, 60]
+    without = record["alternatives"][0]
+    assert [without[name] for name in ("log_prob", "gates", "points", "maps")] == [None, None, None, {}]
 
 
 def heads(points=None, boxes=(), **changes):
@@ -138,17 +107,23 @@ def heads(points=None, boxes=(), **changes):
     return dog(maps=AttentionMaps(maps, dict(boxes), places, points), **changes)
 
 
-def test_maps_and_points_are_saved_beside_the_four_arrays(tmp_path):
-    caption = heads(points=[[1, 2], [3, 4], [5, 6]])
-    caption.save_attention(tmp_path / "dog.npz")
-    with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
-        maps = {f"map_{name}" for name in caption.maps}
-        assert set(saved) == {"box", "gates", "weights", "words", "points", *maps}
-        np.testing.assert_array_equal(saved["map_heads"], caption.maps["heads"])
-        assert saved["map_level 1"].shape == (3, 1, 2)
-        assert saved["points"].tolist() == [[1, 2], [3, 4], [5, 6]]
-        assert saved["gates"].shape == (3,)
-        assert np.isnan(saved["gates"]).all()  # of a model without a gate
+@pytest.mark.parametrize("name", ["dog.npz", "dog.attention"])
+def test_saved_attention_loads_without_pickle_under_the_name_given(tmp_path, name):
+    words = ["ein", "größerer", "狗"]
+    plain, full = dog(words=words, gates=[0.25, 0.5, 1]), heads(points=[[1, 2], [3, 4], [5, 6]])
+    for caption in (plain, full):
+        caption.save_attention(tmp_path / name)
+        with np.load(tmp_path / name, allow_pickle=False) as file:
+            saved = dict(file)
+        maps = {f"map_{name}": array for name, array in caption.maps.items()}
+        assert set(saved) == {"box", "gates", "weights", "words", *maps, *(["points"] if maps else [])}
+        assert saved["words"].tolist() == caption.words
+        assert saved["box"].tolist() == [0, -10, 100, 60]
+        for name_of_array, array in {"weights": caption.weights, **maps}.items():
+            np.testing.assert_array_equal(saved[name_of_array], array)
+        # NaN of a model without a gate.
+        np.testing.assert_array_equal(saved["gates"], [0.25, 0.5, 1] if caption is plain else [np.nan] * 3)
+    assert saved["points"].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_a_pickle_keeps_everything():
@@ -180,8 +155,7 @@ def test_other_weights_come_without_what_belongs_to_the_captions_own():
     assert (other.weights == np.float32(0.2)).all()
     assert not other.properties.sums_to_one
     assert (dict(other.maps), other.maps.boxes, other.alternatives) == ({}, {}, [])
-    assert other.maps.locations is None
-    assert other.maps.points is None
+    assert other.maps.locations is other.maps.points is None
     assert (other.words, other.box) == (caption.words, caption.box)
     assert caption.with_weights(caption.weights).properties == caption.properties
 
@@ -191,9 +165,8 @@ def test_all_single_maps_by_their_labels():
     channels = [f"channels[{row}, {col}]" for row in range(2) for col in range(2)]
     assert list(caption.single_maps()) == ["heads[0]", "heads[1]", "heads[2]", *channels, "level 1"]
     assert list(caption.single_maps("level 1")) == ["level 1"]
-    np.testing.assert_array_equal(
-        caption.single_maps("heads")["heads[1]"].weights, caption.maps["heads"][:, 1]
-    )
+    second = caption.single_maps("heads")["heads[1]"]
+    np.testing.assert_array_equal(second.weights, caption.maps["heads"][:, 1])
     assert map_label("heads", (1,)) == map_label("heads", 1) == "heads[1]"
     assert dog().single_maps() == {}
 
@@ -222,29 +195,19 @@ def test_the_sentinel_has_the_remaining_weight():
     assert dog().sentinel_shares is None
 
 
-@pytest.mark.parametrize(
-    ("properties", "distribution"),
-    [
-        (WeightProperties(), True),
-        (WeightProperties(sums_to_one=False), False),
-        (WeightProperties(signed=True), False),
-        (WeightProperties(sentinel=True), False),
-    ],
-)
-def test_only_plain_weights_are_a_distribution(properties, distribution):
-    assert properties.is_distribution == distribution
+def test_only_plain_weights_are_a_distribution():
+    assert WeightProperties().is_distribution
+    for other in ({"sums_to_one": False}, {"signed": True}, {"sentinel": True}):
+        assert not WeightProperties(**other).is_distribution
 
 
 def test_an_empty_caption_is_a_caption(tmp_path):
-    empty = Caption(
-        "", [], np.zeros((0, 7, 7)), -0.1, [], (0, 0, 9, 9), gates=[], maps=AttentionMaps(locations=[])
-    )
-    assert str(empty) == ""
+    maps = AttentionMaps(locations=[])
+    empty = Caption("", [], np.zeros((0, 7, 7)), -0.1, [], (0, 0, 9, 9), gates=[], maps=maps)
     assert empty.to_dict()["locations"] == []
     empty.save_attention(tmp_path / "empty.npz")
     with np.load(tmp_path / "empty.npz", allow_pickle=False) as saved:
-        assert saved["words"].shape == (0,)
-        assert saved["weights"].shape == (0, 7, 7)
+        assert (saved["words"].shape, saved["weights"].shape) == ((0,), (0, 7, 7))
 
 
 def test_plot_has_all_options_in_its_signature():

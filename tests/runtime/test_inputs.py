@@ -36,7 +36,6 @@ from caption.runtime.inputs import (
 
 pytestmark = pytest.mark.timeout(60)
 Cli = Callable[..., Ran]
-NODES = ["a pipe", "a socket", "a device", "a folder"]
 
 
 def make(node: str, path: Path) -> Path:
@@ -57,7 +56,7 @@ def make(node: str, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize("node", ["a pipe", "a socket", "a device", "a folder"])
 def test_only_regular_files_are_opened(node: str, tmp_path: Path):
     path = make(node, tmp_path / "x")
     for read in (lambda: open_input(path, STREAM), lambda: read_input(path, TEXT), lambda: read_text(path)):
@@ -65,17 +64,17 @@ def test_only_regular_files_are_opened(node: str, tmp_path: Path):
             read()
 
 
-@pytest.mark.parametrize("kind", [CONFIGURATION, TEXT, PHOTO, MEMBER, MODEL])
-def test_what_a_download_leaves_in_place_of_a_file_is_named(kind: Kind, tmp_path: Path):
+def test_what_a_download_leaves_in_place_of_a_file_is_named(tmp_path: Path):
     path = tmp_path / "x"
-    for content, said in (
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n", "Run git lfs pull"),
-        (b"\n <!DOCTYPE html><html>Sign in</html>", f"a web page, and not {kind.name}. Download"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(kind.error, match=said):
-            open_input(path, kind)
-        assert read_input(path, STREAM) == content  # our own pages are compared
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
+    page = b"\n <!DOCTYPE html><html>Sign in</html>"
+    for kind in (CONFIGURATION, TEXT, PHOTO, MEMBER, MODEL):
+        said = f"a web page, and not {kind.name}. Download"
+        for content, complaint in ((pointer, "Run git lfs pull"), (page, said)):
+            path.write_bytes(content)
+            with pytest.raises(kind.error, match=complaint):
+                open_input(path, kind)
+            assert read_input(path, STREAM) == content  # our own pages are compared
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path, monkeypatch):
@@ -112,29 +111,19 @@ def test_no_more_is_read_than_a_file_may_have(tmp_path: Path):
     assert stream.taken == 11
 
 
-def test_what_does_not_fit_into_the_memory_is_a_sentence(tmp_path: Path, monkeypatch):
-    class Large(io.RawIOBase):
-        def read(self, size: int = -1) -> bytes:
-            raise MemoryError
+def test_what_does_not_fit_into_the_memory_is_a_sentence(cli: Cli, tmp_path: Path, monkeypatch):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise MemoryError
 
-    stream: Any = Large()
+    stream: Any = type("Large", (io.RawIOBase,), {"read": fail})()
     with pytest.raises(DataError, match="standard input does not fit into the memory"):
         read_stream(stream, "standard input", TEXT)
     path = tmp_path / "x.json"
     path.write_text("{}")
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("json.loads", fail)
-    with pytest.raises(DataError, match=r"x.json' is not JSON: its values do not fit into the memory"):
-        read_json(path)
-
-
-def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch):
-    def fail(*paths: object) -> None:
-        raise MemoryError
-
+    with monkeypatch.context() as patch:
+        patch.setattr("json.loads", fail)
+        with pytest.raises(DataError, match=r"x.json' is not JSON: its values do not fit into the memory"):
+            read_json(path)
     monkeypatch.setattr("caption.cli.describe.plan.input_photos", fail)
     ran = cli("describe", tmp_path)
     assert ran.code == 1
@@ -154,54 +143,42 @@ def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
     ran = cli("describe", folder, "--model", model)
     assert ran.code == 1
     assert ran.out.startswith(f"{folder}/e.png\t")
-    assert [
-        re.search(r"/(\w\.\w+)' is (a \w+)", line).groups()  # type: ignore[union-attr]
-        for line in ran.err.splitlines()
-        if "regular files" in line
-    ] == [("a.jpg", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")]
+    named = re.findall(r"/(\w\.\w+)' is (a \w+), and only regular files", ran.err)
+    assert named == [("a.jpg", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")]
     assert f"'{folder}': left out b (subfolders, or not images)" in ran.err
 
 
-COMMANDS = {
-    "photo": "describe {node} --model {model}",
-    "model": "describe {folder} --model {node}",
-    "candidates": "score --references {text} --candidates {node}",
-    "configuration": "check {folder}/node.yaml",
-    "archive": "prepare flickr8k {folder}/node.zip --out {folder}/new",
-    "checkpoint": "test --ckpt_path {node}",
-}
-
-
-@pytest.mark.parametrize("what", COMMANDS)
-def test_commands_name_a_pipe(what: str, cli: Cli, model: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "describe {0}/node --model {model}",
+        "describe {0} --model {0}/node",
+        "score --references {0}/text.json --candidates {0}/node",
+        "check {0}/node.yaml",
+        "prepare flickr8k {0}/node.zip --out {0}/new",
+        "test --ckpt_path {0}/node",
+    ],
+)
+def test_commands_name_a_pipe(command: str, cli: Cli, model: Path, tmp_path: Path):
     """Nothing else reads, see tests/project/test_file_access.py."""
     for name in ("node", "node.yaml", "node.zip"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "text.json").write_text('{"a.jpg": ["a cat"]}')
     photo().save(tmp_path / "photo.png")
-    names = {
-        "node": tmp_path / "node",
-        "text": tmp_path / "text.json",
-        "folder": tmp_path,
-        "model": model,
-    }
-    ran = cli(*COMMANDS[what].format(**names).split())
+    ran = cli(*command.format(tmp_path, model=model).split())
     assert ran.code in (1, 2), ran.err
     named = rf"'?{tmp_path}/node(\.\w+)?'? is a pipe, and only regular files are read"
     assert re.search(named, ran.err), ran.err
     assert not [*(tmp_path / "new").glob("*")]
 
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    "features-00000.safetensors": lambda path: FeatureStore(path.parent),
-    "train.json": lambda path: read_boxes(path),
-    "photo.jpg": open_image,
-    "state.pth": lambda path: sgrvinod.read(str(path), "map.json"),
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_readers_name_a_device(name: str, tmp_path: Path):
-    path = make("a device", tmp_path / name)
-    with pytest.raises(UserError, match=rf"{name}' is a device"):
-        READERS[name](path)
+def test_readers_name_a_device(tmp_path: Path):
+    readers: dict[str, Callable[[Path], Any]] = {
+        "features-00000.safetensors": lambda path: FeatureStore(path.parent),
+        "train.json": read_boxes,
+        "photo.jpg": open_image,
+        "state.pth": lambda path: sgrvinod.read(str(path), "map.json"),
+    }
+    for name, read in readers.items():
+        with pytest.raises(UserError, match=rf"{name}' is a device"):
+            read(make("a device", tmp_path / name))

@@ -13,10 +13,6 @@ from caption.runtime.outputs import check_outputs, new_file, output_file, output
 PNG = (".png", ".pdf")
 
 
-def names(target: object, *inputs: str) -> list[str]:
-    return [path.name for path in output_paths(str(target), inputs, PNG, "--heatmap")]
-
-
 def test_a_file_for_one_input_and_a_folder_without_suffix_or_with_a_slash(tmp_path: Path):
     target = tmp_path / "new" / "out.png"
     assert output_paths(str(target), ["a/x.jpg"], PNG, "--heatmap") == [target]
@@ -28,32 +24,23 @@ def test_a_file_for_one_input_and_a_folder_without_suffix_or_with_a_slash(tmp_pa
         output_file(str(tmp_path), (".html",), "--html")
 
 
-def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
-    given = ("a/x.png", "b/x.png", "c/x.jpg", "y.png")
-    assert names(tmp_path / "o", *given) == ["x.png", "x-2.png", "x-3.png", "y.png"]
-
-
 @pytest.mark.parametrize(
     "inputs",
     [
+        ("a/x.png", "b/x.png", "c/x.jpg", "y.png"),
         ("x-2.png", "x.png", "b/x.png"),
         ("x.png", "b/x.png", "x-2.png"),
         ("x.png", "x-2.png", "b/x.png", "b/x-2.png", "x-2-2.png"),
         ("X.png", "x.png", "X.jpg"),
         ("x", "x.tar.gz", "x.tar"),
+        (f"{'x' * 251}.png", f"b/{'x' * 251}.png", f"{'ü' * 125}.png"),
     ],
 )
 def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Path, inputs: tuple[str, ...]):
-    assert len({name.casefold() for name in names(tmp_path / "o", *inputs)}) == len(inputs)
-
-
-def test_numbered_outputs_of_long_names_fit_into_a_folder(tmp_path: Path):
-    outputs = names(tmp_path / "o", f"{'x' * 251}.png", f"b/{'x' * 251}.png", f"{'ü' * 125}.png")
-    assert len(set(outputs)) == 3
-    assert all(len(name.encode()) <= 255 for name in outputs)
-
-
-# -- what must not be overwritten ------------------------------------------------------------------------------
+    names = [path.name for path in output_paths(str(tmp_path / "o"), inputs, PNG, "--heatmap")]
+    assert len({name.casefold() for name in names}) == len(inputs)
+    assert all(len(name.encode()) <= 255 for name in names)
+    assert "y.png" not in inputs or names == ["x.png", "x-2.png", "x-3.png", "y.png"]
 
 
 @pytest.mark.parametrize("link", ["itself", "hard link", "symbolic link"])
@@ -68,25 +55,16 @@ def test_an_output_is_not_an_input_under_another_name(tmp_path: Path, link: str)
         check_outputs({"--heatmap": [output]}, ["missing.jpg", str(tmp_path / "photo.png")])
 
 
-def test_a_file_of_another_origin_is_kept_and_ours_may_be_written_again(tmp_path: Path):
-    (tmp_path / "out.html").write_text("mine")
+def test_files_of_another_origin_stay_and_ours_devices_and_new_ones_may_be_written(tmp_path: Path):
+    page = tmp_path / "out.html"
+    page.write_text("mine")
     with pytest.raises(UserError, match=r"--html would overwrite .*out\.html"):
-        check_outputs({"--html": [tmp_path / "out.html"]}, [])
-    write_own(tmp_path / "out.html")
-    check_outputs({"--html": [tmp_path / "out.html"]}, [])
-
-
-def test_two_options_do_not_name_one_file(tmp_path: Path):
-    twice = {"--heatmap": [tmp_path / "a.png"], "--html": [tmp_path / "A.png"]}
-    with pytest.raises(UserError, match="--html and --heatmap name one file"):
-        check_outputs(twice, [])
-
-
-def test_devices_and_new_files_may_be_written(tmp_path: Path):
+        check_outputs({"--html": [page]}, [])
+    write_own(page)
+    check_outputs({"--html": [page]}, [])
     check_outputs({"--html": [tmp_path / "new.html"], "--heatmap": [Path("/dev/null")]}, ["/dev/null"])
-
-
-def test_a_name_in_use_stays(tmp_path: Path):
+    with pytest.raises(UserError, match="--html and --heatmap name one file"):
+        check_outputs({"--heatmap": [tmp_path / "a.png"], "--html": [tmp_path / "A.png"]}, [])
     (tmp_path / "lost.ckpt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"--out .*lost\.ckpt exists"):
         new_file(str(tmp_path / "lost.ckpt"), (".ckpt",), "--out")

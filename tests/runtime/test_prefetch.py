@@ -12,7 +12,7 @@ from caption.errors import ImageError
 from caption.runtime.prefetch import prefetch
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 50])
+@pytest.mark.parametrize("count", [0, 1, 20])
 @pytest.mark.parametrize("ahead", [0, 1, 7])
 def test_results_come_in_the_order_of_the_items(count: int, ahead: int):
     def slow_at_first(number: int) -> int:
@@ -24,8 +24,8 @@ def test_results_come_in_the_order_of_the_items(count: int, ahead: int):
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_items_are_taken_only_so_far_ahead(ahead: int):
-    taken = 0
+def test_items_are_taken_only_so_far_ahead_and_worked_on_meanwhile(ahead: int):
+    taken, begun = 0, threading.Event()
 
     def endless() -> Iterator[int]:
         nonlocal taken
@@ -33,24 +33,11 @@ def test_items_are_taken_only_so_far_ahead(ahead: int):
             taken += 1
             yield taken
 
-    stream = prefetch(lambda item: item, endless(), ahead)
+    stream = prefetch(lambda item: item == 2 and begun.set(), endless(), ahead)
     for given in range(1, 20):
         next(stream)
         assert taken == given + ahead
-    stream.close()
-
-
-def test_the_next_items_are_worked_on_meanwhile():
-    begun = threading.Event()
-
-    def work(item: int) -> int:
-        if item == 2:
-            begun.set()
-        return item
-
-    stream = prefetch(work, [1, 2], ahead=1)
-    next(stream)
-    assert begun.wait(10)
+        assert given > 1 or not ahead or begun.wait(10)
     stream.close()
 
 
@@ -62,9 +49,8 @@ def test_an_image_error_is_a_result_and_any_other_error_is_raised():
 
     stream = prefetch(work, [1, 2, 0, 5], ahead=2)
     item, error = next(stream)
-    assert (item, str(error)) == (1, "bad photo")
     assert isinstance(error, ImageError)
-    assert next(stream) == (2, 5)
+    assert (item, str(error), next(stream)) == (1, "bad photo", (2, 5))
     with pytest.raises(ZeroDivisionError):
         next(stream)
 

@@ -25,15 +25,6 @@ Cli = Callable[..., Ran]
 NAMES = ["a.png", "b.png", "c.png"]
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number, name in enumerate(NAMES):
-        photo(seed=number).save(folder / name)
-    return folder
-
-
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
@@ -97,11 +88,12 @@ def read(form: str, text: str) -> list[str]:
     ("number", "form"),
     [
         *((signal.SIGTERM, form) for form in ("jsonl", "csv", "coco")),
-        *((number, "json") for number in (signal.SIGINT, signal.SIGHUP)),
+        (signal.SIGINT, "json"),
+        (signal.SIGHUP, "json"),
     ],
 )
 def test_output_of_a_stopped_describe_is_whole(
-    number: int, form: str, cli: Cli, model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, form: str, cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The signal comes in the middle of the second entry, and again while the end is written."""
     add, finish = Printer.add, Printer.finish
@@ -118,7 +110,12 @@ def test_output_of_a_stopped_describe_is_whole(
 
     monkeypatch.setattr(Printer, "add", added)
     monkeypatch.setattr(Printer, "finish", finished)
-    page, arrays, heatmaps = (photos.parent / name for name in ("page.html", "arrays", "heatmaps"))
+    photos, page, arrays, heatmaps = (
+        tmp_path / name for name in ("photos", "page.html", "arrays", "heatmaps")
+    )
+    photos.mkdir()
+    for seed, name in enumerate(NAMES):
+        photo(seed=seed).save(photos / name)
     outputs = ("--html", page, "--attention", arrays, "--heatmap", heatmaps)
     ran = cli("describe", photos, "--model", model, "--format", form, *outputs)
     assert ran.code == 128 + number
