@@ -50,16 +50,6 @@ def watched(kind: type[Baseline]) -> tuple[Baseline, list[tuple[Rewards, Tensor]
     return Watched(), calls
 
 
-def test_the_moving_average_is_shared_out():
-    baseline = MovingAverage(0.75)
-    baseline.value.fill_(-4.0)
-    torch.testing.assert_close(baseline(rewards()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
-    assert baseline.learn(rewards()) is None
-    assert baseline.value.item() == pytest.approx(0.75 * -4 + 0.25 * -8)
-    with pytest.raises(ValueError, match=r"decay .* 1\.5"):
-        MovingAverage(1.5)
-
-
 def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
     baseline = MovingAverage()
     baseline.value.fill_(-4.0)
@@ -67,20 +57,16 @@ def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
     nothing = absent.unrolled._replace(positions=torch.arange(0), queries=torch.zeros(0, 2))
     baseline.learn(absent._replace(unrolled=nothing))
     assert baseline.value.item() == -4.0
+    with pytest.raises(ValueError, match=r"decay .* 1\.5"):
+        MovingAverage(1.5)
 
 
-def test_leave_one_out_is_the_mean_of_the_others_at_the_same_step():
+def test_a_sample_is_compared_with_the_others_of_its_caption_at_the_same_step():
+    """Two captions with very different rewards: the advantages of each sum to 0."""
     expected = torch.tensor([[[[-10.5, -6.5], [-8.5, -5.5], [-5.0, -3.0]]]])
     torch.testing.assert_close(LeaveOneOut()(rewards()), expected)
-
-
-def test_leave_one_out_needs_two_samples():
     with pytest.raises(ValueError, match="LeaveOneOut needs 2 samples or more, not 1"):
         Reinforce(LeaveOneOut())
-
-
-def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
-    """Two captions with very different rewards: the advantages of each sum to 0."""
     decoder = toy()
     baseline, calls = watched(LeaveOneOut)
     torch.manual_seed(2)
@@ -91,28 +77,19 @@ def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others()
     assert (advantages.abs().amax(2)[0, :, 0] > 1e-3).all()
 
 
-def critic() -> Critic:
+def test_the_critic_reads_the_query_of_its_step_and_learns_the_credit():
     torch.manual_seed(0)
-    baseline = Critic(8)
+    baseline, queries = Critic(8), torch.randn(6, 2)
     baseline.build(2)
-    return baseline
-
-
-def test_the_critic_reads_the_query_of_its_step():
-    baseline, queries = critic(), torch.randn(6, 2)
-    values = baseline(rewards(queries)).flatten()
+    batch = rewards(queries)
+    values = baseline(batch).flatten()
     first, last = baseline.network[0], baseline.network[2]
     for place in range(6):
         hidden = (first.weight @ queries[place] + first.bias).tanh()
         assert values[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
     assert not values.requires_grad
-
-
-def test_the_critic_learns_the_credit():
-    """By the mean square of its error at a word."""
-    baseline, batch = critic(), rewards(torch.randn(6, 2))
     loss = baseline.learn(batch)
-    torch.testing.assert_close(loss, (baseline(batch) - CREDITED).square().mean())
+    torch.testing.assert_close(loss, (values - CREDITED.flatten()).square().mean())
     assert loss.requires_grad
 
 

@@ -44,26 +44,21 @@ def test_a_caption_that_is_not_there_does_not_count():
     targets[:, :2] = TARGETS
     targets[0, 1, 1] = 2  # behind the end
     objective = CrossEntropy([DoublyStochastic(2.0)], label_smoothing=0.2)
-    torch.testing.assert_close(
-        loss_of(objective, more, targets).value, loss_of(objective, example(), TARGETS).value
-    )
+    values = [loss_of(objective, more, targets).value, loss_of(objective, example(), TARGETS).value]
+    torch.testing.assert_close(*values)
 
 
 @pytest.mark.parametrize(("per", "divisor"), [(("caption",), 2), (("word",), 3)])
 def test_label_smoothing_is_that_of_torch(per: tuple[str, ...], divisor: int):
     packed = example()
-    expected = functional.cross_entropy(
-        packed.logits, packed.pack(TARGETS), reduction="sum", label_smoothing=0.3
-    )
+    of_words = functional.cross_entropy(packed.logits, packed.pack(TARGETS), label_smoothing=0.3)
     loss = loss_of(CrossEntropy([], label_smoothing=0.3, per=per), packed, TARGETS)
-    torch.testing.assert_close(loss.value, expected / divisor)
+    torch.testing.assert_close(loss.value, 3 * of_words / divisor)
     assert loss.logged["NLL"].item() == pytest.approx(2 * LN2, rel=1e-5)  # of the words, not smoothed
 
 
 def test_half_precision_logits_are_summed_in_single():
     half = unrolled(LOGITS.bfloat16(), LENGTHS, WEIGHTS.bfloat16())
-    loss = loss_of(CrossEntropy(), half, TARGETS)
-    assert loss.value.dtype == torch.float32
-    torch.testing.assert_close(
-        loss.value, loss_of(CrossEntropy(), example(), TARGETS).value, rtol=0.02, atol=0
-    )
+    value = loss_of(CrossEntropy(), half, TARGETS).value
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss_of(CrossEntropy(), example(), TARGETS).value, rtol=0.02, atol=0)

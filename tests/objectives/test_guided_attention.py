@@ -11,12 +11,7 @@ from helpers.tiny_views import one_row
 from helpers.toy import problem, soft_toy, toy
 from torch import Tensor
 
-from caption.attention import (
-    Alignment,
-    CompositionalDeAttention,
-    Sigmoid,
-    Softmax,
-)
+from caption.attention import Alignment, CompositionalDeAttention, Sigmoid, Softmax
 from caption.attention.smoothing import smoothed
 from caption.decoders import Memory
 from caption.errors import UserError
@@ -96,11 +91,10 @@ def test_the_divergence_moves_the_attention_and_not_the_detectors():
     layer = decoder.attention.score.query
     plain = torch.autograd.grad(made.objective(decoder, *batch).value, layer.weight)[0]
     value = made(decoder, *batch).value
-    gradients = torch.autograd.grad(
-        value, [layer.weight, made.detectors.layer.weight], materialize_grads=True
-    )
-    assert (gradients[0] - plain).abs().max() > 1e-3
-    assert not gradients[1].any()
+    weights = [layer.weight, made.detectors.layer.weight]
+    of_query, of_detectors = torch.autograd.grad(value, weights, materialize_grads=True)
+    assert (of_query - plain).abs().max() > 1e-3
+    assert not of_detectors.any()
 
 
 # -- the words -------------------------------------------------------------------------------------------------------
@@ -117,36 +111,14 @@ def test_words_in_more_than_half_of_the_images_and_special_ones_are_not_detected
     assert detectors.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, -1, -1]  # the most frequent ones
 
 
-def test_before_training_a_word_is_as_likely_as_in_the_training_images():
-    detectors = WordDetectors(2, 9, words=3)
-    detectors.prepare(REFERENCES)
-    with torch.no_grad():
-        detectors.layer.weight.zero_()
-    for regions in (4, 81):
-        absent = detectors.log_absent(detectors(Regions(torch.randn(1, regions, 2), (1, regions))))
-        torch.testing.assert_close(-torch.expm1(absent), torch.tensor([[0.4, 0.4, 0.2]]))
-
-
-def test_a_region_that_is_not_real_shows_no_word():
-    detectors = guided().detectors
-    vectors = torch.randn(2, 3, 2, dtype=torch.float64)
-    mask = torch.tensor([[True, True, False], [True, False, True]])
-    other = vectors.masked_fill(~mask[..., None], 9.0)
-    masked = detectors(Regions(other, (1, 3), mask))
-    torch.testing.assert_close(
-        detectors.log_absent(masked), detectors.log_absent(detectors(Regions(vectors, (1, 3), mask)))
-    )
-    seen = masked.softmax(1)
-    assert not seen[~mask].any()
-
-
-def test_log_odds_are_averaged_over_neighbouring_cells():
-    made, vectors = guided(smoothing=0.9).detectors, torch.randn(2, 6, 2, dtype=torch.float64)
+@pytest.mark.parametrize("smoothing", [0.0, 0.9])
+def test_log_odds_are_averaged_over_neighbouring_cells_and_none_are_high_outside_the_photo(smoothing: float):
+    made, vectors = guided(smoothing=smoothing).detectors, torch.randn(2, 6, 2, dtype=torch.float64)
     mask = torch.tensor([[True] * 6, [True, True, False, True, False, True]])
     plain = guided().detectors(Regions(vectors, (2, 3)))
     for real in (None, mask):
         scores = made(Regions(vectors, (2, 3), real))
-        expected = smoothed(plain.mT, (2, 3), 0.9, real).mT
+        expected = smoothed(plain.mT, (2, 3), smoothing, real).mT if smoothing else plain
         shown = torch.ones_like(mask) if real is None else real
         torch.testing.assert_close(scores[shown], expected[shown])
         assert (scores[~shown] < -1e8).all()
@@ -155,13 +127,10 @@ def test_log_odds_are_averaged_over_neighbouring_cells():
 # -- what it does not fit --------------------------------------------------------------------------------------------
 
 
-def test_signed_maps_are_refused():
-    decoder, made = toy(CompositionalDeAttention(4)), guided(terms=[])
+def test_signed_maps_and_those_over_other_regions_are_refused():
+    signed = toy(CompositionalDeAttention(4))
     with pytest.raises(UserError, match=r"weights of at least 0.*some negative"):
-        made(decoder, *problem(decoder, [[2]]))
-
-
-def test_maps_over_other_regions_are_refused():
+        guided(terms=[])(signed, *problem(signed, [[2]]))
     decoder, made = soft_toy(), guided()
     memory, captions = problem(decoder, [[2]])
     fewer = one_row(memory.views[0].vectors[:, :2])

@@ -37,16 +37,13 @@ def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = Tr
     return captions, inner.captions, losses
 
 
-def test_at_one_every_word_after_the_first_is_the_models():
+def test_at_one_every_word_after_the_first_is_the_models_and_at_zero_and_in_evaluation_none():
     before, after, _ = run(1.0)
     fed = torch.arange(4) < torch.tensor(LENGTHS)[..., None]
     assert (after.words[..., 0] == START).all()
     assert (after.words[..., 1:][fed[..., 1:]] == 4).all()
     assert torch.equal(after.words[~fed], before.words[~fed])
     assert torch.equal(after.targets, before.targets)
-
-
-def test_at_zero_and_in_evaluation_nothing_changes():
     for probability, training in ((0.0, True), (1.0, False)):
         before, after, _ = run(probability, training=training)
         assert torch.equal(after.words, before.words)
@@ -63,9 +60,8 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     decoder.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
     decoder.embed = nn.Embedding(8, 3).double()
     memory, captions = problem(decoder, [[2]])
-    captions = CaptionBatch(
-        *(ids.repeat(1, 4000, 1)[..., :2] for ids in captions[:2]), torch.full((1, 4000), 2)
-    )
+    words, targets = (ids.repeat(1, 4000, 1)[..., :2] for ids in captions[:2])
+    captions = CaptionBatch(words, targets, torch.full((1, 4000), 2))
     unrolled = decoder(memory, captions.words, captions.lengths)
     logits = unrolled.unpack(unrolled.logits)[0, 0, 0]
     expected = logits[4:].softmax(-1)
@@ -77,6 +73,6 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)
 
 
-def test_mistakes_are_named():
+def test_a_probability_is_at_most_1():
     with pytest.raises(ValueError, match=r"probability 1.5 must be between 0 and 1"):
         ScheduledSampling(probability=1.5)

@@ -17,6 +17,7 @@ from caption.regions import WeightProperties
 WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
 """Of one image's two captions: α over two regions at two steps."""
 USUAL = WeightProperties()
+UNNORMALISED = WeightProperties(sums_to_one=False)
 SIGNED = WeightProperties(sums_to_one=False, signed=True)
 
 
@@ -78,16 +79,9 @@ def test_doubly_stochastic_by_hand():
     assert value(DoublyStochastic(), [[1, 1]]).item() == pytest.approx(1.0 + 0.625)
     # An absent caption has none.
     assert value(DoublyStochastic(), [[2, 0]]).item() == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("properties", [WeightProperties(sums_to_one=False), WeightProperties(sentinel=True)])
-def test_weights_that_need_not_sum_to_one_are_summed_all_the_same(properties: WeightProperties):
+    # Weights need not sum to one: Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
     weights = torch.tensor([[[[0.5, 0.0], [0.25, 0.5]]]])
-    # Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
-    assert value(DoublyStochastic(), [[2]], weights, properties).item() == pytest.approx(0.3125)
-
-
-def test_signed_weights_are_refused():
+    assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
     with pytest.raises(UserError, match=r"needs weights of at least 0.* take DoublyStochastic out"):
         value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
 
@@ -126,7 +120,5 @@ def test_the_penalty_that_the_attention_declares_is_a_mean_over_words():
     loss.value.backward()
     assert not loss.logged["attention_penalty"].requires_grad
     torch.testing.assert_close(heads.grad[0, 0], heads.detach()[0, 0] / 12)  # 0.5 · 2 x / 12
-
-
-def test_attention_without_a_penalty_has_none():
+    # Without a penalty there is none.
     assert value(AttentionPenalty(0.5), [[2, 1]]).item() == 0

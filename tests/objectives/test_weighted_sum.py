@@ -13,11 +13,10 @@ from caption.objectives import (
     DoublyStochastic,
     Entropy,
     GuidedAttention,
+    Objective,
     ScheduledSampling,
     WeightedSum,
 )
-from caption.objectives.base import Objective
-from caption.parts import Part, make
 
 
 def prepared(objective: Objective) -> Objective:
@@ -56,13 +55,6 @@ def test_objectives_inside_are_built_and_prepared_once():
     nested = WeightedSum([ScheduledSampling(Noted()), GuidedAttention(Noted(), words=1)], [1.0, 1.0])
     prepared(nested)
     assert calls == [(4, (2,), WORDS)] * 2 + [[[[4, 3, 2]], [[3, 2]], [[4, 2]]]] * 2
-
-
-def test_it_is_made_again_from_its_description():
-    again = make(WeightedSum([CrossEntropy(label_smoothing=0.1)], [0.5]).spec, Part)
-    assert isinstance(again, WeightedSum)
-    assert again.weights == [0.5]
-    assert again.objectives[0].label_smoothing == 0.1
 
 
 @pytest.mark.parametrize(("objectives", "weights"), [([], []), ([CrossEntropy()], [1.0, 2.0])])
