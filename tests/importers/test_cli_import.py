@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,18 @@ ENCODER = ["--encoder", "encoder.yaml"]
 Cli = Callable[..., Any]
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of each codebase; tests must not change it."""
+    folder = tmp_path_factory.mktemp("models")
+    write_models(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working directory, with a model of each codebase."""
-    write_models(tmp_path)
+def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory, with these models."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
 
 
@@ -48,14 +57,12 @@ def test_imported_models_describe_photos(codebase: str, cli: Cli):
     assert list(loaded.vocabulary)[4:] == WORDS
 
 
-@pytest.mark.parametrize(
-    ("codebase", "by_option"), [("arctic", True), ("sgrvinod", True), ("sgrvinod", False)]
-)
+@pytest.mark.parametrize(("codebase", "by_option"), [("arctic", True), ("sgrvinod", False)])
 def test_weights_of_the_encoder_come_from_a_file(codebase: str, by_option: bool, cli: Cli):
+    option = ["--encoder-weights", "encoder.pth"]
     if not by_option:
-        file = Path("encoder.yaml")
+        option, file = [], Path("encoder.yaml")
         file.write_text(file.read_text().replace("init_args:", "init_args:\n    weights: encoder.pth"))
-    option = ["--encoder-weights", "encoder.pth"] if by_option else []
     assert cli(*MODELS[codebase].split(), *ENCODER, *option, "--out", "model.ckpt").code == 0
     loaded, weights = caption.load("model.ckpt").encoder.trunk.state_dict(), torch.load("encoder.pth")
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
@@ -66,7 +73,6 @@ def test_weights_of_the_encoder_come_from_a_file(codebase: str, by_option: bool,
     [
         (["--encoder-weights", "nowhere/weights.pth"], "'nowhere/weights.pth' does not exist"),
         (["--encoder", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
-        (["--out", "."], "--out . is a folder"),
         (["--out", "model.bin"], "--out model.bin: end its name in .ckpt or .safetensors"),
     ],
 )
@@ -81,15 +87,10 @@ def test_errors_are_one_sentence(more: list[str], said: str, cli: Cli):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "encoder: {class_path: caption.encoders.SmallCNN}",
-            "regions of 24 numbers, and the encoder gives 128",
-        ),
+        ("encoder: {class_path: caption.encoders.SmallCNN}", "of 24 numbers, and the encoder gives 128"),
         ("transform: {size: 32}", "has 'size' and 'fit'"),
         ("encoders: {}", "should have 'encoder'"),
-        ("[", "is not YAML"),
         ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
-        ("encoder: vgg19", "a class path such as"),
     ],
 )
 def test_another_encoder_must_be_one_that_fits(text: str, said: str, cli: Cli):

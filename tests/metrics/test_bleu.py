@@ -33,9 +33,6 @@ def test_all_words_right_but_short():
 def test_repeated_words_count_as_often_as_in_one_reference():
     scores = bleu({1: "the the the the"}, {1: ["the cat saw the dog", "the end"]})
     assert scores["BLEU-1"] == pytest.approx(2 / 4 * math.exp(1 - 5 / 4))
-    assert bleu({1: "the cat"}, {1: ["the cat saw the cat"]}, brevity_penalty=False)[
-        "BLEU-1"
-    ] == pytest.approx(1)
 
 
 def test_counts_are_summed_over_images_before_dividing():
@@ -43,31 +40,20 @@ def test_counts_are_summed_over_images_before_dividing():
     scores = bleu({1: "cat", 2: "a b c"}, {1: ["cat"], 2: ["a x y"]})
     assert scores["BLEU-1"] == pytest.approx(0.5)
     assert scores.score("BLEU-1").per_image == pytest.approx({1: 1.0, 2: 1 / 3})
-
-
-def test_orders_are_joined_by_the_geometric_mean():
-    # "a b x d": 3 of 4 words and 1 of 3 pairs.
+    # Orders are joined by the geometric mean: "a b x d" has 3 of 4 words and 1 of 3 pairs.
     assert bleu({1: "a b x d"}, {1: ["a b c d"]})["BLEU-2"] == pytest.approx(math.sqrt(3 / 4 * 1 / 3))
 
 
 def test_an_empty_candidate_scores_nothing_and_breaks_nothing():
-    scores = bleu({1: "", 2: ""})
-    assert [scores[f"BLEU-{n}"] for n in (1, 2, 3, 4)] == pytest.approx([0] * 4)
+    assert list(bleu({1: "", 2: ""}).values()) == pytest.approx([0] * 4)
     assert bleu({1: "", 2: "a dog runs fast"}).score("BLEU-1").per_image[1] == pytest.approx(0)
 
 
-def test_a_sentence_alone_is_smoothed():
+def test_a_sentence_alone_is_smoothed_as_in_nltk():
     # Matches 3 of 4, 1 of 3, 0 of 2, 0 of 1; c = 4, r = 5.
     (found,) = sentence_bleu([["a", "b", "x", "d"]], [["a", "b", "c", "d", "e"]])
     assert found == pytest.approx(math.exp(1 - 5 / 4) * (3 / 4 * 2 / 4 * 1 / 3 * 1 / 2) ** 0.25)
     assert sentence_bleu([["x"], []], [["a", "b"]]) == [0, 0]
-    assert sentence_bleu([[]], [["a"]]) == [0]
-    assert sentence_bleu([["a", "b", "c", "d", "e"]], [["a", "b"], ["a", "b", "c", "d", "e"]]) == [
-        pytest.approx(1)
-    ]
-
-
-def test_a_sentence_alone_agrees_with_nltk():
     draw = random.Random(0)
     smoothing = bleu_score.SmoothingFunction().method2
     for _ in range(100):

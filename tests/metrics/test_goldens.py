@@ -25,53 +25,43 @@ def references():
 
 
 def nlg_eval():
-    lines = [
-        (GOLDENS / "nlg_eval" / f"{name}.txt").read_text().splitlines() for name in ("hyp", "ref1", "ref2")
-    ]
-    candidates = dict(enumerate(lines[0]))
-    return candidates, {place: list(pair) for place, pair in enumerate(zip(*lines[1:], strict=True))}
+    files = [GOLDENS / "nlg_eval" / f"{name}.txt" for name in ("hyp", "ref1", "ref2")]
+    candidates, *pairs = (file.read_text().splitlines() for file in files)
+    return dict(enumerate(candidates)), dict(enumerate(map(list, zip(*pairs, strict=True))))
+
+
+def assert_published(scores, folder):
+    expected = golden(f"{folder}/expected.json")["scores"]
+    assert [scores[name] for name in NAMES] == pytest.approx([expected[name] for name in NAMES], abs=1e-6)
 
 
 @needs_goldens
 class TestPublished:
     def test_fake_captions_tokenized(self, fake_captions, references):
-        expected = golden("coco_fakecap/expected.json")
         scores = evaluate(fake_captions, references, "none")
-        assert {name: scores[name] for name in NAMES} == pytest.approx(
-            {name: expected["scores"][name] for name in NAMES}, abs=1e-6
-        )
-
-    def test_fake_captions_count_by_count(self, fake_captions, references):
+        assert_published(scores, "coco_fakecap")
         counts = golden("coco_fakecap/expected.json")["counts"]
-        summed = evaluate(fake_captions, references, "none").score("BLEU-4").statistics.sum(axis=0)
+        summed = scores.score("BLEU-4").statistics.sum(axis=0)
         assert summed[:6].tolist() == [counts["test_len"], counts["ref_len"], *counts["correct"]]
 
     def test_fake_captions_raw(self, references):
         raw = golden("coco_fakecap/candidates_raw_coco_results.json")
         candidates = {str(entry["image_id"]): entry["caption"] for entry in raw}
-        expected = golden("coco_fakecap/expected.json")["scores"]
         scores = evaluate(candidates, References(references, get_tokenizer("none")), "ptb")
-        assert {name: scores[name] for name in NAMES} == pytest.approx(
-            {name: expected[name] for name in NAMES}, abs=1e-6
-        )
+        assert_published(scores, "coco_fakecap")
         assert scores.signature.startswith("tok:ptb-1|reftok:none-1|")
 
     @pytest.mark.parametrize("tokenizer", ["none", "ptb"])
     def test_nlg_eval(self, tokenizer):
-        expected = golden("nlg_eval/expected.json")["scores"]
-        scores = evaluate(*nlg_eval(), tokenizer)
-        assert {name: scores[name] for name in NAMES} == pytest.approx(
-            {name: expected[name] for name in NAMES}, abs=1e-6
-        )
+        assert_published(evaluate(*nlg_eval(), tokenizer), "nlg_eval")
 
     @needs_java
     @pytest.mark.slow
     def test_meteor(self, fake_captions, references):
         for name, captions in (("coco_fakecap", (fake_captions, references)), ("nlg_eval", nlg_eval())):
             expected = golden(f"{name}/expected.json")["scores"]["METEOR-1.5"]
-            assert evaluate(*captions, "none", ["METEOR-1.5"])["METEOR-1.5"] == pytest.approx(
-                expected, abs=1e-6
-            )
+            meteor = evaluate(*captions, "none", ["METEOR-1.5"])["METEOR-1.5"]
+            assert meteor == pytest.approx(expected, abs=1e-6)
 
 
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), min_size=1, max_size=9).map(" ".join)

@@ -13,7 +13,6 @@ from caption.objectives import (
     Baseline,
     CaptionBatch,
     Critic,
-    DoublyStochastic,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
@@ -145,22 +144,6 @@ def greedy_walk(captions: CaptionBatch) -> Tensor:
         scores, state = decoder.step(state, captions.words[:, :, t])
         log_likelihoods[..., t] = scores.gather(-1, captions.targets[:, :, t, None]).squeeze(-1)
     return log_likelihoods * captions.real()
-
-
-def test_more_samples_are_a_mean_over_samples():
-    decoder = toy()
-    memory, captions = problem(decoder, [[2], [1]])
-    objective = Reinforce(NoBaseline(), samples=3, reward="sum", terms=[DoublyStochastic(0.5)])
-    one = Reinforce(NoBaseline(), reward="sum", terms=[DoublyStochastic(0.5)])
-    paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
-    with fixed_paths(decoder, paths):
-        value = objective(decoder, memory, captions).value
-    values = []
-    for sample in range(3):
-        with fixed_paths(decoder, paths[:, sample : sample + 1]):
-            values.append(one(decoder, memory, captions).value)
-    torch.testing.assert_close(value, sum(values) / 3)
-    torch.testing.assert_close(gradient(value, decoder), gradient(sum(values) / 3, decoder))
 
 
 def test_the_score_function_may_be_a_sum_over_captions():
