@@ -13,41 +13,6 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @cache
-def _parser() -> Any:
-    """The parser of `caption fit`, which reads no data."""
-    from caption.cli.train import CaptionCLI, Parser
-    from caption.data.module import CaptionData
-    from caption.training.module import CaptionTraining
-
-    class ParseOnly(CaptionCLI):
-        def instantiate_classes(self) -> None:
-            pass
-
-        def _run_subcommand(self, subcommand: str) -> None:
-            pass
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Lightning, about the arguments of pytest
-        return ParseOnly(
-            CaptionTraining,
-            CaptionData,
-            args=["fit", f"--config={CONFIGS / 'shapes_soft.yaml'}"],
-            parser_class=Parser,
-            seed_everything_default=0,
-            save_config_callback=None,
-        ).parser
-
-
-@cache
-def _parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
-    return _parser().parse_args(["fit", *arguments])["fit"].as_dict()
-
-
-def parse(*files: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The values of configurations laid over each other, and of options."""
-    return copy.deepcopy(_parsed((*(f"--config={file}" for file in files), *options)))
-
-
 def verb_parsers() -> dict[str, Any]:
     """The parsers of Lightning's verbs, without running one."""
     from caption.cli.train import CaptionCLI, Parser
@@ -61,6 +26,17 @@ def verb_parsers() -> dict[str, Any]:
             parsers.update(self._subcommand_parsers)
             raise SystemExit
 
-    with suppress(SystemExit):
+    with suppress(SystemExit), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Lightning, about the arguments of pytest
         ParsersOnly(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
     return parsers
+
+
+@cache
+def _parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
+    return verb_parsers()["fit"].parse_args([*arguments]).as_dict()
+
+
+def parse(*files: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The values of configurations laid over each other, and of options."""
+    return copy.deepcopy(_parsed((*(f"--config={file}" for file in files), *options)))
