@@ -1,4 +1,4 @@
-"""`caption compare`: the scores, curves and maps of runs that `caption fit` and `caption test` have written."""
+"""`caption compare`: the scores and curves of runs that `caption fit` and `caption test` have written."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     make_run(tmp_path / "runs" / "good", GOOD, [0.1, 0.5, 0.9, 0.7])
     make_run(tmp_path / "runs" / "bad", BAD, [0.1, 0.2, 0.15])
     photo(80, 40, 0).save("x.png")
-    photo(48, 40, 1).save("y.png")
     return ["runs/good", "runs/bad"]
 
 
@@ -154,26 +153,10 @@ def test_references_may_be_given(cli: Cli, runs: list[str]):
     assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
 
 
-@pytest.mark.nightly
-def test_curves_maps_and_page_are_drawn(cli: Cli, runs: list[str]):
-    ran = cli(
-        "compare", *runs, "--curves", "curves.png", "--photos", "x.png", "y.png", "--maps", "maps",
-        "--html", "page.html",
-    )  # fmt: skip
+def test_curves_are_drawn(cli: Cli, runs: list[str]):
+    ran = cli("compare", *runs, "--curves", "curves.png")
     assert (ran.code, ran.err) == (0, "")
     assert Image.open("curves.png").width > 400
-    assert sorted(path.name for path in Path("maps").iterdir() if path.suffix) == ["x.png", "y.png"]
-    page = Path("page.html").read_text()
-    assert all(word in page for word in ("good", "bad", "x.png", "y.png"))
-
-
-def test_a_photo_that_cannot_be_read_does_not_stop_the_others(cli: Cli, runs: list[str]):
-    Path("bad.jpg").write_bytes(b"no image")
-    ran = cli("compare", *runs, "--photos", "bad.jpg", "x.png", "--maps", "maps", "--html", "page.html")
-    assert ran.code == 1
-    assert ran.err.count("'bad.jpg' is not an image") == 1
-    assert [path.name for path in Path("maps").glob("*.png")] == ["x.png"]
-    assert "bad.jpg" not in Path("page.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -182,9 +165,7 @@ def test_a_photo_that_cannot_be_read_does_not_stop_the_others(cli: Cli, runs: li
         ("compare runs/none", "'runs/none' is not the folder of a run"),
         ("compare runs", "has neither logs nor best.ckpt"),
         ("compare runs/good runs/good", "named twice"),
-        ("compare runs/good --photos x.png", "the output with --maps or --html"),
-        ("compare runs/good --maps out", "name them with --photos"),
-        ("compare runs/good --photos x.png --maps x.png", "--maps would overwrite the input 'x.png'"),
+        ("compare runs/good --curves x.png", "--curves would overwrite x.png"),
         ("compare runs/good --curves runs/good/best.ckpt", "--curves runs/good/best.ckpt: end its name in"),
     ],
 )

@@ -108,7 +108,6 @@ ROOT_DIR = "--trainer.default_root_dir"
 FEATURES = "features -c fit.yaml --model run/best.ckpt"
 DESCRIBE = "describe photo.png --model model.ckpt"
 DESCRIBE_FOLDER, PHOTOS = "describe photos --model model.ckpt", ("photos/a.png", "photos/b.png")
-COMPARE = "compare run tested --photos photo.png"
 IMPORT_SGRVINOD = (
     "import sgrvinod decoder.pth --word-map map.json --encoder encoder.yaml --encoder-weights encoder.pth"
 )
@@ -120,6 +119,7 @@ ATTACKS = [
     Attack("describe", "--heatmap", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--heatmap", DESCRIBE_FOLDER, "out", PHOTOS, is_slow=True),
     Attack("describe", "--heatmap", f"{DESCRIBE} --width 64", "out.gif", MODEL),
+    Attack("describe", "--heatmap", f"{DESCRIBE} --compare other.ckpt", "out.png", (*MODEL, "other.ckpt")),
     Attack("describe", "--matrix", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--contact-sheet", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--html", DESCRIBE, "out.html", MODEL),
@@ -144,8 +144,6 @@ ATTACKS = [
     Attack("export", "--out", "export model.ckpt --format ckpt", "out.ckpt", ("model.ckpt",)),
     Attack("export", "--out", "export model.ckpt --format safetensors", "out.safetensors", ("model.ckpt",)),
     Attack("compare", "--curves", "compare run", "out.png", ("run/best.ckpt",)),
-    Attack("compare", "--maps", COMPARE, "out.png", ("photo.png", "run/best.ckpt")),
-    Attack("compare", "--html", COMPARE, "out.html", ("photo.png", "run/best.ckpt")),
     Attack(
         "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.html", (), ("out.json",)
     ),
@@ -242,8 +240,6 @@ def make_template(top: Path) -> None:
             f"{FIT}",
             "features -c fit.yaml --model run/best.ckpt --out store",
             "prepare shards -c fit.yaml --samples 3 --out shards",
-            f"{FIT} {ROOT_DIR} tested",
-            f"test -c fit.yaml --ckpt_path tested/best.ckpt {ROOT_DIR} tested {QUIET}",
             f"test {EVALUATE}",
         ):
             ran = run(args.split())

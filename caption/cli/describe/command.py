@@ -102,19 +102,17 @@ def _describe(plan: Plan) -> int:
     """Load the models, caption the photos, and write what is asked for, photo by photo."""
     photos = plan.inputs.photos
     options = plan.options
-    compared = [options.compare] if options.compare else []
     for note in plan.inputs.notes:
         say("describe", note)
     captioner = _load_models(plan.models, options)
-    if (warning := _scene_model_warning([*plan.models, *compared], photos)) is not None:
+    if (warning := _scene_model_warning([*plan.models, *options.compare], photos)) is not None:
         say("describe", warning)
     _add_lens(captioner, plan.models[0], options.lens)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
-    captioners = [captioner, *([_load_models(compared, options)] if compared else [])]
     from caption.search import adjusted
 
-    pictures = Pictures(plan, captioners)
+    pictures = Pictures(plan, captioner, {name: _load_models([name], options) for name in options.compare})
     search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
     stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
     failed = 0

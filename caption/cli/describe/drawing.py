@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +27,17 @@ class Pictures:
 
     Args:
         whole: what is to be done.
-        captioners: the first model, and the second if there is one.
+        captioner: the model.
+        others: those beside it, by name.
     """
 
-    def __init__(self, whole: Plan, captioners: Sequence[Captioner]) -> None:
-        self.whole, self.plan, self.captioners = whole, whole.pictures, captioners
+    def __init__(self, whole: Plan, captioner: Captioner, others: Mapping[str, Captioner]) -> None:
+        self.whole, self.plan, self.captioner, self.others = whole, whole.pictures, captioner, others
         self.photos = whole.inputs.photos
         self.read: dict[Identity, str] = {}
         self.captions: list[Caption] = []
         self.names: list[str] = []
-        self.compared: list[Caption] = []
+        self.compared: dict[str, list[Caption]] = {name: [] for name in others}
         self.written: list[Path] = []
 
     def add(self, index: int, caption: Caption) -> str | None:
@@ -47,12 +49,12 @@ class Pictures:
         photo = caption.image
         assert photo is not None
         if self.plan.matrices or self.plan.page:
-            caption = _with_word_maps(caption, self.captioners[0])
+            caption = _with_word_maps(caption, self.captioner)
         if self.plan.sheet or self.plan.page:
             self.captions.append(caption)
             self.names.append(Path(self.photos[index]).name)
-        for other in self.captioners[1:]:
-            self.compared.append(_with_word_maps(other.describe(photo, beam_tree=True), other))
+        for name, other in self.others.items():
+            self.compared[name].append(_with_word_maps(other.describe(photo, beam_tree=True), other))
         if self.plan.matrices and caption.words:
             from caption.visualize import plot_matrix, save_figure
 
@@ -73,7 +75,7 @@ class Pictures:
         return None
 
     def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
-        from caption.visualize import plot_caption, plot_word, save_animation, save_figure
+        from caption.visualize import compare_captions, plot_caption, plot_word, save_animation, save_figure
 
         style = {**self.plan.style, "own_scale": panels.get("own_scale", False)}
         if self.plan.per_word:
@@ -97,7 +99,10 @@ class Pictures:
                 opener=replacing_own, **style,
             )  # fmt: skip
         else:
-            fig = plot_caption(caption, photo, **panels, **self.plan.style)
+            of_models = {self.whole.model: caption} | {name: own[-1] for name, own in self.compared.items()}
+            several = len(of_models) > 1
+            draw: Any = partial(compare_captions, of_models) if several else partial(plot_caption, caption)
+            fig = draw(photo, **panels, **self.plan.style)
             save_figure(fig, path, opener=replacing_own, width=self.plan.width)
         self.written.append(path)
 
@@ -114,14 +119,11 @@ class Pictures:
             save_figure(sheet, self.plan.sheet, opener=replacing_own, width=width)
             self.written.append(self.plan.sheet)
         if self.plan.page:
-            # Ctrl-C may come between the two models.
-            captions: Sequence[Caption] | dict[str, Sequence[Caption]] = self.captions
-            if self.compared:
-                captions = {
-                    self.whole.model: self.captions[: len(self.compared)],
-                    self.whole.options.compare: self.compared,
-                }
-            page = to_html(captions, **self.plan.style)
+            # Ctrl-C may come between two models.
+            complete = min(map(len, self.compared.values()), default=0)
+            of_models = {self.whole.model: self.captions, **self.compared}
+            captions = {name: own[:complete] for name, own in of_models.items()}
+            page = to_html(captions if complete else self.captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
             self.written.append(self.plan.page)
 

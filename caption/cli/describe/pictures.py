@@ -48,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--matrix", metavar="FILE|DIR", help=help_)
     add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
-    add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
+    help_ = "another model beside the first, on the page and in the figures; may be repeated"
+    add("--compare", action="append", default=[], metavar="CKPT|NAME", help=help_)
     help_ = "colours above even attention on the paler photo; the paper's white glow; the lit photo; every cell of the "
     add("--style", choices=STYLES, help=f"of the pictures: {help_}grid; default heat")
     add("--smooth", action=argparse.BooleanOptionalAction, help="between cells; default: the style's")
@@ -96,15 +97,20 @@ def plan_pictures(options: argparse.Namespace, photos: Sequence[str]) -> Picture
 
     Raises:
         UserError: a path, a colour map, the opacity or a size cannot be used, a sheet would hold too many photos, a
-            picture is described that is not asked for, or two models are to be compared without a page.
+            picture is described that is not asked for, or is of one model alone and several are to be compared.
     """
     kinds = FIGURES if options.per_word else (*FIGURES, ".mp4")
     heatmaps = output_paths(options.heatmap, photos, kinds, "--heatmap") if options.heatmap else []
     matrices = output_paths(options.matrix, photos, FIGURES, "--matrix") if options.matrix else []
     sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
     page = options.html and output_file(options.html, (".html", ".htm"), "--html")
-    if options.compare and not page:
-        raise UserError("--compare shows a second model on the page: name one with --html FILE")
+    if options.compare and not (page or heatmaps):
+        raise UserError(
+            "--compare shows other models on a page or in figures: name --html FILE or --heatmap FILE"
+        )
+    for name in ("rows", "title", "legend") if options.compare else ():
+        if name in options.given:
+            raise UserError(f"{options.given[name]} is for figures of one model: leave out --compare")
     if sheet and len(photos) > MOST_ON_A_SHEET:
         raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
     shaped = dict.fromkeys(SHAPE, heatmaps) | dict.fromkeys(OF_SHEETS, heatmaps or sheet)

@@ -55,13 +55,14 @@ def make_plan(options: argparse.Namespace) -> Plan:
         )
     inputs = input_photos(options.images, options.recursive)
     models = chosen_models(options.model)
-    if options.compare and [options.compare] == models:
-        raise UserError(f"--compare names the model itself, {options.compare}: name another one")
+    shown = [" + ".join(models), *options.compare]
+    if twice := [name for name in options.compare if shown.count(name) > 1]:
+        raise UserError(f"--compare names {twice[0]}, which is shown already: name another model")
     pictures = plan_pictures(options, inputs.photos)
     attention = (
         output_paths(options.attention, inputs.photos, (".npz",), "--attention") if options.attention else []
     )
-    read = [*inputs.photos, *models, *filter(None, [options.compare])]
+    read = [*inputs.photos, *models, *options.compare]
     check_outputs(pictures.outputs | ({"--attention": attention} if attention else {}), read)
     return Plan(options, inputs, models, read, attention, pictures)
 

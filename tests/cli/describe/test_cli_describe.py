@@ -314,16 +314,22 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
 # -- files that are not models ---------------------------------------------------------------------------------
 
 
-def test_two_models_are_compared_on_the_page(cli: Cli, model, photos, tmp_path):
-    page = tmp_path / "page.html"
-    assert cli("describe", *photos[:2], "--model", model, "--compare", "shapes", "--html", page).code == 0
+def test_models_are_compared_on_the_page_and_in_figures(cli: Cli, model, photos, tmp_path):
+    page, maps = tmp_path / "page.html", tmp_path / "maps"
+    several = ("--model", model, "--compare", "shapes", "--compare", "shapes-hard")
+    assert cli("describe", *photos[:2], *several, "--html", page, "--heatmap", maps).code == 0
     html = page.read_text()
-    assert (html.count("<figure>"), html.count("data:image/jpeg")) == (4, 2)
-    assert html.count('<p class="satt-model">shapes</p>') == 2
+    assert (html.count("<figure>"), html.count("data:image/jpeg")) == (6, 2)
+    assert all(html.count(f'<p class="satt-model">{name}</p>') == 2 for name in ("shapes", "shapes-hard"))
+    alone = tmp_path / "alone.png"
+    assert cli("describe", photos[0], "--model", model, "--heatmap", alone).code == 0
+    heights = [Image.open(path).height for path in (alone, maps / f"{photos[0].stem}.png")]
+    assert heights[1] > 2 * heights[0]
     for wrong, said in (
-        (("--compare", "shapes"), "with --html"),
-        (("--compare", model, "--html", page), "names the model itself"),
+        (("--compare", "shapes"), "name --html FILE or --heatmap FILE"),
+        (("--compare", model, "--html", page), "which is shown already"),
         (("--compare", "shpaes", "--html", page), "did you mean shapes?"),
+        (("--compare", "shapes", "--heatmap", maps, "--rows", "2"), "--rows is for figures of one model"),
     ):
         ran = cli("describe", photos[0], "--model", model, *wrong)
         assert (ran.code, ran.out, said in ran.err) == (2, "", True), ran.err
