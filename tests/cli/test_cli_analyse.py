@@ -7,38 +7,32 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import tiny_captioner
-from pycocotools import mask
+from helpers.command_line import Cli, check_refused
 
 from caption import checkpoint
 from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
-from caption.cli.main import run_verb
-from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 
 WIDTH, HEIGHT = 80, 40
 MEASURED = [name for name in ON_PHOTOS if name not in ("single maps", "hallucination", "heads")]
 """What a model without a pretrained encoder and without heads can be asked."""
+ONE = ("analyse", "--model", "one.ckpt")
 NAMES = ("a.png", "b.png", "c.png")
 CAPTIONS = ("a man runs with the dog", "the man and the dog", "a man", "a man")
 
 
 def instances() -> dict[str, Any]:
-    """Of two of the photos: a dog on the left half, as a polygon, and a cat in the middle, as run lengths."""
-    middle = np.zeros((HEIGHT, WIDTH), np.uint8, order="F")
-    middle[:, 30:50] = 1
-    code = mask.encode(middle)
-    left = [[0, 0, 40, 0, 40, HEIGHT, 0, HEIGHT]]
-    shapes = [(1, 17, code["size"], code["counts"].decode()), (1, 18, left, None), (2, 18, left, None)]
+    """Of two of the photos: a dog on the left half of both, and a cat in the middle of one."""
+    objects = [(1, 17, 30, 50), (1, 18, 0, 40), (2, 18, 0, 40)]
     return {
         "images": [{"id": n, "file_name": NAMES[n - 1], "width": WIDTH, "height": HEIGHT} for n in (1, 2)],
         "categories": [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}, {"id": 81, "name": "sink"}],
         "annotations": [
-            {"id": number, "image_id": image, "category_id": category, "bbox": [0, 0, 40, 40], "iscrowd": 0,
-             "segmentation": shape if counts is None else {"size": shape, "counts": counts}}
-            for number, (image, category, shape, counts) in enumerate(shapes, 1)
+            {"id": number, "image_id": image, "category_id": category, "bbox": [left, 0, right - left, HEIGHT],
+             "iscrowd": 0, "segmentation": [[left, 0, right, 0, right, HEIGHT, left, HEIGHT]]}
+            for number, (image, category, left, right) in enumerate(objects, 1)
         ],
     }  # fmt: skip
 
@@ -58,13 +52,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
+def numbers(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "analysis.json").read_text())
+
+
+def test_everything_is_measured(folder: Path, cli: Cli):
     args = "--model one.ckpt --model second=other.ckpt --photos in --boxes instances.json"
-    assert run_verb("analyse", [*args.split(), "--references", "captions.csv"]) == 0
-    printed = capsys.readouterr()
+    printed = cli("analyse", *args.split(), "--references", "captions.csv")
+    assert printed.code == 0
     assert "index" not in printed.out + printed.err  # pycocotools is silent
     page = (folder / "analysis.html").read_text(encoding="utf-8")
-    data = json.loads((folder / "analysis.json").read_text())
+    data = numbers(folder)
     assert [name for name in data if name in MEASURED] == MEASURED
     assert not any("missing" in data[name] for name in MEASURED)
     assert data["models"] == ["one", "second"]
@@ -76,13 +74,9 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
     assert 0 <= own["pointing accuracy"]["low"] <= own["pointing accuracy"]["mean"] <= 1
     chance = next(row for row in data["grounding"]["rows"] if row["maps"] == "any cell (chance)")
     # The model sees the middle of the photo, 20 to 60 across, and the dog is left of 40.
-    assert (chance["pointing accuracy"]["mean"], chance["mass in the box"]["mean"]) == (
-        0.5,
-        pytest.approx(0.5),
-    )
-    assert data["grounding"]["notes"] == [
-        "2 of 3 categories are named by no word of the captions: cat, sink."
-    ]
+    assert chance["pointing accuracy"]["mean"] == 0.5
+    assert chance["mass in the box"]["mean"] == pytest.approx(0.5)
+    assert "2 of 3 categories are named by no word of the captions: cat, sink." in data["grounding"]["notes"]
     # Both models are one: their maps agree wholly.
     assert data["agreement"]["rows"][0]["same word"]["mean"] == pytest.approx(0, abs=1e-6)
     assert [row["captions"] for row in data["chair"]["rows"]] == [2, 2]
@@ -100,33 +94,36 @@ def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
-def test_scenes_are_measured_where_no_photos_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_scenes_are_measured_where_no_photos_are_given(tmp_path: Path, monkeypatch, cli: Cli):
     monkeypatch.chdir(tmp_path)
-    assert run_verb("analyse", ["--limit", "3", "--model", "soft=shapes"]) == 0
-    assert "soft: at " in capsys.readouterr().out
-    data = json.loads((tmp_path / "analysis.json").read_text())
+    ran = cli("analyse", "--limit", "3", "--model", "soft=shapes")
+    assert ran.code == 0
+    assert "soft: at " in ran.out
+    data = numbers(tmp_path)
     assert data["setting"].startswith("3 scenes of the test split of Shapes; the centre prior has σ = ")
-    of_heads = ("single maps", "heads")
-    assert [name for name in data if name in ON_SHAPES] == [
-        name for name in ON_SHAPES if name not in of_heads
-    ]
+    expected = [name for name in ON_SHAPES if name not in ("single maps", "heads")]
+    assert [name for name in data if name in ON_SHAPES] == expected
     assert (tmp_path / "analysis.html").read_text(encoding="utf-8").count("data:image/jpeg") == 2
 
 
-def test_parts_are_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_parts_are_chosen_a_damaged_photo_is_named_and_own_captions_point(
+    folder: Path, monkeypatch, cli: Cli
+):
+    """Without references, boxes are of the words that the model says: of cats and dogs."""
     monkeypatch.setattr("caption.analysis.study.report.draw_curves", None)  # takes as long as a table
-    args = "--model one.ckpt --photos in --measures entropy"
-    assert run_verb("analyse", args.split()) == 0
-    assert [name for name in json.loads((folder / "analysis.json").read_text()) if name in MEASURED] == [
-        "entropy"
-    ]
+    (folder / "in" / "d.png").write_bytes(b"nothing")
+    ran = cli(*ONE, "--photos", "in", "--boxes", "instances.json", "--measures", "grounding", "entropy")
+    assert (ran.code, "d.png" in ran.err) == (1, True)
+    data = numbers(folder)
+    assert {name for name in data if name in MEASURED} == {"grounding", "entropy"}
+    captions = data["captions"]["one"]
+    assert len(captions) == 3
+    said = {"cat", "dog"} & set(" ".join(captions.values()).split())
+    assert said or "names cat, dog, sink" in data["grounding"]["missing"]
 
 
-def test_what_is_not_given_is_left_out(folder: Path):
-    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
+def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
+    assert cli(*ONE, "--photos", "in", "--out", "page.html").code == 0
     page = (folder / "page.html").read_text(encoding="utf-8")
     data = json.loads((folder / "page.json").read_text())
     missing = {name: data[name]["missing"] for name in MEASURED if "missing" in data[name]}
@@ -137,50 +134,24 @@ def test_what_is_not_given_is_left_out(folder: Path):
     assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
 
 
-def test_without_references_the_models_own_captions_point(folder: Path):
-    """The model says cats and dogs, so their boxes are of the words that it says."""
-    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"]) == 0
-    data = json.loads((folder / "analysis.json").read_text())
-    said = " ".join(data["captions"]["one"].values())
-    if "missing" in data["grounding"]:
-        assert "names cat, dog, sink" in data["grounding"]["missing"]
-    else:
-        assert {"cat", "dog"} & set(said.split())
-
-
-def test_a_damaged_photo_is_named_and_the_others_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
-    (folder / "in" / "d.png").write_bytes(b"nothing")
-    assert run_verb("analyse", ["--model", "one.ckpt", "--photos", "in"]) == 1
-    assert "d.png" in capsys.readouterr().err
-    assert len(json.loads((folder / "analysis.json").read_text())["captions"]["one"]) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--boxes", "instances.json"], "--boxes is about photos: name them with --photos"),
-        (["--recursive"], "--recursive is about photos: name them with --photos"),
-        (["--photos", "in", "--split", "val"], "--split is about people's captions"),
-        (["--photos", "in", "--limit", "1"], "leave 1 photos: at least 2"),
-        (["--photos", "-"], "photos are read several times"),
-        (["--photos", "in", "--out", "page.md"], r"--out page\.md: end its name in \.html"),
-        (
-            ["--photos", "in", "--references", "others.csv"],
-            r"captions of z\.png, and of none of these photos",
-        ),
-        (
-            ["--photos", "in", "--boxes", "instances.json", "--references", "last.csv"],
-            "no photo has both boxes and people's captions",
-        ),
-        (["--photos", "in", "--boxes", "captions.csv"], "captions.csv' is not JSON"),
-        (["--photos", "in", "--model", "a=one.ckpt", "--model", "a=other.ckpt"], "each name once"),
-        (["--model", "=shapes"], "--model =shapes: write NAME=MODEL"),
-        (["--model", "a=nowhere"], "no checkpoint nowhere"),
-        (["--limit", "1"], "--limit 1"),
+        ("--boxes instances.json", "--boxes is about photos: name them with --photos"),
+        ("--photos in --split val", "--split is about people's captions"),
+        ("--photos in --limit 1", "leave 1 photos: at least 2"),
+        ("--photos -", "photos are read several times"),
+        ("--photos in --out page.md", "--out page.md: end its name in .html"),
+        ("--photos in --references others.csv", "captions of z.png, and of none of these photos"),
+        ("--photos in --boxes instances.json --references last.csv", "no photo has both boxes and people's"),
+        ("--photos in --boxes captions.csv", "captions.csv' is not JSON"),
+        ("--photos in --model a=one.ckpt --model a=other.ckpt", "each name once"),
+        ("--model =shapes", "--model =shapes: write NAME=MODEL"),
+        ("--model a=nowhere", "no checkpoint nowhere"),
+        ("--limit 1", "--limit 1"),
     ],
 )
-def test_wrong_usage_is_named(folder: Path, arguments: list[str], complaint: str):
+def test_wrong_usage_is_named(folder: Path, cli: Cli, arguments: str, complaint: str):
     (folder / "others.csv").write_text("image,caption\nz.png,a cat\n")
     (folder / "last.csv").write_text("image,caption\nc.png,a cat\n")
-    with pytest.raises(UserError, match=complaint):
-        run_verb("analyse", [*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])
+    check_refused(cli(*(("analyse",) if "--model" in arguments else ONE), *arguments.split()), complaint)

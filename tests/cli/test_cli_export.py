@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.command_line import Ran
+from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner, photo
 
 import caption
@@ -15,7 +14,11 @@ from caption import checkpoint
 from caption.attention import HeadGates, MultiHeadAttention
 from caption.decoders import ShowAttendAndTellDecoder
 
-Cli = Callable[..., Ran]
+
+def check_same_captions(cli: Cli, folder: Path, *models: Path) -> None:
+    photo().save(folder / "photo.png")
+    said = [cli("describe", folder / "photo.png", "--model", file).out for file in models]
+    assert said[0] == said[1] != ""
 
 
 def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_path: Path):
@@ -26,9 +29,7 @@ def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_
     assert half.stat().st_size < model.stat().st_size
     assert cli("export", half, "--format", "ckpt", "--out", back, "--beam-size", 2).code == 0
     assert caption.load(back).search.beam_size == 2
-    photo().save(tmp_path / "photo.png")
-    said = [cli("describe", tmp_path / "photo.png", "--model", file).out for file in (model, half)]
-    assert said[0] == said[1] != ""
+    check_same_captions(cli, tmp_path, model, half)
 
 
 def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
@@ -37,41 +38,26 @@ def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
     with torch.no_grad():
         attention.gates.weight.copy_(torch.tensor([-1.0, 1.0, -1.0, 0.1]))
     checkpoint.save(gated, tmp_path / "gated.ckpt")
-    photo().save(tmp_path / "photo.png")
     out = tmp_path / "out.ckpt"
     ran = cli("export", tmp_path / "gated.ckpt", "--format", "ckpt", "--out", out, "--remove-closed-heads")
     assert (ran.code, ran.out) == (0, "")
     assert "decoder.attention: 2 of 4 heads are open" in ran.err
     assert caption.load(out).decoder.attention.heads == 2
-    said = [
-        cli("describe", tmp_path / "photo.png", "--model", file).out
-        for file in (tmp_path / "gated.ckpt", out)
-    ]
-    assert said[0] == said[1] != ""
+    check_same_captions(cli, tmp_path, tmp_path / "gated.ckpt", out)
     ran = cli("export", model, "--format", "ckpt", "--out", tmp_path / "none.ckpt", "--remove-closed-heads")
-    assert (ran.code, ran.out) == (2, "")
-    assert "no attention of this model has gates on its heads" in ran.err
+    check_refused(ran, "no attention of this model has gates on its heads")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--format", "safetensors", "--out", "model.ckpt"), "end its name in .safetensors"),
-        (("--format", "safetensors", "--out", "there.safetensors"), "exists: choose another name"),
-        (("--format", "onnx", "--out", "folder", "--precision", "float16"), "--precision is for"),
+        ("safetensors --out model.ckpt", "end its name in .safetensors"),
+        ("safetensors --out there.safetensors", "exists: choose another name"),
+        ("onnx --out folder --precision float16", "--precision is for"),
     ],
 )
-def test_what_is_refused(
-    options: tuple[str, ...],
-    said: str,
-    cli: Cli,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_what_is_refused(options: str, said: str, cli: Cli, model: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.safetensors").write_text("somebody's")
-    ran = cli("export", model, *options)
-    assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    check_refused(cli("export", model, "--format", *options.split()), said)
     assert (tmp_path / "there.safetensors").read_text() == "somebody's"

@@ -1,14 +1,13 @@
-"""Verbs that write one file: it is checked before any other is read, and the user's stay."""
+"""Outputs are checked before anything is read, and files of the user's stay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.command_line import Ran
+from helpers.command_line import Cli, check_refused
+from helpers.tiny_captioner import photo
 
-Cli = Callable[..., Ran]
 COMMANDS = {
     "export": ("export none --format ckpt --out", ".ckpt"),
     "safetensors": ("export none --format safetensors --out", ".safetensors"),
@@ -17,6 +16,7 @@ COMMANDS = {
     "sgrvinod": ("import sgrvinod none.pth --word-map none.json --out", ".safetensors"),
     "check": ("check none.json --write", ".yaml"),
     "analyse": ("analyse --model a=none --out", ".html"),
+    "describe": ("describe x.png --model none --html", ".html"),
 }
 
 
@@ -31,18 +31,15 @@ COMMANDS = {
         ("x.xyz", "x.xyz: end its name in "),
     ],
 )
-def test_the_output_is_checked_first(
-    cli: Cli, tmp_path: Path, monkeypatch, name: str, target: str, message: str
-):
+def test_the_output_is_checked_first(cli: Cli, tmp_path, monkeypatch, name: str, target: str, message: str):
     monkeypatch.chdir(tmp_path)
     command, suffix = COMMANDS[name]
     (tmp_path / f"mine{suffix}").write_text("mine")
     (tmp_path / f"lost{suffix}").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
+    photo(60, 40, 0).save("x.png")
     before = sorted(tmp_path.iterdir())
-    ran = cli(*command.split(), target.format(suffix))
-    assert (ran.code, ran.out) == (2, "")
-    assert message in ran.err
+    check_refused(cli(*command.split(), target.format(suffix)), message)
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / f"mine{suffix}").read_text() == "mine"
 
@@ -50,6 +47,36 @@ def test_the_output_is_checked_first(
 def test_a_report_replaces_no_file_of_the_users_beside_it(cli: Cli, tmp_path: Path):
     (tmp_path / "page.json").write_bytes(b"mine")
     ran = cli("analyse", "--model", "a=none", "--out", tmp_path / "page.html")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--out would overwrite" in ran.err
+    check_refused(ran, "--out would overwrite")
     assert [path.name for path in tmp_path.iterdir()] == ["page.json"]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("--heatmap p.xyz", "--heatmap p.xyz: end its name in .png"),
+        ("--attention a.txt", "--attention a.txt: end its name in .npz"),
+        ("--html /proc/x.html", "the folder /proc cannot be written to"),
+        (f"--html {'x' * 300}.html", "cannot be the name of a file: File name too long"),
+        ("--html x\0.html", "cannot be the name of a file: it has a null character"),
+        ("--heatmap taken", "--heatmap would overwrite taken/x.png"),
+        ("--html mine.html/out.html", "--html: the folder"),
+        ("--heatmap x.png", "would overwrite the input"),
+        ("--heatmap .", "would overwrite the input"),
+        (
+            "--contact-sheet a.png --html A.png/x.html",
+            "--html would lie in A.png, the file of --contact-sheet",
+        ),
+    ],
+)
+def test_outputs_of_describe_are_checked_first(
+    cli: Cli, tmp_path: Path, monkeypatch, output: str, message: str
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken" / "x.png").mkdir(parents=True)
+    (tmp_path / "mine.html").write_text("mine")
+    photo(60, 40, 0).save("x.png")
+    before, pixels = sorted(tmp_path.rglob("*")), Path("x.png").read_bytes()
+    check_refused(cli("describe", "x.png", "--model", "no such model", *output.split()), message)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (Path("mine.html").read_text(), Path("x.png").read_bytes()) == ("mine", pixels)

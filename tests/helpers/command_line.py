@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +55,14 @@ data:
 """
 
 
-QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+QUIET = (
+    *("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"),
+    "--attention_figures.images=0",
+)
+
+
+Cli = Callable[..., Ran]
+"""Runs the command in this process: the fixture `cli`."""
 
 
 class Trained(NamedTuple):
@@ -73,3 +82,16 @@ def start_command(*args: object, env: dict[str, str] | None = None, **options: A
 def run_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> Ran:
     """Runs the command in a process of its own to its end."""
     return start_command(*args, env=env, **options).finish()
+
+
+def check_refused(ran: Ran, *said: str) -> None:
+    """Wrong usage: nothing on stdout, and on stderr a message with these words, without a traceback."""
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    assert [words for words in said if words not in ran.err] == [], ran.err
+    assert not re.search("Traceback|internal error|usage:", ran.err), ran.err
+
+
+def resume(cli: Cli, trained: Trained, folder: Path, *options: object) -> Ran:
+    """Go on with a training in a copy of its folder."""
+    where = ("--trainer.default_root_dir", folder, "--ckpt_path", "auto")
+    return cli("fit", "-c", trained.config, *QUIET, *where, *options)

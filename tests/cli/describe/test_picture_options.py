@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.command_line import Ran
+from helpers.command_line import Cli, Ran, check_refused
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
@@ -15,9 +15,6 @@ import caption.visualize
 from caption.cli.describe import pictures
 from caption.cli.describe.pictures import path_of_word
 from caption.visualize.styles import STYLE_NAMES
-
-Cli = Callable[..., Ran]
-
 
 pytestmark = pytest.mark.slow
 
@@ -54,16 +51,16 @@ def test_pictures_are_as_large_as_asked_for(describe, photos, tmp_path):
 
 
 def test_a_terminal_is_told_what_was_written(describe, photos, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    heatmaps, page, arrays = tmp_path / "maps", tmp_path / "page.html", tmp_path / "arrays"
-    options = ("--heatmap", heatmaps, "--html", page, "--attention", arrays)
+    page, arrays = tmp_path / "page.html", tmp_path / "arrays"
+    options = ("--html", page, "--attention", arrays)
     assert "wrote" not in describe(*photos, *options).err  # not in logs
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     (tmp_path / "z.png").write_bytes(b"broken")
     ran = describe(photos[0], tmp_path / "z.png", *options)
-    assert f"wrote {arrays / 'x.npz'}, {heatmaps / 'x.png'}, {page}\n" in ran.err
+    assert f"wrote {arrays / 'x.npz'}, {page}\n" in ran.err
     assert "wrote" not in describe(photos[0]).err
-    per_word = describe(photos[0], "--heatmap", tmp_path / "words", "--per-word")
-    assert f"wrote {tmp_path / 'words' / 'x-01-'}" in per_word.err
+    words = ("--heatmap", tmp_path / "words", "--per-word", "--width", 64)
+    assert f"wrote {tmp_path / 'words' / 'x-01-'}" in describe(photos[0], *words).err
 
 
 def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):
@@ -94,20 +91,20 @@ def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch
 
 
 def test_a_caption_without_the_words_is_named_and_the_others_are_drawn(describe, photos, tmp_path, words):
-    assert describe(photos[0], "--heatmap", tmp_path / "maps", "--words", f"nothing,{words[0]}").code == 0
-    assert (tmp_path / "maps" / "x.png").exists()
-    ran = describe(*photos, "--heatmap", tmp_path / "none", "--words", "nothing,less")
-    assert ran.code == 1
-    assert len(ran.out.splitlines()) == 2
+    options = ("--heatmap", tmp_path / "maps", "--words")
+    assert describe(photos[0], *options, f"nothing,{words[0]}").code == 0
+    drawn = [path.name for path in (tmp_path / "maps").glob("*.png")]
+    ran = describe(*photos, *options, "nothing,less")
+    assert (drawn, ran.code, len(ran.out.splitlines())) == (["x.png"], 1, 2)
     assert f"the caption of {photos[0]} has no word 'nothing', 'less': there is no picture of it" in ran.err
-    assert not list((tmp_path / "none").iterdir())
 
 
 @pytest.mark.nightly
 def test_every_word_has_a_file(describe, photos, tmp_path, words):
     assert describe(*photos, "--heatmap", tmp_path / "words", "--per-word").code == 0
     names = sorted(path.name for path in (tmp_path / "words").iterdir())
-    expected = [f"{path.stem}-{number:02d}-{word}.png" for path in photos for number, word in numbered(path)]
+    spoken = [(path.stem, enumerate(captioner().describe(path).words, start=1)) for path in photos]
+    expected = [f"{stem}-{number:02d}-{word}.png" for stem, said in spoken for number, word in said]
     assert names == sorted(expected)
     with Image.open(tmp_path / "words" / expected[0]) as picture:
         assert picture.size == (640, 320)  # the photo's aspect ratio, and nothing else
@@ -117,12 +114,6 @@ def test_every_word_has_a_file(describe, photos, tmp_path, words):
     assert first.name == f"x-01-{words[0]}.jpg"
     with Image.open(first) as picture:
         assert picture.size == (300, 150)
-    for _ in range(2):  # own files are replaced
-        assert describe(photos[0], "--heatmap", one, "--per-word").code == 0
-
-
-def numbered(path: Path) -> list[tuple[int, str]]:
-    return list(enumerate(captioner().describe(path).words, start=1))
 
 
 def test_a_words_file_replaces_neither_photos_nor_files_of_others(describe, photos, tmp_path, words):
@@ -141,10 +132,8 @@ def test_a_words_file_replaces_neither_photos_nor_files_of_others(describe, phot
 @pytest.mark.parametrize(
     ("word", "name"),
     [
-        ("man", "beach-03-man.png"),
         ("../../x", "beach-03-x.png"),
         ("/etc/passwd", "beach-03-etc-passwd.png"),
-        ("t-shirt", "beach-03-t-shirt.png"),
         ("…", "beach-03.png"),
         ("Straße", "beach-03-Straße.png"),
         ("a" * 300, f"beach-03-{'a' * 40}.png"),
@@ -154,46 +143,32 @@ def test_a_word_names_no_path(word: str, name: str):
     assert path_of_word(Path("out/beach.png"), 2, word) == Path("out") / name
 
 
-@pytest.mark.parametrize("suffix", ["gif", "webp"])
-def test_an_animation_has_a_frame_for_each_word(describe, photos, tmp_path, words, suffix):
-    target = tmp_path / f"x.{suffix}"
-    for _ in range(2):  # an own file is replaced
-        assert describe(photos[0], "--heatmap", target, "--width", 200).code == 0
-    with Image.open(target) as moving:
+def test_an_animation_has_a_frame_for_each_word(describe, photos, tmp_path, words):
+    assert describe(photos[0], "--heatmap", tmp_path / "x.gif", "--width", 200).code == 0
+    with Image.open(tmp_path / "x.gif") as moving:
         assert (moving.n_frames, moving.width) == (len(words) + 2, 200)
 
 
 def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = describe(photos[0], "--heatmap", tmp_path / "x.mp4")
-    assert (ran.code, ran.out) == (2, "")
-    assert ".mp4 files are written by ffmpeg, which is not installed" in ran.err
+    check_refused(ran, ".mp4 files are written by ffmpeg, which is not installed")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--words man", "--words is for the pictures of --heatmap"),
-        ("--no-legend", "--no-legend is for the pictures of --heatmap"),
         ("--contact-sheet s.png --rows 2", "--rows is for the pictures of --heatmap"),
         ("--contact-sheet s.png --own-scale", "--own-scale is for the pictures of --heatmap"),
-        ("--contact-sheet s.png --per-word", "--per-word is for the pictures of --heatmap"),
         ("--style paper", "--style is for pictures"),
         ("--no-smooth --attention a.npz", "--smooth is for pictures"),
-        ("--cmap viridis", "--cmap is for pictures"),
-        ("--opacity 0.5", "--opacity is for pictures"),
         ("--heatmap x.png --words ,", "give words between commas, such as man,camera, or a number"),
-        ("--heatmap x.png --words 0", "give words between commas"),
-        ("--heatmap x.png --rows 0", "0 is not a whole number from 1 up"),
         ("--heatmap x.png --width 50000", "50000 is not a whole number from 1 to 20,000"),
         ("--heatmap /dev/null --per-word", "--per-word writes several files"),
-        ("--heatmap x.mp4 --per-word", "end its name in .png"),
         ("--heatmap x.png --cmap rainbows", "no colour map 'rainbows'"),
         ("--heatmap x.png --opacity 2", "between 0 and 1"),
         ("--heatmap x.png --style neon", "neon"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_done(cli: Cli, photos, options: str, said: str):
-    ran = cli("describe", photos[0], "--model", "no such model", *options.split())
-    assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    check_refused(cli("describe", photos[0], "--model", "no such model", *options.split()), said)
