@@ -133,12 +133,6 @@ def cli(lightning: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ra
 
 
 @pytest.fixture(scope="session")
-def command() -> Callable[..., Ran]:
-    """Runs the command in a separate process."""
-    return run_command
-
-
-@pytest.fixture(scope="session")
 def trained(shapes: Path, once: Callable[..., Path]) -> Trained:
     """Two epochs of `caption fit`; tests must not change the folder."""
 

@@ -111,9 +111,3 @@ def test_classes_of_the_working_directory_are_found(cli: Cli, mine: Path, monkey
     ran = cli(*args.split())
     assert "my_reader'" not in ran.err  # No module named 'my_reader'
     assert "a.jpg" in ran.err + ran.out, ran
-
-
-def test_the_installed_command_finds_them_without_the_directory_in_its_path(command, mine: Path):
-    environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = command("check", "mine.yaml", cwd=mine, env=environment)
-    assert "a.jpg" in ran.err + ran.out, ran
