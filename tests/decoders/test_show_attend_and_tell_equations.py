@@ -1,4 +1,5 @@
-"""The LSTM decoder against a NumPy implementation of eqs. 1 to 7, and the state that each part reads."""
+"""The paper's decoder, with an LSTM or a GRU, against a NumPy implementation of eqs. 1 to 7; its query, first input and
+dropout."""
 
 from __future__ import annotations
 
@@ -12,15 +13,9 @@ from helpers.tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unro
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.decoders import (
-    ConstantState,
-    DeepOutput,
-    Gate,
-    InitialState,
-    LinearOutput,
-    Readout,
-    ShowAttendAndTellDecoder,
-)
+from caption import decoders
+from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
+from caption.decoders.cells import LSTMCell
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 START = 1
@@ -33,16 +28,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without the previous word": {"readout": DeepOutput(previous_word=False, dropout=0), "gate": Gate()},
     "without the context": {"readout": DeepOutput(context=False, dropout=0), "gate": Gate()},
     "only the state": {"readout": DeepOutput(previous_word=False, context=False, dropout=0)},
-    "linear output": {"readout": LinearOutput(dropout=0), "gate": Gate("vector")},
+    "linear output": {"readout": decoders.LinearOutput(dropout=0), "gate": Gate("vector")},
     "linear initial state": {"initial": InitialState(activation="linear", dropout=0)},
     "three initial layers": {"initial": InitialState(layers=3, dropout=0)},
     "shared initial layers": {"initial": InitialState(layers=3, dropout=0, shared=True)},
     "first input zero": {"first_input": "zero", "gate": Gate()},
     "constant initial state": {"initial": ConstantState()},
+    "GRU": {"cell": decoders.GRUCell(), "gate": Gate()},
+    "GRU, reset before": {"cell": decoders.ResetBeforeGRUCell(), "gate": Gate()},
 }
-
-
-# -- the equations -----------------------------------------------------------------------------------------
 
 
 class Step(NamedTuple):
@@ -50,15 +44,12 @@ class Step(NamedTuple):
     weights: Vector
     gate: Vector | None
     """(1,) or (D,)"""
-    hidden: Vector
-    """h[t]"""
-    cell: Vector
-    """c[t]"""
 
 
-def reference(decoder: ShowAttendAndTellDecoder, regions: np.ndarray, words: list[int]) -> list[Step]:
+def reference(
+    decoder: ShowAttendAndTellDecoder, p: Weights, regions: np.ndarray, words: list[int]
+) -> list[Step]:
     """The steps of one caption: `regions` (L, D), `words` the input ids."""
-    p = parameters(decoder)
     hidden, cell = (initial(decoder, p, f"initial.{name}", regions) for name in ("hidden", "cell"))
     steps = []
     for word in words:
@@ -69,16 +60,31 @@ def reference(decoder: ShowAttendAndTellDecoder, regions: np.ndarray, words: lis
         if decoder.gate is not None:
             beta = sigmoid(linear(p, "gate.project", hidden))  # with h[t-1]
             context = beta * context
-        gates = linear(p, "gates_from_state", np.concatenate((hidden, context)))
-        hidden, cell = lstm(linear(p, "gates_from_word", embedded) + gates, cell)  # eqs. 1 to 3
+        if isinstance(decoder.cell, LSTMCell):
+            gates = linear(p, "gates_from_state", np.concatenate((hidden, context)))
+            hidden, cell = lstm(linear(p, "gates_from_word", embedded) + gates, cell)  # eqs. 1 to 3
+        else:
+            hidden = gru(p, embedded, context, hidden)
         logits = read_out(decoder.readout, p, embedded, hidden, context)
-        steps.append(Step(logits, weights, beta, hidden, cell))
+        steps.append(Step(logits, weights, beta))
     return steps
 
 
-def initial(decoder: ShowAttendAndTellDecoder, p: Weights, name: str, regions: np.ndarray) -> Vector:
-    if isinstance(decoder.initial, ConstantState):
-        return p[name]
+def gru(p: Weights, embedded: Vector, context: Vector, hidden: Vector) -> Vector:
+    """Chung et al. 2014, eqs. 5 to 8, with u = 1 - z: the reset gate r multiplies h; with a bias d of its own, it
+    multiplies W_nh h + d, as in cuDNN."""
+    of_x = linear(p, "gates_from_word", embedded) + p["gates_from_state.weight"][:, HIDDEN:] @ context
+    w_r, w_u, w_n = np.split(p["gates_from_state.weight"][:, :HIDDEN], 3)
+    x_r, x_u, x_n = np.split(of_x, 3)
+    r, u = sigmoid(x_r + w_r @ hidden), sigmoid(x_u + w_u @ hidden)
+    d = p.get("cell.candidate_bias")
+    candidate = np.tanh(x_n + (w_n @ (r * hidden) if d is None else r * (w_n @ hidden + d)))
+    return (1 - u) * candidate + u * hidden
+
+
+def initial(decoder: ShowAttendAndTellDecoder, p: Weights, name: str, regions: np.ndarray) -> Vector | None:
+    if isinstance(decoder.initial, ConstantState) or not any(key.startswith(name) for key in p):
+        return p.get(name)  # GRUs have no cell
     x = regions.mean(axis=0)
     trunk, own = (
         sorted({key.rpartition(".")[0] for key in p if key.startswith(f"{part}.")})
@@ -90,7 +96,9 @@ def initial(decoder: ShowAttendAndTellDecoder, p: Weights, name: str, regions: n
     return np.tanh(x) if decoder.initial.activation == "tanh" else x
 
 
-def read_out(readout: Readout, p: Weights, embedded: Vector, hidden: Vector, context: Vector) -> Vector:
+def read_out(
+    readout: decoders.Readout, p: Weights, embedded: Vector, hidden: Vector, context: Vector
+) -> Vector:
     if not isinstance(readout, DeepOutput):
         return linear(p, "readout.to_words", hidden)
     joined = linear(p, "readout.from_hidden", hidden)
@@ -101,37 +109,49 @@ def read_out(readout: Readout, p: Weights, embedded: Vector, hidden: Vector, con
     return linear(p, "readout.to_words", np.tanh(joined) if readout.activation == "tanh" else joined)  # eq. 7
 
 
-def beginning_with_start(words: Tensor) -> Tensor:
+def near(tensor: Tensor, array: np.ndarray) -> None:
+    np.testing.assert_allclose(tensor.detach().numpy(), array, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_unroll_is_the_equations(name: str):
+    """Logits, weights and gates; and the gradient by autograd, in a random direction of regions and parameters, against
+    central differences of the equations."""
+    model = decoder(**VARIANTS[name])
+    regions, words = images(2).requires_grad_(), sentences(LENGTHS)
     words[..., 0] = START
-    return words
-
-
-@pytest.fixture(params=VARIANTS, ids=str)
-def model(request: pytest.FixtureRequest) -> ShowAttendAndTellDecoder:
-    return decoder(**VARIANTS[request.param])
-
-
-def near(tensor: Tensor, array: np.ndarray, tolerance: float = 1e-10) -> None:
-    np.testing.assert_allclose(tensor.detach().numpy(), array, rtol=0, atol=tolerance)
-
-
-def test_the_unroll_is_the_equations(model: ShowAttendAndTellDecoder):
-    regions, words = images(2), beginning_with_start(sentences(LENGTHS))
     unrolled = unroll(model, regions, words, LENGTHS)
-    logits = unrolled.unpack(unrolled.logits)
-    weights = unrolled.unpack(unrolled.trace.weights)
+    logits, weights = unrolled.unpack(unrolled.logits), unrolled.unpack(unrolled.trace.weights)
     assert (unrolled.trace.gate is None) == (model.gate is None)
-    for b in range(2):
-        for k in range(2):
-            fed = words[b, k, : LENGTHS[b, k]].tolist()
-            for t, step in enumerate(reference(model, regions[b].numpy(), fed)):
-                near(logits[b, k, t], step.logits)
-                near(weights[b, k, t], step.weights)
-                if unrolled.trace.gate is not None and step.gate is not None:
-                    near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
 
+    def captions(p: Weights, regions: np.ndarray) -> dict[tuple[int, int], list[Step]]:
+        fed = {(b, k): words[b, k, : LENGTHS[b, k]].tolist() for b, k in np.ndindex(2, 2)}
+        return {(b, k): reference(model, p, regions[b], fed[b, k]) for b, k in fed}
 
-# -- the state that each part reads ------------------------------------------------------------------------
+    for (b, k), steps in captions(parameters(model), regions.detach().numpy()).items():
+        for t, step in enumerate(steps):
+            near(logits[b, k, t], step.logits)
+            near(weights[b, k, t], step.weights)
+            if unrolled.trace.gate is not None and step.gate is not None:
+                near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
+
+    generator = np.random.default_rng(0)
+    leaves = {"regions": regions, **dict(model.named_parameters())}
+    along = {name: generator.standard_normal(leaf.shape) for name, leaf in leaves.items()}
+    into = generator.standard_normal(logits.shape)
+    gradients = torch.autograd.grad(
+        (logits * torch.tensor(into)).sum(), list(leaves.values()), materialize_grads=True
+    )
+    slope = sum(
+        (gradient.numpy() * along[name]).sum() for name, gradient in zip(leaves, gradients, strict=True)
+    )
+
+    def value(size: float) -> float:
+        moved = {name: leaf.detach().numpy() + size * along[name] for name, leaf in leaves.items()}
+        steps = captions(moved, moved.pop("regions"))
+        return sum(into[at][t] @ step.logits for at, each in steps.items() for t, step in enumerate(each))
+
+    np.testing.assert_allclose(slope, (value(1e-5) - value(-1e-5)) / 2e-5, rtol=1e-5)
 
 
 class Inputs:
@@ -142,98 +162,42 @@ class Inputs:
         module.register_forward_pre_hook(lambda _, arguments: self.calls.append(arguments))
 
 
-def test_attention_and_gate_read_the_state_before_and_the_readout_the_state_after():
+def test_the_query_is_the_state_before_with_its_word():
     model = decoder(gate=Gate())
-    attended, gated, read = Inputs(model.attention), Inputs(model.gate), Inputs(model.readout)
+    attended = Inputs(model.attention)
     state = model.start(model.project(one_row(images(1))))
     for word in (3, 1, 4):
         before = state.carried
         _, state = model.step(state, torch.tensor([[word]]))
-        assert torch.equal(attended.calls[-1][0].hidden, before.hidden)
-        assert torch.equal(attended.calls[-1][0].cell, before.cell)
-        assert torch.equal(attended.calls[-1][0].word, model.embed.weight[word].expand(1, 1, -1))
-        assert attended.calls[-1][0].previous is None
-        assert torch.equal(gated.calls[-1][0], before.hidden)
-        assert torch.equal(read.calls[-1][1], state.carried.hidden)
-        assert not torch.allclose(before.hidden, state.carried.hidden)
+        query = attended.calls[-1][0]
+        assert torch.equal(query.hidden, before.hidden)
+        assert torch.equal(query.cell, before.cell)
+        assert torch.equal(query.word, model.embed.weight[word].expand(1, 1, -1))
+        assert query.previous is None
 
 
-# -- the first input ---------------------------------------------------------------------------------------
-
-
-def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
-    model = decoder(first_input="zero", gate=Gate())
-    words, lengths = torch.tensor([[[START, 3, 4]]]), torch.tensor([[3]])
-    before = unroll(model, images(1), words, lengths).logits
-    before.square().sum().backward()
-    assert not model.embed.weight.grad[START].any()
-    assert model.embed.weight.grad[3].any()
-    with torch.no_grad():
-        model.embed.weight[START] += 1
-        assert torch.equal(unroll(model, images(1), words, lengths).logits, before)
-        model.embed.weight[3] += 1
-        assert not torch.allclose(unroll(model, images(1), words, lengths).logits, before)
+def small(start: int = START, **options: Any) -> ShowAttendAndTellDecoder:
+    model = ShowAttendAndTellDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
+    model.build((3,), WORDS, padding=0, start=start)
+    return model.double()
 
 
 @pytest.mark.parametrize("start", [1, 4])
 def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
-    model = ShowAttendAndTellDecoder(
-        decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero"
-    )
-    model.build((3,), WORDS, padding=0, start=start)
-    read = Inputs(model.eval().double().readout)
+    model = small(start, first_input="zero").eval()
+    read = Inputs(model.readout)
     model.step(model.start(model.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
     embedded = read.calls[0][0][0]
     assert [bool(vector.any()) for vector in embedded] == [start != 1, start != 4]
-
-
-def test_another_first_input_is_refused():
     with pytest.raises(ValueError, match="first_input must be one of 'start', 'zero', not 'none'"):
-        ShowAttendAndTellDecoder(decoder().attention, first_input="none")
+        small(first_input="none")
 
 
-# -- initial weights ---------------------------------------------------------------------------------------
-
-
-def fresh(**options: Any) -> ShowAttendAndTellDecoder:
-    model = ShowAttendAndTellDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
-    model.build((3,), WORDS, padding=0, start=1)
-    return model
-
-
-@pytest.mark.parametrize("bias", [0.0, 1.5])
-def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
-    i, f, o, g = fresh(forget_bias=bias).gates_from_word.bias.chunk(4)
-    assert (f == bias).all()
-    assert (torch.cat((i, o, g)) == 0).all()
-
-
-def test_recurrent_weights_are_orthogonal_gate_by_gate():
-    for block in fresh().gates_from_state.weight[:, :HIDDEN].chunk(4):
-        torch.testing.assert_close(block @ block.T, torch.eye(HIDDEN))
-
-
-# -- dropout -----------------------------------------------------------------------------------------------
-
-
-def test_dropout_acts_in_training_alone():
-    model = decoder(dropout=0.5)
-    lengths = torch.tensor([[4]])
-    regions, words = images(1), sentences(lengths)
-    first, second = (unroll(model.train(), regions, words, lengths).logits for _ in range(2))
-    assert not torch.allclose(first, second)
-    first, second = (unroll(model.eval(), regions, words, lengths).logits for _ in range(2))
-    assert torch.equal(first, second)
-
-
-def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
-    model = ShowAttendAndTellDecoder(
-        decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
-    )
-    model.build((3,), WORDS, padding=0, start=1)
+def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout_and_in_training_alone():
+    model = small(dropout=1.0, readout=DeepOutput(dropout=0))
     inputs, read = Inputs(model.gates_from_word), Inputs(model.readout)
-    model.train()
-    model.double()
-    model.step(model.start(model.project(one_row(images(1)))), torch.tensor([[3]]))
-    assert (inputs.calls[0][0] == 0).all()
-    assert torch.equal(read.calls[0][0][0, 0], model.embed.weight[3])
+    for training in (True, False):
+        model.train(training)
+        model.step(model.start(model.project(one_row(images(1)))), torch.tensor([[3]]))
+        assert (inputs.calls[-1][0] == 0).all() == training
+        assert torch.equal(read.calls[-1][0][0, 0], model.embed.weight[3])

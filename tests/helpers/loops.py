@@ -65,6 +65,20 @@ def additive(p: dict[str, np.ndarray], name: str, a: Vector, h: Vector) -> float
     return dot(p[f"{name}.energy.weight"][0], compared)
 
 
+def bins(grid: tuple[int, int], n: int, real: Sequence[bool]) -> list[list[int]]:
+    """The real cells of bin (i, j) of n by n: rows from ⌊i · rows / n⌋ to ⌈(i + 1) · rows / n⌉, and columns likewise
+    (He et al. 2015, section 2.2)."""
+    spans = [
+        [range(int(np.floor(i * side / n)), int(np.ceil((i + 1) * side / n))) for i in range(n)]
+        for side in grid
+    ]
+    return [
+        [row * grid[1] + col for row in rows for col in cols if real[row * grid[1] + col]]
+        for rows in spans[0]
+        for cols in spans[1]
+    ]
+
+
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 

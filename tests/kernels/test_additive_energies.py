@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from caption.kernels.additive_energies import (
     AdditiveKeys,
     Recomputed,
     additive_energies,
-    for_tracing,
     plain,
     prepare_keys,
 )
@@ -24,9 +22,9 @@ ACTIVATIONS: tuple[Activation, ...] = ("tanh", "relu")
 IMAGES, QUERIES, REGIONS, WIDTH = 5, 3, 4, 6
 
 
-def inputs(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int = 0) -> list[Tensor]:
+def inputs(dtype: torch.dtype = torch.float64, queries: int = QUERIES) -> list[Tensor]:
     """Query, keys and v, to be differentiated."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     shapes = [(IMAGES, queries, WIDTH), (IMAGES, REGIONS, WIDTH), (WIDTH,)]
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
@@ -50,27 +48,25 @@ def _tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
+def check_equation(form: Any, activation: Activation, queries: int) -> None:
+    tensors = inputs(queries=queries)
+    expected = with_gradients(plain, tensors, activation)
+    for ours, theirs in zip(with_gradients(form, tensors, activation), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.usefixtures("_tile")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("queries", [1, QUERIES])
 def test_the_tiles_are_the_equation(activation: Activation, queries: int):
-    tensors = inputs(queries=queries)
-    expected = with_gradients(plain, tensors, activation)
-    for ours, theirs in zip(with_gradients(energies, tensors, activation), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    check_equation(energies, activation, queries)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("queries", [1, QUERIES])
 def test_a_gpus_form_is_the_equation_and_keeps_its_inputs_alone(activation: Activation, queries: int):
-    tensors = inputs(queries=queries)
-    expected = with_gradients(plain, tensors, activation)
-    for ours, theirs in zip(with_gradients(Recomputed.apply, tensors, activation), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda each: each):
-        Recomputed.apply(*tensors, activation)
-    assert [tensor.shape for tensor in kept] == [tensor.shape for tensor in tensors]
+    check_equation(Recomputed.apply, activation, queries)
+    assert kept(Recomputed.apply, inputs(queries=queries)) == 0
 
 
 def test_autocast_takes_no_precision_from_the_sums():
@@ -81,12 +77,8 @@ def test_autocast_takes_no_precision_from_the_sums():
     with torch.autocast("cpu", torch.bfloat16):
         actual = with_gradients(energies, [low, keys, energy], "tanh")
     expected = with_gradients(plain, [low.detach().float().requires_grad_(), keys, energy], "tanh")
-    assert [tensor.dtype for tensor in actual] == [
-        torch.float32,
-        torch.bfloat16,
-        torch.float32,
-        torch.float32,
-    ]
+    single, half = torch.float32, torch.bfloat16
+    assert [tensor.dtype for tensor in actual] == [single, half, single, single]
     for ours, theirs, digits in zip(actual, expected, [1e-5, 1e-2, 1e-5, 1e-5], strict=True):
         torch.testing.assert_close(ours.float(), theirs, rtol=digits, atol=digits)
 
@@ -118,9 +110,8 @@ def kept(form: Any, tensors: list[Tensor]) -> int:
 
 
 def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
-    assert (
-        kept(plain, inputs()) >= IMAGES * QUERIES * REGIONS * WIDTH
-    )  # so that this test detects the difference
+    # The plain form keeps one, so this test detects the difference.
+    assert kept(plain, inputs()) >= IMAGES * QUERIES * REGIONS * WIDTH
     query, keys, energy = inputs()
     prepared = prepare_keys(keys, "tanh")
     form = lambda q, k, v, f: additive_energies(q, AdditiveKeys(k, prepared.exponential), v, f)  # noqa: E731
@@ -135,27 +126,24 @@ def test_a_gradient_of_the_gradient_is_refused():
             torch.autograd.grad(scores.sum(), query, create_graph=True)
 
 
-# -- tanh without a tanh -------------------------------------------------------------------------------------
-
-
-def compare_with_double(query: Tensor, keys: Tensor, energy: Tensor, tolerance: float = 1e-6) -> None:
+def compare_with_double(tensors: list[Tensor], tolerance: float = 1e-6) -> None:
     """Scores and gradients in single precision, to a part of a tensor's largest number, or of 1, the largest tanh."""
-    exact = [tensor.detach().double().requires_grad_() for tensor in (query, keys, energy)]
-    actual = with_gradients(energies, [query, keys, energy], "tanh")
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    actual = with_gradients(energies, tensors, "tanh")
     for ours, theirs in zip(actual, with_gradients(plain, exact, "tanh"), strict=True):
         assert ours.dtype == torch.float32
-        torch.testing.assert_close(
-            ours.double(), theirs, rtol=0, atol=tolerance * max(1.0, float(theirs.detach().abs().max()))
-        )
+        largest = max(1.0, float(theirs.detach().abs().max()))
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=tolerance * largest)
 
 
 @pytest.mark.parametrize(("size", "tolerance"), [(0.01, 1e-5), (1.0, 1e-6), (5.0, 1e-6)])
 def test_the_error_is_that_of_single_precision(size: float, tolerance: float):
-    query, keys, energy = inputs(torch.float32)
+    tensors = inputs(torch.float32)
     with torch.no_grad():
-        query, keys = query * size, keys * size
-    assert prepare_keys(keys, "tanh").exponential
-    compare_with_double(query.requires_grad_(), keys.requires_grad_(), energy, tolerance)
+        for tensor in tensors[:2]:
+            tensor *= size
+    assert prepare_keys(tensors[1], "tanh").exponential
+    compare_with_double(tensors, tolerance)
 
 
 FAR = [(60.0, -60.0), (-60.0, 60.5), (60.0, 60.0), (-60.0, -60.0), (60.0, 0.0), (0.0, -60.0), (39.0, -39.5)]
@@ -168,7 +156,7 @@ def test_large_keys_and_queries(key: float, query: float):
     with torch.no_grad():
         tensors[0][1, 2, 3] = query
         tensors[1][:, 2, 3] = key
-    compare_with_double(*tensors)
+    compare_with_double(tensors)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
@@ -180,15 +168,3 @@ def test_what_is_not_finite_gives_what_the_equation_gives(number: float, place: 
     scores = energies(query, keys, energy, "tanh")
     torch.testing.assert_close(scores, plain(query, keys, energy, "tanh"), equal_nan=True)
     assert scores.isnan().any() == (number != number)
-
-
-def test_compiled_code_has_the_plain_form():
-    tensors = inputs(torch.float32)
-    torch._dynamo.reset()
-    for exponential in (True, False):
-        with contextlib.nullcontext() if exponential else for_tracing():
-            prepared = prepare_keys(tensors[1], "tanh")
-        compiled = torch.compile(additive_energies, backend="eager", fullgraph=True)
-        actual = with_gradients(lambda q, k, v, f: compiled(q, prepared, v, f), tensors, "tanh")  # noqa: B023
-        for ours, theirs in zip(actual, with_gradients(plain, tensors, "tanh"), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -54,10 +54,9 @@ def test_the_steps_and_their_gradients_are_the_same_and_frozen_tensors_have_none
     learning = [tensor for tensor in tensors if tensor.requires_grad]
     both = [form(*tensors) for form in (late, as_it_stands)]
     gradients = [torch.autograd.grad(total(outputs), learning) for outputs in both]
-    for ours, theirs in zip(*both, strict=True):
-        torch.testing.assert_close(ours, theirs)
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for pairs in (both, gradients):
+        for ours, theirs in zip(*pairs, strict=True):
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_the_weight_gets_its_gradient_in_one_product():
@@ -82,13 +81,11 @@ def test_recorded_inputs_do_not_keep_their_graph():
 
 def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradient_in_the_weights():
     tensors = random_inputs(torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        actual = late(*tensors)
-        expected = as_it_stands(*tensors)
     assert DeferredLinear(tensors[1]).weight.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
         assert DeferredLinear(tensors[1]).weight.dtype == torch.bfloat16
-    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (actual, expected)]
+        both = [form(*tensors) for form in (late, as_it_stands)]
+    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in both]
     for ours, theirs, tensor in zip(*gradients, tensors, strict=True):
         assert ours.dtype == tensor.dtype
         torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)

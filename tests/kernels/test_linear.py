@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,11 +36,9 @@ def tensors(*shapes: tuple[int, ...]) -> list[Tensor]:
     return [torch.randn(shape, requires_grad=True) for shape in shapes]
 
 
-@pytest.mark.parametrize("rows", [(64,), (4, 16), (2, 3, 16), (64, 1)])
+@pytest.mark.parametrize("rows", [(64,), (2, 3, 16), (64, 1)])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_values_and_gradients_are_those_of_torch(
-    rows: tuple[int, ...], with_bias: bool, products: list[torch.Size]
-):
+def test_values_and_gradients_are_torchs(rows: tuple[int, ...], with_bias: bool, products: list[torch.Size]):
     inputs, weight, bias = tensors((*rows, 256), (192, 256), (192,))
     arguments = [inputs, weight, *[bias] * with_bias]
     exact = functional.linear(*(each.double() for each in arguments))
@@ -87,20 +87,22 @@ def test_an_exported_graph_has_public_operations(products: list[torch.Size]):
     assert not products
 
 
-def test_the_instructions_decide(monkeypatch: pytest.MonkeyPatch):
-    def least(instructions: str, mkl: bool = True) -> float:
-        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
-        return kernel._least_outputs.__wrapped__()
-
-    assert (least("AVX512"), least("AVX2")) == (0, 2400)
-    assert least("DEFAULT") == least("AVX512", mkl=False) == float("inf")
-
-
-def test_few_outputs_are_left_to_torch_with_avx2(products: list[torch.Size], monkeypatch: pytest.MonkeyPatch):
+def test_the_instructions_decide(products: list[torch.Size], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kernel, "_least_outputs", lambda: 2400)
     inputs, few, many = tensors((64, 256), (2048, 256), (2400, 256))
     assert torch.equal(linear(inputs, few), functional.linear(inputs, few))
     assert not products
     linear(inputs, many)
     assert products == [(64, 256)]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "mkl", "least"),
+    [("AVX512", True, 0), ("AVX2", True, 2400), ("DEFAULT", True, math.inf), ("AVX512", False, math.inf)],
+)
+def test_the_least_outputs_for_instructions(
+    instructions: str, mkl: bool, least: float, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    assert kernel._least_outputs.__wrapped__() == least

@@ -18,26 +18,19 @@ SIZES = st.one_of(st.integers(1, 3), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 
     words=SIZES,
     count=st.integers(1, 8),
     holes=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    ties=st.booleans(),
 )
-@example(
-    seed=428522, words=7 * BLOCK + 3, count=5, holes=0.99
-)  # few possible words, one of them in the short block
-def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes: float) -> None:
+# Few possible words, one of them in the short block.
+@example(seed=428522, words=7 * BLOCK + 3, count=5, holes=0.99, ties=False)
+def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes: float, ties: bool) -> None:
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(2, 3, words, generator=generator)
+    values = values.round() if ties else values
     values[torch.rand(values.shape, generator=generator) < holes] = -math.inf
     largest, places = top_k(values, count)
     assert torch.equal(largest, values.topk(min(count, words)).values)
     assert torch.equal(values.gather(-1, places), largest)
     assert all(len(set(row)) == len(row) for row in places.flatten(0, 1).tolist()), "each place once"
-
-
-def test_equal_values_are_found_each_once() -> None:
-    values = torch.zeros(1, 10 * BLOCK)
-    values[0, [3, 5, 9 * BLOCK]] = 1.0
-    largest, places = top_k(values, 4)
-    assert largest.tolist() == [[1.0, 1.0, 1.0, 0.0]]
-    assert {3, 5, 9 * BLOCK} < set(places[0].tolist())
 
 
 @given(
@@ -54,9 +47,8 @@ def test_inversion_is_that_of_the_cumulated_weights(
     weights[torch.rand(weights.shape, generator=generator) < holes] = 0
     weights[:, words // 2] = 1.0
     chance = torch.rand(4, generator=generator, dtype=torch.float64)
-    for row, number, place in zip(
-        weights.double(), chance, inverse_cdf(weights, chance).tolist(), strict=True
-    ):
+    places = inverse_cdf(weights, chance).tolist()
+    for row, number, place in zip(weights.double(), chance, places, strict=True):
         assert row[place] > 0
         reached = row.cumsum(0)
         wanted, slack = float(number * reached[-1]), 1e-6 * float(reached[-1])

@@ -1,4 +1,5 @@
-"""Beam search: worked out by hand, against a naive implementation, against enumeration, and in edge cases."""
+"""Beam search and the tree of what it kept: by hand, against plain searches over lists, against enumeration, and in
+the captions of a model."""
 
 from __future__ import annotations
 
@@ -6,15 +7,21 @@ import math
 from functools import partial
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, A, B, Chain, HashModel, captions, check
+from helpers.tiny_captioner import captioner, photo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caption.analysis.interventions import Force
+from caption.analysis.interventions.encoded_photo import EncodedPhoto
+from caption.beam_tree import BeamTree, beam_tree
 from caption.kernels import top_k
-from caption.search import BeamSearch
+from caption.search import BeamSearch, Greedy, Hypotheses
+from caption.tensor_tree import map_tensors
 
 
 @pytest.mark.parametrize(
@@ -40,31 +47,8 @@ def test_by_hand(
     assert hypotheses.finished.tolist() == [[beam_size > 1]]
     torch.testing.assert_close(float(hypotheses.log_probs), math.log(probability))
     torch.testing.assert_close(float(hypotheses.scores), score)
-    assert hypotheses.trace.tolist() == [[[START, *words[:-1]]]], (
-        "the trace of the step that emitted each word"
-    )
+    assert hypotheses.trace.tolist() == [[[START, *words[:-1]]]]  # of the step that emitted each word
     assert chain.calls == steps
-
-
-def test_candidates_Chain() -> None:
-    hypotheses = Chain().search(BeamSearch(2, 4, candidates=2))
-    assert captions(hypotheses, 0) == [[B], [A, A, B]]
-    torch.testing.assert_close(hypotheses.log_probs.exp(), torch.tensor([[0.36, 0.063]], dtype=torch.float64))
-    terms = [[0.4, 0.9, 1.0, 1.0], [0.5, 0.4, 0.35, 0.9]]
-    torch.testing.assert_close(hypotheses.word_log_probs.exp(), torch.tensor([terms], dtype=torch.float64))
-    assert hypotheses.trace.tolist() == [[[START, 0, 0], [START, A, A]]]
-
-
-def test_unfinished_ranks_behind_finished() -> None:
-    # After two steps: B end 0.36 and the unfinished A A 0.2; A end 0.125 fell out of the beam.
-    hypotheses = Chain().search(BeamSearch(2, 2, candidates=2))
-    assert captions(hypotheses, 0) == [[B], [A, A]]
-    assert hypotheses.finished.tolist() == [[True, False]]
-    # Here the unfinished B, more probable than the end word, still comes second.
-    hypotheses = Chain().search(BeamSearch(3, 1, candidates=3))
-    assert captions(hypotheses, 0) == [[], [A], [B]]
-    assert hypotheses.finished.tolist() == [[True, False, False]]
-    assert hypotheses.word_log_probs.exp()[0].flatten().tolist() == pytest.approx([0.1, 1, 0.5, 1, 0.4, 1])
 
 
 @pytest.mark.slow
@@ -86,30 +70,32 @@ def test_unfinished_ranks_behind_finished() -> None:
 def test_equals_the_naive_search(
     seed: int, words: int, images: int, search: BeamSearch, holes: float, forbidden: set[int], block: int
 ) -> None:
-    """The naive search never stops early, so this also tests that early stopping is exact."""
+    """The naive search never stops early, so this also tests that early stopping is exact. Greedy search has a beam of
+    one."""
     model = HashModel(words, seed, holes)
     barred = sorted(word for word in forbidden if word < words)
     model.barred = barred
     batch = list(range(images))
-    with patch.object(top_k, "BLOCK", block):
-        hypotheses = search(model.step, model.start(batch), images, START, END, barred)
-    check(hypotheses, model, batch, search.max_length, barred)
-    for image in batch:
-        wanted = reference.beam(
-            partial(model.next_log_probs, image),
-            END,
-            barred,
-            beam_size=search.beam_size,
-            max_length=search.max_length,
-            normalization=search.length_normalization,
-            candidates=search.candidates,
-        )
-        missing = search.candidates - len(wanted)
-        assert captions(hypotheses, image) == [one.words for one in wanted] + [[]] * missing
-        assert hypotheses.finished[image].tolist() == [one.finished for one in wanted] + [False] * missing
-        scores = [one.score for one in wanted] + [-math.inf] * missing
-        assert hypotheses.scores[image].tolist() == pytest.approx(scores, rel=1e-12)
-        assert hypotheses.log_probs[image, len(wanted) :].tolist() == [-math.inf] * missing
+    for each in (search, Greedy(search.max_length)):
+        with patch.object(top_k, "BLOCK", block):
+            hypotheses = each(model.step, model.start(batch), images, START, END, barred)
+        check(hypotheses, model, batch, each.max_length, barred)
+        for image in batch:
+            wanted = reference.beam(
+                partial(model.next_log_probs, image),
+                END,
+                barred,
+                beam_size=getattr(each, "beam_size", 1),
+                max_length=each.max_length,
+                normalization=getattr(each, "length_normalization", 0.0),
+                candidates=hypotheses.words.shape[1],
+            )
+            missing = hypotheses.words.shape[1] - len(wanted)
+            assert captions(hypotheses, image) == [one.words for one in wanted] + [[]] * missing
+            assert hypotheses.finished[image].tolist() == [one.finished for one in wanted] + [False] * missing
+            scores = [one.score for one in wanted] + [-math.inf] * missing
+            assert hypotheses.scores[image].tolist() == pytest.approx(scores, rel=1e-12)
+            assert hypotheses.log_probs[image, len(wanted) :].tolist() == [-math.inf] * missing
 
 
 def test_finished_images_leave_the_batch() -> None:
@@ -121,22 +107,130 @@ def test_finished_images_leave_the_batch() -> None:
 
 @pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize(("words", "max_length"), [(3, 5), (4, 4)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_wide_beam_finds_the_best_of_all_captions(
     seed: int, words: int, max_length: int, normalization: float
 ) -> None:
     model = HashModel(words, seed)
     every = words**max_length
-    hypotheses = BeamSearch(every, max_length, normalization, candidates=5)(
-        model.step, model.start([0, 1]), 2, START, END
-    )
+    search = BeamSearch(every, max_length, normalization, candidates=5)
+    hypotheses = search(model.step, model.start([0, 1]), 2, START, END)
     for image in range(2):
-        best = reference.exhaustive(
-            partial(model.next_log_probs, image),
-            words,
-            END,
-            max_length,
-            normalization,
-        )[:5]
+        following = partial(model.next_log_probs, image)
+        best = reference.exhaustive(following, words, END, max_length, normalization)[:5]
         assert captions(hypotheses, image) == [one.words for one in best]
         assert hypotheses.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)
+
+
+# -- the tree of a search -----------------------------------------------------------------------------------------
+
+NAMES = {A: "a", B: "b"}
+
+
+def tree_of(hypotheses: Hypotheses, image: int = 0) -> BeamTree:
+    record = map_tensors(lambda tensor: tensor[image], hypotheses.record)
+    weights = torch.eye(4, dtype=torch.float64)[record.trace]  # all on the region of the word that was read
+    return beam_tree(record, weights, (2, 2), lambda word: NAMES.get(word, str(word)), END)
+
+
+def test_the_tree_of_a_transition_matrix_by_hand():
+    search = BeamSearch(2, 4, length_normalization=1.0, candidates=2)
+    tree = tree_of(Chain().search(search, record=True))
+    found = [
+        [(n.word, n.parent, round(math.exp(n.log_prob), 3), round(math.exp(n.total), 4)) for n in step]
+        for step in tree.steps
+    ]
+    assert found == [
+        [("a", None, 0.5, 0.5), ("b", None, 0.4, 0.4)],
+        [("(end)", 1, 0.9, 0.36), ("a", 0, 0.4, 0.2)],
+        [("a", 1, 0.4, 0.08), ("b", 1, 0.35, 0.07)],
+        [("(end)", 1, 0.9, 0.063), ("a", 0, 0.4, 0.032)],
+    ]
+    ended = [[node.ended for node in step] for step in tree.steps]
+    assert ended == [[False, False], [True, False], [False, False], [True, False]]
+    assert tree.paths == [[1, 0], [0, 1, 1, 0]]  # "b" and "a a b"
+    assert [tree.words(3, place) for place in range(2)] == [["a", "a", "b", "(end)"], ["a"] * 4]
+    # Where each looked: children of one hypothesis at the same place.
+    read = [[int(tree.weights[node.map_index].argmax()) for node in step] for step in tree.steps]
+    assert read == [[START, START], [B, A], [A, A], [B, A]]
+    assert [[node.map_index for node in step] for step in tree.steps] == [[0, 0], [1, 2], [3, 3], [4, 5]]
+    assert tree.weights.shape == (6, 2, 2)
+    assert [tree.moved_share(1, place) for place in range(2)] == [0.0, 1.0]
+    assert tree.moved_share(2, 0) is None  # the caption has ended
+    assert tree.width == 2
+
+
+@pytest.mark.slow
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.integers(2, 6),
+    images=st.integers(1, 4),
+    beam_size=st.integers(1, 6),
+    max_length=st.integers(1, 7),
+    normalization=st.sampled_from([0.0, 1.0]),
+    holes=st.sampled_from([0.0, 0.3, 0.9]),
+)
+def test_the_tree_is_what_a_plain_beam_search_keeps(
+    seed, words, images, beam_size, max_length, normalization, holes
+):
+    model, batch = HashModel(words, seed, holes), list(range(images))
+    search = BeamSearch(beam_size, max_length, normalization, candidates=min(2, beam_size))
+    hypotheses = search(model.step, model.start(batch), images, START, END, record=True)
+    plain = search(model.step, model.start(batch), images, START, END)
+    assert plain.record is None
+    assert torch.equal(plain.words, hypotheses.words)
+    for image in batch:
+        record = map_tensors(lambda tensor, image=image: tensor[image], hypotheses.record)
+        tree = beam_tree(record, record.trace.weights[0], (1, 3), str, END)
+        kept = reference.kept_at_each_step(
+            partial(model.next_log_probs, image), END, [], beam_size=beam_size, max_length=max_length
+        )
+        assert len(tree.steps) <= len(kept)
+        for step, nodes in enumerate(tree.steps):
+            assert [node.parent for node in nodes] == [one.parent for one in kept[step]]
+            assert [node.total for node in nodes] == pytest.approx([one.total for one in kept[step]])
+            for place, one in enumerate(kept[step]):
+                named = ["(end)" if word == END else str(word) for word in one.words]
+                assert tree.words(step, place) == named
+                assert tree.steps[step][place].ended == (one.words[-1] == END)
+        # The paths are those of the captions, to which nothing is added by images that take longer.
+        for rank, path in enumerate(tree.paths):
+            said = hypotheses.words[image, rank, : hypotheses.lengths[image, rank]].tolist()
+            end = ["(end)"] * bool(hypotheses.finished[image, rank])
+            assert tree.words(len(path) - 1, path[-1]) == [*map(str, said), *end]
+            total = tree.steps[len(path) - 1][path[-1]].total
+            assert total == pytest.approx(float(hypotheses.log_probs[image, rank]))
+        alone = search(model.step, model.start([image]), 1, START, END, record=True)
+        one = map_tensors(lambda tensor: tensor[0], alone.record)
+        assert beam_tree(one, one.trace.weights[0], (1, 3), str, END).steps == tree.steps
+
+
+def test_the_caption_of_a_model_has_the_tree_if_asked():
+    model, image = captioner(), photo()
+    assert model(image).beam_tree is None
+    assert model.describe(image, Greedy(8), beam_tree=True).beam_tree is None
+    found = model.describe([image, photo(seed=1)], beam_size=3, candidates=2, beam_tree=True)
+    alone = model.describe(image, beam_size=3, candidates=2, beam_tree=True).beam_tree
+    for caption in found:
+        tree = caption.beam_tree
+        for each, path in zip((caption, *caption.alternatives), tree.paths, strict=True):
+            said = tree.words(len(path) - 1, path[-1])
+            assert said[: len(each.words)] == each.words
+            looks = [tree.steps[step][place].map_index for step, place in enumerate(path)]
+            np.testing.assert_allclose(tree.weights[looks[: len(each.words)]], each.weights, atol=1e-6)
+            assert tree.steps[len(path) - 1][path[-1]].total == pytest.approx(each.log_prob, abs=1e-5)
+        assert caption.with_weights(caption.weights).beam_tree is None
+    words = [[[node.word for node in step] for step in tree.steps] for tree in (found[0].beam_tree, alone)]
+    assert words[0] == words[1]
+
+
+def test_words_that_a_change_keeps_are_a_single_branch():
+    encoded = EncodedPhoto(captioner(), photo())
+    search = BeamSearch(3, 8)
+    before = encoded.caption(search=search)
+    edits = before.edits.plus([Force((0, 0), at=2)], before.caption)
+    tree = encoded.caption(edits, search, before).caption.beam_tree
+    assert [len(step) for step in tree.steps[:3]] == [1, 1, 3]
+    assert [step[0].word for step in tree.steps[:2]] == before.caption.words[:2]
+    forced = tree.weights[tree.steps[2][0].map_index]
+    assert forced[0, 0] == pytest.approx(1)

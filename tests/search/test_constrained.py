@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
+from helpers import search_reference as reference
 from helpers.search_models import END, START, A, B, Chain, HashModel, captions
 
 from caption.errors import UserError
@@ -55,36 +55,28 @@ def test_by_hand(wanted: list[list[int]], words: list[int], probability: float) 
     assert hypotheses.trace.tolist() == [[[START, *words[:-1]]]]
 
 
-def test_candidates_that_meet_the_constraints_come_first() -> None:
+def test_captions_that_meet_the_constraints_come_first_and_else_the_best_other_one() -> None:
     hypotheses = search_by_hand([[C]], 3, candidates=3)
     assert captions(hypotheses, 0)[0] == [C, A]
     assert all(C in caption for caption in captions(hypotheses, 0))
     assert hypotheses.scores[0].tolist() == sorted(hypotheses.scores[0].tolist(), reverse=True)
-
-
-def test_constraints_that_no_caption_meets_give_the_best_other_one() -> None:
-    # Five words of which each must occur do not fit into four steps, three words and the end word.
+    # Four words of which each must occur do not fit into four steps, three words and the end word.
     hypotheses = search_by_hand([[A], [B], [C], [START]])
     assert captions(hypotheses, 0) == [[A]], "the best caption of all, and not an unfinished one"
     assert hypotheses.finished.tolist() == [[True]]
+    with pytest.raises(UserError, match="5 constraints on a caption are too many"):
+        mentioning([[[word] for word in range(5)]], 9)
 
 
 def best_of_all(
     model: HashModel, image: int, wanted: Sequence[Sequence[int]], max_length: int, normalization: float
 ) -> tuple[list[int], float]:
     """By enumeration: the best finished caption that has a word of each set."""
-    words = [word for word in range(model.words) if word not in (START, END)]
-    found = []
-    for length in range(max_length):
-        for caption in itertools.product(words, repeat=length):
-            if all(set(alternatives) & set(caption) for alternatives in wanted):
-                terms = [
-                    model.next_log_probs(image, list(caption[:place]))[word]
-                    for place, word in enumerate((*caption, END))
-                ]
-                found.append((math.fsum(terms) / (length + 1) ** normalization, list(caption)))
-    score, caption = max(found)
-    return caption, score
+    following = partial(model.next_log_probs, image)
+    for one in reference.exhaustive(following, model.words, END, max_length, normalization):
+        if START not in one.words and all(set(words) & set(one.words) for words in wanted):
+            return one.words, one.score
+    raise AssertionError("some caption has the words")
 
 
 @pytest.mark.parametrize("normalization", [0.0, 0.7])
@@ -134,8 +126,3 @@ def test_words_that_may_not_follow_do_not() -> None:
         assert [word == B for word in caption] == [False, *(word == A for word in caption)][: len(caption)]
         assert not caption or caption[-1] != A
     assert any(A in caption for caption in captions(hypotheses, 0))
-
-
-def test_too_many_constraints_are_refused() -> None:
-    with pytest.raises(UserError, match="5 constraints on a caption are too many"):
-        mentioning([[[word] for word in range(5)]], 9)

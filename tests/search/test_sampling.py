@@ -47,24 +47,15 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
         hypotheses = sampling(model.step, model.start(batch), images, START, END, barred)
     check(hypotheses, model, batch, sampling.max_length, barred)
     for image in batch:
-        wanted = [
-            reference.sample(
-                partial(model.next_log_probs, image),
-                numbers,
-                END,
-                barred,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-            )
-            for numbers in chance[image].tolist()
-        ]
+        following = partial(model.next_log_probs, image)
+        options = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
+        draws = chance[image].tolist()
+        wanted = [reference.sample(following, numbers, END, barred, **options) for numbers in draws]
         wanted.sort(key=lambda one: (-one.finished, -one.log_prob))
         assert captions(hypotheses, image) == [one.words for one in wanted]
         assert hypotheses.finished[image].tolist() == [one.finished for one in wanted]
-        assert hypotheses.log_probs[image].tolist() == pytest.approx(
-            [one.log_prob for one in wanted], rel=1e-12
-        )
+        log_probs = [one.log_prob for one in wanted]
+        assert hypotheses.log_probs[image].tolist() == pytest.approx(log_probs, rel=1e-12)
     assert torch.equal(hypotheses.scores, hypotheses.log_probs)
 
 
@@ -90,18 +81,13 @@ def test_a_seed_repeats_itself_and_none_follows_torch() -> None:
 
 
 def test_one_state_of_the_generator_gives_the_same_samples_for_any_batch_size() -> None:
-    model, batch = HashModel(6, seed=9), list(range(7))
-    sampling = Sampling(samples=3, max_length=12)
+    model, sampling = HashModel(6, seed=9), Sampling(samples=3, max_length=12)
 
-    def run(sizes: list[int]) -> list[list[list[int]]]:
+    def run(*batches: list[int]) -> list[list[list[int]]]:
         torch.manual_seed(5)
-        hypotheses, first = [], 0
-        for size in sizes:
-            images = batch[first : first + size]
-            one = sampling(model.step, model.start(images), size, START, END)
-            hypotheses += [captions(one, position) for position in range(size)]
-            first += size
-        return hypotheses
+        found = [(sampling(model.step, model.start(b), len(b), START, END), len(b)) for b in batches]
+        return [captions(hypotheses, place) for hypotheses, size in found for place in range(size)]
 
-    assert run([7]) == run([1] * 7) == run([3, 4])
+    batch = list(range(7))
+    assert run(batch) == run(*([image] for image in batch)) == run(batch[:3], batch[3:])
     assert len(set(model.batches)) > 3

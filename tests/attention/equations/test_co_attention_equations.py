@@ -1,94 +1,50 @@
-"""Co-attention between regions and words so far, and rotatory attention among parts of a photo, against their
-equations."""
+"""Co-attention between regions and words so far, the features of these, and rotatory attention among parts of a photo,
+against their equations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers import score_equations
 from helpers.given_scores import GivenScores
 from helpers.loops import (
+    QUERIES,
+    WORD,
+    Case,
+    Run,
     Vector,
     additive,
+    check_transcription,
     close,
     dot,
     linear,
+    lstm,
     parameters,
+    random_queries,
     random_views,
     randomise,
     run,
     softmax,
     weighted,
 )
+from helpers.score_equations import Equation, Weights
 
-from caption.attention import (
-    ActivatedGeneralScore,
-    AdditiveScore,
-    AlternatingCoAttention,
-    Attention,
-    DotScore,
-    GeneralScore,
-    GridMemory,
-    InteractiveCoAttention,
-    MaxCoAttention,
-    MLPScore,
-    MutualCrossAttention,
-    ParallelCoAttention,
-    Query,
-    QuerySizes,
-    RotatoryAttention,
-    ScaledDotScore,
-    Score,
-    SymmetricCoAttention,
-    SymmetricScore,
-    TrilinearScore,
-    WordProjection,
-)
-from caption.attention.maps import hide_masked
+from caption import attention as library
+from caption.attention import AdditiveScore, Query, QuerySizes, RotatoryAttention, Score, WordProjection
 from caption.errors import UserError
-from caption.regions import Regions
 
-Weights = dict[str, np.ndarray]
 Vectors = list[Vector]
-Equation = Callable[[Weights, str, Vector, Vector], float]
-"""The score of a key and a query, with the weights of a name."""
 SIZE, STEPS = 4, 3
-
-
-# -- scores --------------------------------------------------------------------------------------------------------
-
-
-def scaled_dot(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    return dot(linear(p, f"{name}.query", q), linear(p, f"{name}.key", k)) / np.sqrt(6)
-
-
-def plain_dot(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    return dot(q, linear(p, f"{name}.key", k))
-
-
-def bilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    """kᵀ W q."""
-    weight = p[f"{name}.query.weight"]
-    return sum(k[i] * weight[i, j] * q[j] for i in range(len(k)) for j in range(len(q)))
-
-
-def tanh_bilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    """tanh(kᵀ W q + b) (Ma et al. 2017, eq. 7); without b in Lu et al. 2016, eq. 3."""
-    return float(np.tanh(bilinear(p, name, k, q) + p.get(f"{name}.offset", 0.0)))
-
-
-def mlp(p: Weights, name: str, k: Vector, q: Vector) -> float:
-    """w · ReLU(W [q; k] + b)."""
-    inner = np.maximum(linear(p, f"{name}.region", k) + linear(p, f"{name}.query", q), 0)
-    return float(linear(p, f"{name}.layers.1", inner)[0])
 
 
 def trilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
     """w · [k; q; k ∘ q] (Seo et al. 2017, eq. 1)."""
-    joined = [*k, *q, *(k[n] * q[n] for n in range(len(k)))]
-    return dot(p[f"{name}.energy.weight"][0], np.array(joined))
+    return dot(p[f"{name}.energy.weight"][0], np.concatenate([k, q, k * q]))
 
 
 def symmetric_score(p: Weights, name: str, k: Vector, q: Vector) -> float:
@@ -99,15 +55,9 @@ def symmetric_score(p: Weights, name: str, k: Vector, q: Vector) -> float:
 
 
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
-    "additive": (lambda: AdditiveScore(6), additive),
-    "dot": (DotScore, plain_dot),
-    "scaled dot": (lambda: ScaledDotScore(6), scaled_dot),
-    "general": (GeneralScore, bilinear),
-    "tanh": (ActivatedGeneralScore, tanh_bilinear),
-    "tanh without offset": (lambda: ActivatedGeneralScore(offset=False), tanh_bilinear),
-    "mlp": (lambda: MLPScore((6,)), mlp),
-    "trilinear": (TrilinearScore, trilinear),
-    "symmetric": (SymmetricScore, symmetric_score),
+    **score_equations.SCORES,
+    "trilinear": (library.TrilinearScore, trilinear),
+    "symmetric": (library.SymmetricScore, symmetric_score),
 }
 
 
@@ -188,32 +138,22 @@ def symmetric(
     return of_last, np.concatenate([last[:SIZE], read[d:]])
 
 
-MECHANISMS: dict[str, tuple[Callable[[Score], Attention], CoEquation, tuple[str, ...]]] = {
-    "parallel": (
-        lambda score: ParallelCoAttention(WordProjection(SIZE), score),
-        parallel,
-        ("tanh without offset", "trilinear", "additive"),
-    ),
-    "max": (
-        lambda score: MaxCoAttention(WordProjection(SIZE), score),
-        maximum,
-        ("tanh without offset", "trilinear"),
-    ),
+MECHANISMS: dict[
+    str, tuple[Callable[[WordProjection, Score], library.Attention], CoEquation, tuple[str, ...]]
+] = {
+    "parallel": (library.ParallelCoAttention, parallel, ("tanh without offset", "trilinear", "additive")),
+    "max": (library.MaxCoAttention, maximum, ("tanh without offset", "trilinear")),
     "alternating": (
-        lambda score: AlternatingCoAttention(WordProjection(SIZE), score),
+        library.AlternatingCoAttention,
         alternating,
         ("additive", "dot", "scaled dot", "general", "mlp"),
     ),
     "interactive": (
-        lambda score: InteractiveCoAttention(WordProjection(SIZE), score),
+        library.InteractiveCoAttention,
         interactive,
         ("tanh", "additive", "dot", "scaled dot", "general", "mlp"),
     ),
-    "symmetric": (
-        lambda score: SymmetricCoAttention(WordProjection(SIZE), score),
-        symmetric,
-        ("symmetric", "general"),
-    ),
+    "symmetric": (library.SymmetricCoAttention, symmetric, ("symmetric", "general")),
 }
 
 
@@ -223,7 +163,7 @@ MECHANISMS: dict[str, tuple[Callable[[Score], Attention], CoEquation, tuple[str,
 def test_both_sides_and_the_context(name: str, score: str) -> None:
     make, equation, _ = MECHANISMS[name]
     make_score, score_equation = SCORES[score]
-    done = run(make(make_score()), STEPS)
+    done = run(make(WordProjection(SIZE), make_score()), STEPS)
     p = done.p
     for case in done.cases():
         keys = [linear(p, "key", a) for a in case.regions]
@@ -239,31 +179,6 @@ def cosine(x: Vector, y: Vector) -> float:
     return dot(x, y) / np.sqrt(dot(x, x) * dot(y, y))
 
 
-def test_a_score_of_one_query_is_the_special_case_of_one_word_whose_affinity_is_one() -> None:
-    """Lu et al. 2016, section 3.3: the score of one query q, v · tanh(U k_i + W q), is the parallel form of a single
-    word when A = 1, with U = W1, W = W2 and v = w1; with a learned A it is another."""
-    for offset, equal in ((50.0, True), (0.0, False)):
-        parallel = ParallelCoAttention(WordProjection(SIZE), ActivatedGeneralScore())
-        case = run(parallel)
-        with torch.no_grad():
-            parallel.affinity.query.weight.mul_(0.0 if equal else 1.0)
-            parallel.affinity.offset.fill_(offset)  # tanh(50) = 1
-        old = AdditiveScore(SIZE)
-        old.build(SIZE, QuerySizes(SIZE))
-        old.double().load_state_dict({
-            "region.weight": parallel.map_regions.weight, "region.bias": torch.zeros(SIZE),
-            "query.weight": parallel.map_words.weight, "energy.weight": parallel.region_energy.weight,
-        })  # fmt: skip
-        (view,) = case.views
-        keys = view._replace(vectors=parallel.key(view.vectors))
-        word = parallel.words.project(case.queries[0].word)
-        scores = hide_masked(old(Query(word), GridMemory.of(keys, old.keys(keys))), view.mask)
-        found = parallel(
-            case.queries[0], parallel.project(case.views), parallel.start(case.memory, 2)
-        ).weights
-        assert torch.allclose(found, scores.softmax(-1)) == equal
-
-
 def kernel(p: Weights, name: str, mean: float) -> float:
     """W2 ReLU(W1 g + b1) + b2."""
     return float(linear(p, f"{name}.2", np.maximum(linear(p, f"{name}.0", np.array([mean])), 0))[0])
@@ -272,7 +187,7 @@ def kernel(p: Weights, name: str, mean: float) -> float:
 def test_mutual_cross_attention() -> None:
     """Hou et al. 2019: weights softmax(mean of kernel times correlations, / τ) for both sides; each side's
     mean and its weighted sum are added."""
-    done = run(MutualCrossAttention(WordProjection(SIZE), 0.3, 5), STEPS)
+    done = run(library.MutualCrossAttention(WordProjection(SIZE), 0.3, 5), STEPS)
     p = done.p
     for case in done.cases():
         places = [i for i in range(len(case.regions)) if case.real[i]]
@@ -294,86 +209,53 @@ def test_mutual_cross_attention() -> None:
             close(case.context[t], np.concatenate([weighted(of_regions, case.regions) + mean_region, both]))
 
 
-@pytest.mark.parametrize("score", ["tanh", "additive", "dot", "scaled dot", "general", "mlp"])
-@pytest.mark.parametrize("column", range(4))
-def test_rotatory(score: str, column: int) -> None:
-    """Zheng and Xia 2018 with three sets: the target, the real regions of a column; left and right, those before and
-    behind it. r_t = mean of the target; r_l, r_r the contexts attended with r_t, 0 if there are none; then the target
-    with r_l and r_r.
+# -- parts of a photo ----------------------------------------------------------------------------------------------
 
-    Each of the four has keys K x, values V x and a score of its own.
+
+def rotatory(p: Weights, case: Case, equation: Equation, cols: int) -> tuple[Vector, dict[str, Any]]:
+    """Zheng and Xia 2018 with three sets of regions: the target, and those in columns left and right of it. r_t = mean
+    of the target; r_l, r_r the contexts attended with r_t, 0 if there are none; then the target with r_l and r_r. Each
+    of the four has keys K x, values V x and a score of its own.
+
+    A region belongs to the target with probability τ_i, and to the left with λ_i = P(the target lies in a column right
+    of that of i): α_i ∝ λ_i exp(e_i), and max λ is their sum.
     """
-    make_score, equation = SCORES[score]
-    views = random_views(((2, 4),))
-    attention = RotatoryAttention(GivenScores(), make_score(), SIZE)
+    regions, columns = case.regions, np.arange(len(case.regions)) % cols
+    learned = "target.energy.weight" in p
+    scores = [additive(p, "target", a, case.hidden[0]) for a in regions] if learned else case.hidden[0]
+    tau = softmax(scores, case.real)
+
+    def attend(name: str, query: Vector, members: Vector) -> tuple[Vector, Vector]:
+        energies = [equation(p, f"{name}.score", linear(p, f"{name}.key", a), query) for a in regions]
+        odds = members * np.exp(energies)
+        weights = odds / (odds.sum() or 1.0) * (members.max() if name in ("left", "right") else 1.0)
+        return weights, weighted(weights, [linear(p, f"{name}.value", a) for a in regions])
+
+    mean = weighted(tau, regions)
+    left, r_left = attend("left", mean, case.real * [tau[columns > column].sum() for column in columns])
+    right, r_right = attend("right", mean, case.real * [tau[columns < column].sum() for column in columns])
+    by_left, of_left = attend("target_by_left", r_left, tau)
+    by_right, of_right = attend("target_by_right", r_right, tau)
+    maps = {"left": left, "right": right, "target": [by_left, by_right], "weights": (by_left + by_right) / 2}
+    return np.concatenate([r_left, r_right, of_left, of_right]), maps
+
+
+@pytest.mark.parametrize("score", ["tanh", "additive", "dot", "scaled dot", "general", "mlp"])
+def test_rotatory_with_a_learned_target(score: str) -> None:
+    make, equation = SCORES[score]
+    done = run(RotatoryAttention(AdditiveScore(6), make(), SIZE))
+    check_transcription(done, partial(rotatory, equation=equation, cols=3))
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_rotatory_with_a_column_as_target(column: int) -> None:
+    attention, views = RotatoryAttention(GivenScores(), AdditiveScore(6), SIZE), random_views([(2, 4)])
     attention.build((SIZE,), QuerySizes(8))
     randomise(attention.double())
-    p = parameters(attention)
-    chosen = [0.0 if i % 4 == column else -1e4 for i in range(8)]
-    output = attention(Query(torch.tensor([[chosen]] * 2, dtype=torch.float64)), attention.project(views))
-
-    def attend(name: str, query: Vector, part: Vectors) -> tuple[Vector, Vector]:
-        scores = [equation(p, f"{name}.score", linear(p, f"{name}.key", x), query) for x in part]
-        weights = softmax(scores)
-        return weights, weighted(weights, [linear(p, f"{name}.value", x) for x in part])
-
-    for b, (vectors, mask) in enumerate(zip(views[0].vectors.numpy(), views[0].mask, strict=True)):
-        real = [i for i in range(8) if mask[i]]
-        target, left, right = (
-            [i for i in real if i % 4 == column],
-            [i for i in real if i % 4 < column],
-            [i for i in real if i % 4 > column],
-        )
-        mean = sum(vectors[i] for i in target) / len(target)
-        read = []
-        for name, places in (("left", left), ("right", right)):
-            weights, r = attend(name, mean, vectors[places]) if places else ([], np.zeros(SIZE))
-            expected = np.zeros(8)
-            expected[places] = weights
-            close(getattr(output.maps, name)[b, 0], expected)
-            read.append(r)
-        maps, of_target = zip(
-            attend("target_by_left", read[0], vectors[target]),
-            attend("target_by_right", read[1], vectors[target]),
-            strict=True,
-        )
-        close(output.maps.target[b, 0][:, target], maps)
-        close(output.context[b, 0], np.concatenate([*read, *of_target]))
-
-
-def test_a_target_between_columns_weighs_its_contexts_by_their_probability() -> None:
-    """α_i ∝ λ_i exp(e_i) with λ_i = P(the target lies in a column right of that of i), and max λ as their sum."""
-    done = run(RotatoryAttention(AdditiveScore(6), AdditiveScore(5), SIZE))
-    p = done.p
-    for case in done.cases():
-        tau = softmax([additive(p, "target", a, case.hidden[0]) for a in case.regions], case.real)
-        places = [i for i in range(6) if case.real[i]]
-        mean = weighted(tau, case.regions)
-        context = []
-        for name, sign in (("left", 1), ("right", -1)):
-            odds, members = np.zeros(6), np.zeros(6)
-            for i in places:
-                members[i] = sum(tau[j] for j in places if sign * (j % 3 - i % 3) > 0)
-                odds[i] = members[i] * np.exp(
-                    additive(p, f"{name}.score", linear(p, f"{name}.key", case.regions[i]), mean)
-                )
-            weights = odds / odds.sum() * members.max()
-            close(case.maps[0][name], weights)
-            values = [linear(p, f"{name}.value", a) for a in case.regions]
-            context.append(weighted(weights, values))
-        for side, name in enumerate(("target_by_left", "target_by_right")):
-            odds = [
-                tau[i]
-                * np.exp(
-                    additive(p, f"{name}.score", linear(p, f"{name}.key", case.regions[i]), context[side])
-                )
-                for i in range(6)
-            ]
-            close(case.maps[0]["target"][side], np.array(odds) / sum(odds))
-            values = [linear(p, f"{name}.value", a) for a in case.regions]
-            context.append(weighted(case.maps[0]["target"][side], values))
-        close(case.context[0], np.concatenate(context))
-        close(case.weights[0], case.maps[0]["target"].mean(0))
+    chosen = torch.where(torch.arange(8) % 4 == column, 0.0, -1e4).double().expand(2, 2, 8)
+    memory, query = attention.project(views), Query(chosen, chosen, chosen, chosen)
+    done = Run(attention, views, [query], memory, [attention(query, memory)])
+    check_transcription(done, partial(rotatory, equation=additive, cols=4))
 
 
 def test_the_attentions_of_a_mechanism_share_no_weights() -> None:
@@ -387,23 +269,69 @@ def test_the_attentions_of_a_mechanism_share_no_weights() -> None:
         assert all(not torch.equal(tensors[i], tensors[j]) for i in range(4) for j in range(i))
 
 
-def test_a_masked_region_is_not_the_best_of_any_word() -> None:
-    """A = tanh(-k f) is negative: of the real regions k = 1 and 2, the first is the best of each word."""
-    attention = MaxCoAttention(WordProjection(1), ActivatedGeneralScore(offset=False))
-    attention.build((1,), QuerySizes(5, 1))
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.fill_(0.0 if parameter.dim() == 1 else 1.0)
-        attention.affinity.query.weight.fill_(-1.0)
-    view = Regions(torch.tensor([[[1.0], [2.0], [3.0]]]), (1, 3), torch.tensor([[True, True, False]]))
-    memory = attention.project((view,))
-    _, words = attention.attend(torch.tensor([[[[1.0], [2.0]]]]), memory)
-    first, second = softmax([np.tanh(-1), np.tanh(-2)])
-    torch.testing.assert_close(words, torch.tensor([[[first + 2 * second]]], dtype=torch.float32))
+# -- features of the words so far ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("score", [TrilinearScore, SymmetricScore])
-def test_a_score_of_equal_lengths_refuses_others(score: Callable[[], Score]) -> None:
-    said = rf"{score.__name__} compares vectors of one length, and here regions have 4 numbers and queries 5"
-    with pytest.raises(UserError, match=said):
-        score().build(4, QuerySizes(5))
+def projection(p: Weights, words: Vectors) -> Vector:
+    """W y_t + b."""
+    return linear(p, "project", words[-1])
+
+
+def word_lstm(p: Weights, words: Vectors) -> Vector:
+    """h of an LSTM that has read the words, from zeros."""
+    hidden, cell = np.zeros(SIZE), np.zeros(SIZE)
+    for word in words:
+        gates = p["cell.weight_ih"] @ word + p["cell.bias_ih"] + p["cell.weight_hh"] @ hidden
+        i, f, g, o = np.split(gates + p["cell.bias_hh"], 4)
+        hidden, cell = lstm(np.concatenate([i, f, o, g]), cell)
+    return hidden
+
+
+def phrases(longest: int) -> Callable[[Weights, Vectors], Vector]:
+    """The maximum over s of tanh(W_s [y_{t-s+1}; …; y_t]), with zeros before the first word."""
+
+    def equation(p: Weights, words: Vectors) -> Vector:
+        padded = [np.zeros(WORD)] * (longest - 1) + words
+        features = [
+            np.tanh(linear(p, f"windows.{s - 1}", np.concatenate(padded[len(padded) - s :])))
+            for s in range(1, longest + 1)
+        ]
+        return np.array([max(feature[n] for feature in features) for n in range(SIZE)])
+
+    return equation
+
+
+FEATURES: dict[str, tuple[Callable[[], library.WordFeatures], Callable[[Weights, Vectors], Vector]]] = {
+    "projection": (lambda: WordProjection(SIZE), projection),
+    "LSTM": (lambda: library.WordLSTM(SIZE), word_lstm),
+    "phrases of one to three words": (lambda: library.PhraseConvolutions(SIZE), phrases(3)),
+    "phrases of one word": (lambda: library.PhraseConvolutions(SIZE, 1), phrases(1)),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_are_those_of_the_equations(name: str) -> None:
+    make, equation = FEATURES[name]
+    words = make()
+    words.build(WORD)
+    randomise(words.double())
+    queries = random_queries(STEPS)
+    state = words.start(queries[0].hidden, QUERIES)
+    assert state.features.shape == (2, QUERIES, 0, SIZE)
+    for query in queries:
+        state = words(query, state)
+    for b, k in np.ndindex(2, QUERIES):
+        read = [query.word[b, k].numpy() for query in queries]
+        close(state.features[b, k], [equation(parameters(words), read[: t + 1]) for t in range(STEPS)])
+
+
+def test_words_are_needed() -> None:
+    with pytest.raises(UserError, match=r"WordLSTM reads the words so far, and this decoder hands .* none"):
+        library.SymmetricCoAttention(library.WordLSTM(SIZE), library.ScaledDotScore(6)).build(
+            (5,), QuerySizes(7)
+        )
+    words = WordProjection(SIZE)
+    words.build(WORD)
+    query = Query(torch.zeros(1, 1, 5))
+    with pytest.raises(UserError, match="WordProjection reads the words so far, and the query has no word"):
+        words(query, words.start(query.hidden, 1))

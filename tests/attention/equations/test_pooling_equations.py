@@ -7,21 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.loops import Case, Vector, check_transcription, close, linear, run
+from helpers.loops import Case, Vector, bins, check_transcription, close, linear, run
 from torch import Tensor
 
-from caption.attention import (
-    ChunkMaxPooling,
-    DeepSets,
-    FixedMap,
-    KMaxPooling,
-    MaxPooling,
-    MeanPooling,
-    SpatialPyramidPooling,
-    StochasticPooling,
-    SumPooling,
-    TopKMeanPooling,
-)
+from caption import attention as library
+from caption.attention import ChunkMaxPooling, FixedMap, KMaxPooling, StochasticPooling, TopKMeanPooling
 from caption.errors import UserError
 from caption.regions import Regions
 
@@ -30,23 +20,26 @@ REGIONS = torch.tensor([[1.0, 8.0], [3.0, 0.0], [2.0, 2.0], [9.0, 9.0], [6.0, 4.
 REAL = torch.tensor([True, True, True, False, True])
 
 
-def pooled(pooling: Any, regions: Tensor = REGIONS, real: Tensor | None = REAL) -> tuple[Any, Any]:
+def pooled(
+    pooling: Any, regions: Tensor = REGIONS, real: Tensor | None = REAL, training: bool = False
+) -> tuple[Any, Any]:
     """Context and weights of the first query of one image."""
-    both = regions.expand(2, -1, -1)
     mask = None if real is None else real.expand(2, -1)
-    output = run(pooling, views=(Regions(both, (1, len(regions)), mask),)).outputs[0]
-    assert torch.equal(
-        output.context, output.context[:1, :1].expand_as(output.context)
-    )  # the query is ignored
+    done = run(pooling, views=(Regions(regions.expand(2, -1, -1), (1, len(regions)), mask),))
+    if training:
+        output = pooling.train()(done.queries[0], done.memory)
+    else:
+        output = done.outputs[0]
+        assert (output.context == output.context[0, 0]).all()  # the query is ignored
     return output.context[0, 0], output.weights[0, 0]
 
 
 @pytest.mark.parametrize(
     ("pooling", "context", "weights"),
     [
-        (MeanPooling(), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
-        (SumPooling(), [12.0, 14.0], [1, 1, 1, 0, 1]),
-        (MaxPooling(), [6.0, 8.0], [0.5, 0, 0, 0, 0.5]),
+        (library.MeanPooling(), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
+        (library.SumPooling(), [12.0, 14.0], [1, 1, 1, 0, 1]),
+        (library.MaxPooling(), [6.0, 8.0], [0.5, 0, 0, 0, 0.5]),
         # The two largest of each feature, in their order: 3 and 6, 8 and 4.
         (KMaxPooling(2), [3.0, 8.0, 6.0, 4.0], [0.25, 0.25, 0, 0, 0.5]),
         # All four real ones, and 0 for the fifth.
@@ -74,80 +67,39 @@ def test_by_hand(pooling: Any, context: list[float], weights: list[float]) -> No
     close(seen, weights)
 
 
-def test_k_max_pooling_is_its_definition() -> None:
-    """Kalchbrenner et al. 2014, section 3.2: the subsequence of the k largest values, in their original order; here
-    with less than k real regions, too, and the mean of the same values."""
-
-    def largest(case: Case, k: int) -> list[list[float]]:
-        """The k largest real values of each feature."""
-        chosen = []
-        for values in case.regions.T:
-            real = [i for i in range(len(values)) if case.real[i]]
-            ranked = sorted(real, key=lambda i: -values[i])[:k]
-            chosen.append([values[i] for i in sorted(ranked)])
-        return chosen
-
-    def k_max(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
-        padded = [values + [0.0] * (6 - len(values)) for values in largest(case, 6)]
-        return np.array(padded).T.flatten(), {}
-
-    def mean(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
-        return np.array([sum(values) / len(values) for values in largest(case, 4)]), {}
-
-    check_transcription(run(KMaxPooling(6)), k_max)
-    check_transcription(run(TopKMeanPooling(4)), mean)
-
-
 def test_of_equal_values_the_first_ones_are_taken() -> None:
     """Behind a ReLU many values are 0: which ones are taken must not depend on the machine."""
     regions = torch.tensor([[0.0], [0.0], [5.0], [0.0], [0.0], [3.0], [0.0]], dtype=torch.float64)
     context, weights = pooled(KMaxPooling(4), regions, None)
     close(context, [0.0, 0.0, 5.0, 3.0])
     close(weights, [0.25, 0.25, 0.25, 0, 0, 0.25, 0])
-
-
-@pytest.mark.parametrize("pooling", [KMaxPooling(7), TopKMeanPooling(7)])
-def test_more_values_than_regions_are_refused(pooling: Any) -> None:
-    said = rf"k 7 of {type(pooling).__name__} is more than the 6 regions of an image: take a smaller k"
-    with pytest.raises(UserError, match=said):
-        run(pooling)
+    for pooling in (KMaxPooling(8), TopKMeanPooling(8)):
+        said = rf"k 8 of {type(pooling).__name__} is more than the 7 regions of an image: take a smaller k"
+        with pytest.raises(UserError, match=said):
+            pooled(pooling, regions, None)
 
 
 @pytest.mark.parametrize("pooled_by", ["max", "mean"])
 @pytest.mark.parametrize("grid", [(4, 8), (3, 5), (1, 2)], ids=str)
 def test_spatial_pyramid_pooling(grid: tuple[int, int], pooled_by: Any) -> None:
-    """He et al. 2015, section 2.2: bin (i, j) of n by n has the cells from ⌊i · rows / n⌋ to ⌈(i + 1) · rows / n⌉, and
-    columns likewise. A region's weight is its share of what the bins read."""
-    rows, cols = grid
+    """A region's weight is its share of what the bins read."""
 
     def pyramid(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
-        context, counts = [], np.zeros(rows * cols)
-        for n in (1, 2, 4):
-            for i in range(n):
-                for j in range(n):
-                    cells = [
-                        r * cols + c
-                        for r in range(rows)
-                        for c in range(cols)
-                        if np.floor(i * rows / n) <= r < np.ceil((i + 1) * rows / n)
-                        and np.floor(j * cols / n) <= c < np.ceil((j + 1) * cols / n)
-                        and case.real[r * cols + c]
-                    ]
-                    for values in case.regions.T:
-                        if not cells:
-                            context.append(0.0)
-                        elif pooled_by == "max":
-                            best = max(cells, key=lambda cell: values[cell])
-                            context.append(values[best])
-                            counts[best] += 1
-                        else:
-                            context.append(sum(values[cell] for cell in cells) / len(cells))
-                            counts[cells] += 1 / len(cells)
+        context, counts = [], np.zeros(len(case.regions))
+        for cells in (cells for n in (1, 2, 4) for cells in bins(grid, n, case.real)):
+            for values in case.regions.T:
+                if not cells:
+                    context.append(0.0)
+                elif pooled_by == "max":
+                    best = max(cells, key=lambda cell: values[cell])
+                    context.append(values[best])
+                    counts[best] += 1
+                else:
+                    context.append(sum(values[cell] for cell in cells) / len(cells))
+                    counts[cells] += 1 / len(cells)
         return np.array(context), {"weights": counts / counts.sum()}
 
-    done = run(SpatialPyramidPooling((1, 2, 4), pooled_by), grids=(grid,))
-    assert done.outputs[0].context.shape[-1] == 21 * 4
-    check_transcription(done, pyramid)
+    check_transcription(run(library.SpatialPyramidPooling((1, 2, 4), pooled_by), grids=(grid,)), pyramid)
 
 
 @pytest.mark.parametrize("maximum", [False, True], ids=["sum", "PointNet"])
@@ -167,26 +119,21 @@ def test_deep_sets(maximum: bool) -> None:
             weights = np.array([first.count(i) / 3 for i in range(len(case.regions))])
         return linear(p, "outer.2", np.maximum(linear(p, "outer.0", pooled), 0)), {"weights": weights}
 
-    done = run(DeepSets(MaxPooling() if maximum else SumPooling(), 3))
+    done = run(library.DeepSets(library.MaxPooling() if maximum else library.SumPooling(), 3))
     assert done.attention.properties.sums_to_one == maximum
     check_transcription(done, deep_set)
 
 
-def test_a_feature_that_is_zero_everywhere_stays_zero_and_has_no_share_of_the_map() -> None:
-    regions = REGIONS.clone()
-    regions[:, 1] = 0
-    for training in (False, True):
-        attention = StochasticPooling()
-        context, weights = pooled(attention, regions)
-        attention.train(training)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_feature_of_zeros_stays_zero_and_has_no_share_of_the_map(training: bool) -> None:
+    """An image of zeros has an even map."""
+    for features, weights in [
+        ([1.0, 0.0], [1 / 12, 3 / 12, 2 / 12, 0, 6 / 12]),
+        ([0.0, 0.0], [0.25, 0.25, 0.25, 0, 0.25]),
+    ]:
+        context, seen = pooled(StochasticPooling(), REGIONS * torch.tensor(features), training=training)
         close(context[1], 0.0)
-        close(weights, [1 / 12, 3 / 12, 2 / 12, 0, 6 / 12])
-
-
-def test_an_image_of_zeros_has_an_even_map() -> None:
-    context, weights = pooled(StochasticPooling(), torch.zeros_like(REGIONS))
-    close(context, [0.0, 0.0])
-    close(weights, [0.25, 0.25, 0.25, 0, 0.25])
+        close(seen, weights)
 
 
 def test_the_mean_of_stochastic_pooling_is_its_expectation() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.loops import HIDDEN, close, dot, linear, random_queries, random_views, run, sigmoid
+from helpers.loops import HIDDEN, close, dot, linear, parameters, random_queries, random_views, run, sigmoid
 from torch import Tensor
 from torch.nn import functional
 
-from caption.attention import GlimpseAttention, Query, QuerySizes, WindowAttention
+from caption.attention import AttentionOutput, GlimpseAttention, Query, QuerySizes, WindowAttention
 from caption.attention.glimpse import window
 from caption.regions import Regions
 
@@ -33,25 +33,16 @@ def sampled_by_torch(view: Regions, centre: Tensor, size: Tensor, points: int) -
 @pytest.mark.parametrize("grid", [(4, 6), (1, 5)])
 def test_a_window_reads_what_grid_sample_reads(points: int, grid: tuple[int, int]) -> None:
     done = run(WindowAttention(points, largest=0.4), grids=(grid,), masked=False)
-    p = done.p
-    centres = torch.zeros(2, 2, 2, dtype=torch.float64)
-    sizes = torch.zeros(2, 2, 1, dtype=torch.float64)
-    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
-        x, y, size = sigmoid(linear(p, "place", case.hidden[0]))
-        centres[b, k] = torch.tensor([x, y])
-        sizes[b, k] = 0.4 * size
-    expected = sampled_by_torch(done.views[0], centres, sizes, points)
-    close(done.outputs[0].context, expected)
-
-
-def test_a_window_at_every_place_of_the_grid_and_beyond() -> None:
-    view = random_views([(4, 6)], masked=False)[0]
+    places = [sigmoid(linear(done.p, "place", case.hidden[0])) for case in done.cases()]
+    x_y, size = torch.tensor(np.array(places)).view(2, 2, 3).split((2, 1), -1)
+    close(done.outputs[0].context, sampled_by_torch(done.views[0], x_y, 0.4 * size, points))
+    # At every place of the grid, and beyond it.
     generator = torch.Generator().manual_seed(0)
     centres = torch.rand(2, 50, 2, generator=generator, dtype=torch.float64) * 1.2 - 0.1
     sizes = torch.rand(2, 50, 1, generator=generator, dtype=torch.float64) * 0.5
-    weights = window(centres, sizes, 3, (4, 6))
+    weights = window(centres, sizes, points, grid)
     close(weights.sum(-1), np.ones((2, 50)))
-    close(weights @ view.vectors, sampled_by_torch(view, centres, sizes, 3))
+    close(weights @ done.views[0].vectors, sampled_by_torch(done.views[0], centres, sizes, points))
 
 
 def test_masked_cells_leave_their_share_to_the_others() -> None:
@@ -77,26 +68,39 @@ def glimpse(**options: float) -> GlimpseAttention:
     return attention
 
 
-def draw(attention: GlimpseAttention, view: Regions, query: Query) -> tuple[Tensor, Tensor, Tensor]:
-    """Context, point and log-density, from drawn points."""
+def look(attention: GlimpseAttention, view: Regions, query: Query) -> AttentionOutput:
     memory = attention.project((view,))
-    output = attention(query, memory, attention.start(memory, query.hidden.shape[1]))
-    assert output.location is not None
-    assert output.log_prob is not None
-    return output.context, output.location, output.log_prob
+    return attention(query, memory, attention.start(memory, query.hidden.shape[1]))
 
 
-def test_a_glimpse_reads_at_its_point_and_knows_its_density() -> None:
+@pytest.mark.parametrize(("deviation", "points", "size"), [(0.1, 2, 0.1), (3.0, 1, 0.0)])
+def test_a_glimpse_reads_at_its_point_and_knows_its_density(
+    deviation: float, points: int, size: float
+) -> None:
+    """Points beyond the grid are moved to its edge. The reading has no gradient by the point. Outside training it reads
+    at the mean, unless told to sample."""
     torch.manual_seed(0)
     view, query = random_views([(4, 6)], masked=False)[0], random_queries(1)[0]
-    attention = glimpse(deviation=0.1, points=2, size=0.1)
-    context, point, log_prob = draw(attention, view, query)
-    close(context.detach(), sampled_by_torch(view, point, torch.full((2, 2, 1), 0.1, dtype=torch.float64), 2))
-    p = {name: value.detach().numpy() for name, value in attention.named_parameters()}
-    for b, k in np.ndindex(2, 2):
-        mean = sigmoid(linear(p, "place", query.hidden[b, k].numpy()))
-        squared = sum((float(point[b, k, axis]) - mean[axis]) ** 2 for axis in (0, 1))
-        close(log_prob[b, k], -squared / (2 * 0.1**2) - np.log(2 * np.pi * 0.1**2))
+    attention = glimpse(deviation=deviation, points=points, size=size)
+    sizes = torch.full((2, 2, 1), size, dtype=torch.float64)
+    output = look(attention, view, query)
+    point = output.location
+    assert ((point >= 0) & (point <= 1)).all()
+    assert ((point == 0) | (point == 1)).any() == (deviation == 3.0)
+    close(output.context, sampled_by_torch(view, point, sizes, points))
+    p = parameters(attention)
+    means = np.array([[sigmoid(linear(p, "place", h)) for h in rows] for rows in query.hidden.numpy()])
+    if deviation < 1:
+        squared = ((point.numpy() - means) ** 2).sum(-1)
+        close(output.log_prob, -squared / (2 * deviation**2) - np.log(2 * np.pi * deviation**2))
+    output.context.sum().backward()
+    assert not attention.place.weight.grad.any()
+    attention.eval()
+    for attention.at_test in ("expectation", "argmax"):
+        output = look(attention, view, query)
+        close(output.context, sampled_by_torch(view, torch.tensor(means), sizes, points))
+        assert torch.isnan(output.location).all()
+        assert (output.log_prob == 0).all()
 
 
 def test_the_score_function_gradient_is_that_of_the_expected_reward() -> None:
@@ -110,15 +114,15 @@ def test_the_score_function_gradient_is_that_of_the_expected_reward() -> None:
     hidden = random_queries(1)[0].hidden[:1, :1]
     queries = hidden.expand(1, samples, -1).clone().requires_grad_()
     torch.manual_seed(1)
-    _, point, log_prob = draw(attention, view, Query(queries))
-    x, y = point.detach().unbind(-1)
+    output = look(attention, view, Query(queries))
+    x, y = output.location.detach().unbind(-1)
     assert x.min() > 0  # nothing was moved to the grid's edge
     assert max(x.max(), y.max()) < 1
     reward = 3 * x - 2 * y + 5 * (x - 0.3) ** 2 - 4 * (y - 0.7) ** 2 + 6 * x * y
-    ((reward - 2.0) * log_prob).sum().backward()  # any constant baseline
+    ((reward - 2.0) * output.log_prob).sum().backward()  # any constant baseline
     assert queries.grad is not None
     estimates = queries.grad[0].numpy()  # (samples, H)
-    p = {name: value.detach().numpy() for name, value in attention.named_parameters()}
+    p = parameters(attention)
     mean = sigmoid(linear(p, "place", hidden[0, 0].numpy()))
     by_mean = np.array([3 + 10 * (mean[0] - 0.3) + 6 * mean[1], -2 - 8 * (mean[1] - 0.7) + 6 * mean[0]])
     exact = [dot(by_mean * mean * (1 - mean), p["place.weight"][:, n]) for n in range(HIDDEN)]
@@ -126,35 +130,3 @@ def test_the_score_function_gradient_is_that_of_the_expected_reward() -> None:
         error = estimates[:, n].std() / np.sqrt(samples)
         assert abs(estimates[:, n].mean() - exact[n]) < 1.96 * error
         assert abs(exact[n]) > 4 * error  # and it would notice a gradient of 0
-
-
-def test_the_reading_has_no_gradient_by_the_point() -> None:
-    attention = glimpse(deviation=0.1)
-    query = random_queries(1)[0]
-    context, _, _ = draw(attention, random_views([(4, 6)])[0], query)
-    context.sum().backward()
-    assert attention.place.weight.grad is not None
-    assert (attention.place.weight.grad == 0).all()
-
-
-def test_points_beyond_the_grid_are_moved_to_its_edge() -> None:
-    torch.manual_seed(0)
-    view, query = random_views([(4, 6)], masked=False)[0], random_queries(1)[0]
-    attention = glimpse(deviation=3.0, points=1, size=0.0)
-    context, point, _ = draw(attention, view, query)
-    assert bool(((point == 0) | (point == 1)).any())
-    assert bool(((point >= 0) & (point <= 1)).all())
-    close(context, sampled_by_torch(view, point, torch.zeros(2, 2, 1, dtype=torch.float64), 1))
-
-
-@pytest.mark.parametrize("at_test", ["expectation", "argmax"])
-def test_outside_training_it_reads_at_the_mean(at_test: str) -> None:
-    attention = GlimpseAttention(points=2, size=0.1, at_test=at_test)  # type: ignore[arg-type]
-    done = run(attention, masked=False)
-    centres = torch.tensor(
-        np.array([sigmoid(linear(done.p, "place", case.hidden[0])) for case in done.cases()])
-    ).view(2, 2, 2)
-    expected = sampled_by_torch(done.views[0], centres, torch.full((2, 2, 1), 0.1, dtype=torch.float64), 2)
-    close(done.outputs[0].context, expected)
-    assert torch.isnan(done.outputs[0].location).all()
-    assert (done.outputs[0].log_prob == 0).all()
