@@ -356,7 +356,7 @@ def test_training_lowers_the_loss(name: str) -> None:
 @every_model
 def test_it_captions_a_photo_and_comes_back_from_its_description(name: str) -> None:
     model = captioner(name).float()
-    caption = model.describe(photo(), Greedy(6))
+    caption = model.describe(photo(), Greedy(3))
     words = len(caption.words)
     assert words
     assert caption.weights.shape == (words, 8, 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import yaml
@@ -42,6 +42,7 @@ from caption.decoders import (
 )
 from caption.decoders.base import Memory, Trace
 from caption.decoders.cells import Recurrence
+from caption.decoders.show_attend_and_tell import Outputs
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
 from caption.parts import make
@@ -166,10 +167,6 @@ def decoder(name: str) -> Decoder:
 class TwoAttentions(ShowAttendAndTellDecoder):
     """Attends twice with h[t-1], and updates the LSTM with the sum of both contexts. Its trace is that of the first."""
 
-    class Outputs(NamedTuple):
-        hidden: Tensor
-        context: Tensor
-
     def __init__(self, attention: Attention, second: Attention) -> None:
         super().__init__(attention, 6, 7, InitialState(dropout=0), readout=DeepOutput(dropout=0))
         self.second = nn.ModuleList([second])
@@ -189,15 +186,9 @@ class TwoAttentions(ShowAttendAndTellDecoder):
         first = self.attention(query, state.shared.projected[0], attending)
         second = self.second[0](query, state.shared.projected[1], None)
         context = first.context + self.resize(second.context)
-        inputs = torch.cat((hidden, context), -1)
-        (offset,), (weight,) = recurrence
-        i, f, o, g = (offset + functional.linear(inputs, weight)).chunk(4, -1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        hidden = o.sigmoid() * cell.tanh()
+        hidden, cell, inputs = self.cell(hidden, cell, context, recurrence)
         carried = state.carried._replace(hidden=hidden, cell=cell)
-        return Advanced(
-            State(state.shared, carried, Trace.of(first)), self.Outputs(hidden, context), (inputs,)
-        )
+        return Advanced(State(state.shared, carried, Trace.of(first)), Outputs(hidden, context), inputs)
 
 
 class Pyramid(Encoder):

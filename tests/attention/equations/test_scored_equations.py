@@ -91,7 +91,8 @@ def test_the_previous_word_is_a_part_of_the_query() -> None:
     ],
 )
 def test_a_learned_number_starts_as_told(part: Any, name: str) -> None:
-    part.build(*[4] * isinstance(part, library.Score), library.QuerySizes(5))
+    sizes = library.QuerySizes(5)
+    part.build(4, sizes) if isinstance(part, library.Score) else part.build(sizes)
     assert part.get_parameter(name).item() == pytest.approx(np.log(7))
 
 
