@@ -68,10 +68,9 @@ def test_the_map_that_points_best_is_found_among_the_heads(captioner: Any) -> No
     result = captioner(PHOTO)
     heads = result.maps["layer 0 heads"]
     row, col = np.unravel_index(heads[0, 2].argmax(), (4, 4))
-    box = (15 * col, 15 * row, 15 * col + 15, 15 * row + 15)
-    best = best_map([(result, {result.words[0]: [tuple(map(float, box))]})])
-    assert best.startswith("layer 0 heads[")
+    box = (15.0 * col, 15.0 * row, 15.0 * col + 15, 15.0 * row + 15)
+    best = best_map([(result, {result.words[0]: [box]})])
     captioner.decoder.summary = best
-    index = int(best[len("layer 0 heads[") : -1])
+    index = int(best.removeprefix("layer 0 heads[").removesuffix("]"))
     np.testing.assert_allclose(captioner(PHOTO).weights, heads[:, index], atol=1e-6)
     captioner.decoder.summary = "concentrated"

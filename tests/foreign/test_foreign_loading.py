@@ -30,34 +30,20 @@ CELLS = 8
 """Patches of a side of the input; each must show one field of the board."""
 
 
-def clip_processor(**options: Any) -> Any:
-    return transformers.CLIPImageProcessor(**options)
-
-
-PROCESSORS: dict[str, tuple[Callable[[], Any], tuple[int, int]]] = {
-    "squashed": (lambda: vit_processor(size={"height": 64, "width": 64}), (160, 96)),
-    "cropped": (
-        lambda: clip_processor(size={"shortest_edge": 64}, crop_size={"height": 64, "width": 64}),
-        (173, 101),
-    ),
-    "cropped from more": (
-        lambda: clip_processor(size={"shortest_edge": 80}, crop_size={"height": 64, "width": 64}),
-        (101, 173),
-    ),
-    "cropped beyond the photo": (
-        lambda: clip_processor(do_resize=False, crop_size={"height": 64, "width": 64}),
-        (48, 71),
-    ),
-    "padded": (
-        lambda: clip_processor(
-            size={"shortest_edge": 40, "longest_edge": 64},
-            do_center_crop=False,
-            do_pad=True,
-            pad_size={"height": 64, "width": 64},
-        ),
-        (160, 96),
-    ),
-}
+SIDE = {"height": 64, "width": 64}
+PROCESSORS: dict[str, tuple[type, dict[str, Any], tuple[int, int]]] = {
+    "squashed": (transformers.ViTImageProcessor, {"size": SIDE}, (160, 96)),
+    **{
+        name: (transformers.CLIPImageProcessor, options, size)
+        for name, options, size in (
+            ("cropped", {"size": {"shortest_edge": 64}, "crop_size": SIDE}, (173, 101)),
+            ("cropped from more", {"size": {"shortest_edge": 80}, "crop_size": SIDE}, (101, 173)),
+            ("cropped beyond the photo", {"do_resize": False, "crop_size": SIDE}, (48, 71)),
+            ("padded", {"size": {"shortest_edge": 40, "longest_edge": 64}, "do_center_crop": False, "do_pad": True,
+                        "pad_size": SIDE}, (160, 96)),
+        )
+    },
+}  # fmt: skip
 
 
 def checkerboard(width: int, height: int, transform: ProcessorTransform) -> Image.Image:
@@ -73,8 +59,8 @@ def checkerboard(width: int, height: int, transform: ProcessorTransform) -> Imag
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_the_box_is_where_the_processor_looks(name: str) -> None:
-    make, (width, height) = PROCESSORS[name]
-    transform = ProcessorTransform(make())
+    processor, options, (width, height) = PROCESSORS[name]
+    transform = ProcessorTransform(processor(**options))
     read = transform.read(checkerboard(width, height, transform))
     assert (read.width, read.height) == (width, height)
     side = 64 // CELLS
@@ -102,58 +88,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(vit_gpt2(), tmp_path_factory.mktemp("vit"))
 
 
-def changed(folder: Path, tmp_path: Path, file: str, **values: Any) -> str:
-    """The address of a copy in which some values of a JSON file are others."""
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    (copy / file).write_text(json.dumps(json.loads((copy / file).read_text()) | values))
-    return f"transformers:{copy}"
-
-
 def test_a_folder_is_described_by_the_command(folder: Path, tmp_path: Path, capfd: Any) -> None:
-    photo = tmp_path / "a.png"
+    photo, page, address = tmp_path / "a.png", tmp_path / "a.html", f"transformers:{folder}"
     Image.new("RGB", (50, 40), "red").save(photo)
-    assert (
-        main(
-            ["describe", "--model", f"transformers:{folder}", "--html", str(tmp_path / "a.html"), str(photo)]
-        )
-        == 0
-    )
-    assert capfd.readouterr().out.strip() == caption.load(f"transformers:{folder}")(photo).text
-    assert (tmp_path / "a.html").exists()
+    assert main(["describe", "--model", address, "--html", str(page), str(photo)]) == 0
+    assert capfd.readouterr().out.strip() == caption.load(address)(photo).text
+    assert page.exists()
 
 
-def test_what_is_not_there_is_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no folder .*nowhere: name a folder"):
-        caption.load(f"transformers:{tmp_path}/nowhere")
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+def another_architecture(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysModel"]}))
+
+
+def without_tokenizer(copy: Path) -> None:
     for file in copy.glob("tokenizer*"):
         file.unlink()
-    with pytest.raises(UserError, match="tokenizer cannot be read"):
-        caption.load(f"transformers:{copy}")
 
 
-def test_an_unknown_architecture_is_named_with_those_that_are_known(folder: Path, tmp_path: Path) -> None:
-    address = changed(folder, tmp_path, "config.json", architectures=["NobodysModel"])
-    with pytest.raises(
-        UserError, match=r"NobodysModel .* not known.*BlipForConditionalGeneration.*ForeignModel"
-    ):
-        caption.load(address)
-
-
-def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+def pickled(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     torch.save({}, copy / "pytorch_model.bin")
-    with pytest.raises(UserError, match=r"no weights as safetensors.*save_pretrained"):
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (shutil.rmtree, r"no folder .*copy: name a folder"),
+        (without_tokenizer, "tokenizer cannot be read"),
+        (another_architecture, r"NobodysModel .* not known.*BlipForConditionalGeneration.*ForeignModel"),
+        (pickled, r"no weights as safetensors.*save_pretrained"),
+    ],
+)
+def test_what_is_not_there_not_known_or_pickled_is_said(
+    change: Callable[[Path], None], said: str, folder: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    change(copy)
+    with pytest.raises(UserError, match=said):
         caption.load(f"transformers:{copy}")
-
-
-def test_a_processor_without_a_size_is_told_what_to_set() -> None:
-    tiny = vit_gpt2()
-    processor = vit_processor()
-    processor.do_resize = False
-    with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
-        from_transformers(tiny.model, processor, tiny.tokenizer)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -165,8 +138,12 @@ def test_however_attention_was_compiled_its_maps_are_seen(implementation: str) -
     np.testing.assert_allclose(shares, 1, atol=1e-5)
 
 
-def test_attention_that_cannot_be_seen_is_said() -> None:
+def test_a_processor_without_a_size_and_attention_that_cannot_be_seen_are_said() -> None:
     tiny = vit_gpt2()
+    processor = vit_processor()
+    processor.do_resize = False
+    with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
+        from_transformers(tiny.model, processor, tiny.tokenizer)
     tiny.model.decoder.set_attn_implementation = lambda name: None
     with pytest.raises(UserError, match='cannot be seen: load it with attn_implementation="eager"'):
         from_transformers(*tiny)
@@ -190,9 +167,7 @@ def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
     captioner.decoder.summary = "concentrated"
     even = torch.full((1, 1, 2, 4), 0.2)
     assert torch.allclose(captioner.decoder._summarised([even, even]), even[:, :, 0])
-    with pytest.raises(
-        UserError, match=r"summary 'layer 2 heads' is unknown: choose concentrated, mean, a layer"
-    ):
+    with pytest.raises(UserError, match=r"'layer 2 heads' is unknown: choose concentrated, mean, a layer"):
         captioner.decoder.summary = "layer 2 heads"
 
 

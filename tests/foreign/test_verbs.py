@@ -27,7 +27,7 @@ from caption.analysis import (
 )
 from caption.analysis.faithfulness.ablation import Removed, Replaced
 from caption.analysis.faithfulness.rankings import ORDERS
-from caption.analysis.interventions import Erase, Force, Mask, Move, force_everywhere, intervene
+from caption.analysis.interventions import Erase, Mask, Move, force_everywhere, intervene
 from caption.analysis.lens.file import load_lens
 from caption.analysis.pointing_game import ground
 from caption.analysis.posterior_attention import posterior
@@ -79,16 +79,13 @@ VERBS: dict[str, Callable[[Material], Any]] = {
     "figure": lambda g: g.captions[0].plot(style="paper", words=1),
     "a head's figure": lambda g: g.captions[0].plot(map="layer 1 heads", index=1, words=1),
     "animation": lambda g: g.captions[0].save_animation(g.folder / "a.gif") or True,
-    "page": lambda g: g.captions[0].to_html(),
     "page with the beam": lambda g: g.captioner.describe(
         g.photos[0], beam_size=3, candidates=2, beam_tree=True
     ).to_html(),
     "arrays": lambda g: g.captions[0].save_attention(g.folder / "a.npz") or True,
     "dictionary": lambda g: g.captions[0].to_dict(),
-    "force": lambda g: intervene(g.captioner, g.photos[0], Force((1, 1), at=1)),
     "move": lambda g: intervene(g.captioner, g.photos[0], Move(right=1, at=0)),
     "mask": lambda g: intervene(g.captioner, g.photos[0], Mask((0, 0, 30, 40))),
-    "erase": lambda g: intervene(g.captioner, g.photos[0], Erase((1, 1))),
     "force everywhere": lambda g: force_everywhere(g.captioner, g.photos[0], at=0),
     "explore": lambda g: (
         Explorer(g.captioner, g.photos[0]).force((1, 2), at=0).mask((0, 0)).erase((3, 3)).undo().to_html()
