@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import pytest
 import torch
@@ -36,20 +37,17 @@ def sampled(model: Captioner) -> Sequence[Sequence[str]]:
 
 @pytest.mark.parametrize("planted", [1.0, 1.5, 0.7])
 def test_the_planted_temperature_is_found(model: Captioner, sampled, planted: float):
-    divide_logits(model, 1 / planted)
-    try:
-        found = calibrate(model, PHOTOS, sampled, batch_size=3)
-        assert found.temperature == pytest.approx(planted, rel=0.12)
-        assert found.nll_after <= found.nll
-        assert found.error_after < 0.06
-        if planted != 1:
-            assert found.nll_after < found.nll
-            assert found.error > found.error_after
-        divide_logits(model, found.temperature)
-        assert calibrate(model, PHOTOS, sampled).nll == pytest.approx(found.nll_after, abs=1e-4)
-        divide_logits(model, 1 / found.temperature)
-    finally:
-        divide_logits(model, planted)
+    planted_model = deepcopy(model)
+    divide_logits(planted_model, 1 / planted)
+    found = calibrate(planted_model, PHOTOS, sampled, batch_size=3)
+    assert found.temperature == pytest.approx(planted, rel=0.12)
+    assert found.nll_after <= found.nll
+    assert found.error_after < 0.06
+    if planted != 1:
+        assert found.nll_after < found.nll
+        assert found.error > found.error_after
+    divide_logits(planted_model, found.temperature)
+    assert calibrate(planted_model, PHOTOS, sampled).nll == pytest.approx(found.nll_after, abs=1e-4)
 
 
 def test_absent_captions_do_not_count(model: Captioner):

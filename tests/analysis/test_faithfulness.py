@@ -1,4 +1,4 @@
-"""Deletion and insertion on a model with known dependences of words on regions."""
+"""Hiding regions, deletion and insertion, on a model with known dependences of words on regions."""
 
 from __future__ import annotations
 
@@ -7,25 +7,50 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import planted
+from helpers import planted, tiny_captioner
 from helpers.planted import REGIONS, VOCABULARY, caption_of, log_p, photo
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness.ablation import Replaced
+from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_regions
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.replay import Replay, sentences
 
 NOTHING = torch.zeros(REGIONS + 1)
 ALL = range(1, REGIONS)
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
-DECOY = [
-    0.9,
-    0.0,
-    0.1,
-    0.0,
-    0.0,
-    0.0,
-]  # attends to region 0, and emits word two because of its small weight on region 2
+DECOY = [0.9, 0.0, 0.1, 0.0, 0.0, 0.0]
+"""Attends to region 0, and emits word two because of its small weight on region 2."""
+
+
+def test_removed_regions_leave_their_share_to_the_others():
+    read = [0.5, 0.3, 0.2, 0.0, 0.0, 0.0]
+    model = planted.captioner(read)
+    (batch,), replay = sentences(model, photo(), [caption_of("two")]), Replay(model.decoder)
+    hidden = [[], [0], [0, 1, 2], [*range(REGIONS)]]
+    visible = torch.tensor([[[region not in some for region in range(REGIONS)] for some in hidden]])
+    (reading,) = Removed().prepare(replay, batch)(next(replay.steps(batch)), visible)
+    left = reading.maps["attention"]
+    assert left[0, 0].tolist() == pytest.approx(read)
+    assert left[0, 1].tolist() == pytest.approx([0, 0.6, 0.4, 0, 0, 0])
+    assert not left[0, 2:].any()  # no weight remains, and it is not NaN
+
+
+def test_vectors_of_another_length_or_number_are_refused():
+    model = tiny_captioner.captioner()
+    (batch,), replay = sentences(model, tiny_captioner.photo()), Replay(model.decoder)
+    with pytest.raises(ValueError, match=r"replaced by \(6,\) numbers, not \(5,\)"):
+        Replaced(torch.zeros(5)).prepare(replay, batch)
+    with pytest.raises(ValueError, match="1 views, so one vector for each is needed, not 2"):
+        Replaced([torch.zeros(6), torch.zeros(6)]).prepare(replay, batch)
+
+
+def test_the_mean_region_is_over_all_regions_of_all_photos():
+    model = tiny_captioner.captioner().train()
+    photos = [tiny_captioner.photo(seed=seed) for seed in range(3)]
+    (mean,) = mean_regions(model, photos, batch_size=2)
+    assert model.training
+    assert torch.allclose(mean, model.eval().encode(photos)[0].vectors.mean((0, 1)), atol=1e-6)
 
 
 def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():
@@ -75,12 +100,8 @@ def test_each_word_is_measured_at_its_own_step_and_photo():
     curves = faithfulness_curves(
         model, [photo(), photo(1), photo(2)], captions, {"attention": by_attention}, batch_size=2
     )
-    said = {
-        (image, word): float(curve[0])
-        for image, word, curve in zip(
-            curves.images, curves.words, curves.curve("deletion", "attention", True), strict=True
-        )
-    }
+    log_probs = curves.curve("deletion", "attention", logarithm=True)[:, 0].tolist()
+    said = dict(zip(zip(curves.images.tolist(), curves.words, strict=True), log_probs, strict=True))
     assert said == pytest.approx(
         {
             (0, "one"): log_p(1, maps[0]),
@@ -94,21 +115,19 @@ def test_each_word_is_measured_at_its_own_step_and_photo():
     )
 
 
-@pytest.mark.parametrize("counts", [[-1], [REGIONS + 1]])
-def test_no_more_regions_are_hidden_than_there_are(counts):
+@pytest.mark.parametrize("count", [-1, REGIONS + 1])
+def test_no_more_regions_are_hidden_than_there_are(count):
     with pytest.raises(ValueError, match="0 to 6 can be hidden"):
-        faithfulness_curves(planted.captioner(ON_TWO), photo(), [caption_of("two")], counts=counts)
-
-
-PROBABILITIES = np.array([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points
+        faithfulness_curves(planted.captioner(ON_TWO), photo(), [caption_of("two")], counts=[count])
 
 
 def curves() -> FaithfulnessCurves:
+    deletion = np.log([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points
     curves = {
-        ("deletion", "attention"): np.log(PROBABILITIES),
-        ("deletion", "random"): np.log(np.concatenate([PROBABILITIES, PROBABILITIES / 2], 1)),
-        ("insertion", "attention"): np.log(PROBABILITIES[..., ::-1]),
-        ("insertion", "random"): np.log(PROBABILITIES[..., ::-1]),
+        ("deletion", "attention"): deletion,
+        ("deletion", "random"): np.concatenate([deletion, deletion - math.log(2)], 1),
+        ("insertion", "attention"): deletion[..., ::-1],
+        ("insertion", "random"): deletion[..., ::-1],
     }
     return FaithfulnessCurves(("red", "dog"), np.array([0, 1]), (0, 4, 16), curves)
 
@@ -120,19 +139,15 @@ def test_a_line_per_order_at_the_mean_over_words_and_draws():
     assert attention.get_xdata().tolist() == [0, 4, 16]
     assert attention.get_ydata() == pytest.approx([0.8, 0.4, 0.2])
     assert random.get_ydata() == pytest.approx(np.array([0.8, 0.4, 0.2]) * 0.75)
-    assert [line.get_label() for line in ax.get_lines()] == ["attention", "random"]
     assert attention.get_linestyle() != random.get_linestyle()
     assert ax.get_xlabel() == "regions hidden, of 16"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "4", "16"]
 
 
-def test_both_curves_stand_side_by_side_and_in_a_table():
+def test_both_curves_stand_side_by_side():
     deletion, insertion = curves().plot().axes
     assert (deletion.get_title(), insertion.get_title()) == ("deletion", "insertion")
     assert [text.get_text() for text in insertion.get_legend().get_texts()] == ["attention", "random"]
-    assert repr(curves()) == "FaithfulnessCurves(2 words, means attention: 0.38, random: 0.28)"
-    assert "<td>0.38 [" in curves()._repr_html_()
-    assert str(curves().only([])) == "word  attention  random"
     with pytest.raises(ValueError, match="no words"):
         curves().only([]).plot()
     with pytest.raises(ValueError, match="no point at 5"):

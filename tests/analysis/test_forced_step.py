@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from helpers import planted, tiny_captioner
+from helpers.captions import caption_of
 from helpers.planted import COLS, ROWS
 
 from caption.analysis.interventions import Force, ForcedStep, force_everywhere, intervene
@@ -14,7 +15,6 @@ from caption.analysis.interventions.forced_step_figure import word_areas
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.result import Caption
 from caption.search import Greedy
 
 PHOTO = tiny_captioner.photo()
@@ -24,10 +24,13 @@ def test_a_word_that_depends_on_its_region_follows_the_attention():
     model = planted.captioner([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], [0.0, 0.1, 0.8, 0.1, 0.0, 0.0])
     result = force_everywhere(model, planted.photo(), "two", Greedy(2))
     assert result.step == 1
-    assert np.shape(result.words) == result.probability.shape == (ROWS, COLS)
-    assert len({word for row in result.words for word in row}) == ROWS * COLS
-    assert result.words[0][2] == "two"
+    assert result.words == [["zero", "one", "two"], ["three", "four", "five"]]
+    assert result.probability.shape == (ROWS, COLS)
     assert result.probability.argmax() == 2
+    assert len(result.plot(style="paper").axes) == 2
+    result.caption.image = None
+    with pytest.raises(ValueError, match="no photo"):
+        result.plot()
 
 
 def heads() -> Captioner:
@@ -49,12 +52,6 @@ def test_each_region_is_what_an_intervention_there_gives(make: Callable[[], Capt
             assert result.probability[row, col] == pytest.approx(under, rel=1e-4)
 
 
-def forced(words: list[list[str]], step: int = 1) -> ForcedStep:
-    shape = len(words), len(words[0])
-    caption = Caption("a dog", ["a", "dog"], np.full((2, *shape), 1 / 36), 0.0, np.zeros(2), (0, 0, 120, 120))
-    return ForcedStep(caption, step, words, np.zeros(shape, np.float32))
-
-
 def test_areas_are_connected_along_edges_not_corners():
     found = word_areas([["a", "a", "b"], ["b", "a", "b"], ["a", "b", "b"]])
     assert [(word, len(cells)) for word, cells in found] == [("b", 4), ("a", 3), ("b", 1), ("a", 1)]
@@ -63,23 +60,14 @@ def test_areas_are_connected_along_edges_not_corners():
 
 def test_each_large_area_bears_its_word_once_and_within_itself():
     words = [["dog"] * 6 for _ in range(3)] + [["grass"] * 6 for _ in range(3)]
-    words[0][0] = "cat"  # too near to the edge to be written
-    fig = forced(words).plot(tiny_captioner.photo(120, 120))
+    words[0][0] = "caterpillar"  # too near to the edge to be written
+    caption = caption_of(["a", "dog"], size=(120, 120), grid=(6, 6))
+    fig = ForcedStep(caption, 1, words, np.zeros((6, 6), np.float32)).plot(tiny_captioner.photo(120, 120))
     map_axes, word_axes = fig.axes
     assert [text.get_text() for text in fig.texts] == ["a …"]
     assert [ax.get_title() for ax in fig.axes] == ["dog", "and if it looked there?"]
     places = {text.get_text(): text.get_position() for text in word_axes.texts}
-    assert {"dog", "grass"} <= set(places)
     assert places["dog"][1] < 60 < places["grass"][1]
+    assert "caterpillar" not in places
     assert map_axes.images
     assert word_axes.get_xlim() == (0, 120)
-
-
-def test_a_result_draws_itself_with_the_photo_that_it_carries():
-    model = planted.captioner([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], [0.0, 0.1, 0.8, 0.1, 0.0, 0.0])
-    result = force_everywhere(model, planted.photo(), "two", Greedy(2))
-    assert len(result.plot(style="paper").axes) == 2
-    assert repr(result).startswith("ForcedStep('two' at step 1; regions by their likeliest word: ")
-    result.caption.image = None
-    with pytest.raises(ValueError, match="no photo"):
-        result.plot()

@@ -6,18 +6,20 @@ import json
 import math
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner as tiny_captioner
+from helpers.tiny_lens import hand_lens
 from torch import nn
 
 import caption
 from caption.analysis.lens import Calibration, Lens, lens_of, make_lens, read_weights
 from caption.analysis.lens.calibration import Reliability, fit, read_photo
 from caption.analysis.lens.file import read_lens, save_lens
+from caption.captioner import Captioner
 from caption.checkpoint.files import read_safetensors, to_safetensors
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
@@ -32,31 +34,26 @@ from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 DOG, SAX = 207, 776
 
 
-@pytest.fixture
-def nouns() -> Nouns:
-    classes = [("tabby", "cat"), ("Irish terrier", "terrier"), ("sax", "saxophone"), ("cup", "cup")]
-    table = [
-        ("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", []), ("terrier", "dog", []),
-        ("saxophone", "", ["sax"]), ("cup", "", []),
-    ]  # fmt: skip
-    return Nouns(classes, table)
+NOUNS = Nouns(
+    [("tabby", "cat"), ("Irish terrier", "terrier"), ("sax", "saxophone"), ("cup", "cup")],
+    [("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", []), ("terrier", "dog", []),
+     ("saxophone", "", ["sax"]), ("cup", "", [])],
+)  # fmt: skip
+REGIONS = Regions(torch.eye(4)[None], (2, 2))
+"""Four, in each of which another class is seen."""
 
 
-def hand_lens(nouns: Nouns, calibration: Calibration | None = None) -> Lens:
+def lens_of_four(calibration: Calibration | None = None) -> Lens:
     """Regions of four numbers, one for each class."""
-    linear = nn.Linear(4, 4)
-    with torch.no_grad():
-        linear.weight.copy_(8 * torch.eye(4))
-        linear.bias.copy_(torch.tensor([0.0, 0.1, 0.2, 0.3]))
-    return Lens(Classifier(linear), nouns, calibration)
+    return hand_lens(NOUNS, 8 * torch.eye(4), calibration, bias=0.1)
 
 
 def caption_of(words: list[str], weights: np.ndarray, **more: object) -> Caption:
     return Caption(" ".join(words), words, weights, -1.0, np.zeros(len(words)), (0, 0, 8, 8), **more)  # type: ignore[arg-type]
 
 
-def test_logits_are_those_of_the_weighted_average(nouns: Nouns) -> None:
-    lens = hand_lens(nouns)
+def test_logits_are_those_of_the_weighted_average() -> None:
+    lens = lens_of_four()
     generator = torch.Generator().manual_seed(0)
     vectors, weights = torch.rand(2, 6, 4, generator=generator), torch.rand(2, 3, 6, generator=generator)
     found = lens.classes(Regions(vectors, (2, 3)), weights.view(2, 3, 2, 3))
@@ -64,33 +61,24 @@ def test_logits_are_those_of_the_weighted_average(nouns: Nouns) -> None:
     torch.testing.assert_close(found, (8 * context + 0.1 * torch.arange(4)).softmax(-1))
 
 
-def test_masked_regions_do_not_count_in_the_plain_average(nouns: Nouns) -> None:
-    vectors = torch.eye(4)[None]
-    mask = torch.tensor([[True, False, False, False]])
-    logits = hand_lens(nouns).logits(Regions(vectors, (2, 2), mask))
-    assert logits[0, 0].tolist() == pytest.approx([8, 0.1, 0.2, 0.3])
+def test_masked_regions_do_not_count_in_the_plain_average() -> None:
+    masked = REGIONS._replace(mask=torch.tensor([[True, False, False, False]]))
+    assert lens_of_four().logits(masked)[0, 0].tolist() == pytest.approx([8, 0.1, 0.2, 0.3])
 
 
-def test_a_map_of_a_noun_is_the_softmax_at_each_region(nouns: Nouns) -> None:
-    lens = hand_lens(nouns)
-    regions = Regions(torch.eye(4)[None], (2, 2))
+def test_a_map_of_a_noun_is_the_softmax_at_each_region() -> None:
     for thing in ("dog", "Irish terrier", "terriers"):
-        where = lens.map_of(regions, thing)
+        where = lens_of_four().map_of(REGIONS, thing)
         assert where.shape == (1, 2, 2)
         assert where.flatten().argmax() == 1
     with pytest.raises(UserError, match="knows no 'zebra'"):
-        lens.map_of(regions, "zebra")
+        lens_of_four().map_of(REGIONS, "zebra")
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [(torch.ones(1, 1, 3, 3), "3x3 regions"), (-torch.ones(1, 1, 2, 2), "negative")],
-)
-def test_weights_that_take_no_average_of_these_regions_are_refused(
-    nouns: Nouns, weights: torch.Tensor, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        hand_lens(nouns).logits(Regions(torch.eye(4)[None], (2, 2)), weights)
+def test_weights_that_take_no_average_of_these_regions_are_refused() -> None:
+    for weights, message in ((torch.ones(1, 1, 3, 3), "3x3 regions"), (-torch.ones(1, 1, 2, 2), "negative")):
+        with pytest.raises(UserError, match=message):
+            lens_of_four().logits(REGIONS, weights)
 
 
 def test_a_chosen_region_is_what_hard_attention_reads() -> None:
@@ -100,11 +88,9 @@ def test_a_chosen_region_is_what_hard_attention_reads() -> None:
     assert read_weights(caption_of(["dog"], weights)).tolist() == weights.tolist()
 
 
-def test_a_reading_names_things_by_word(nouns: Nouns) -> None:
-    weights = np.zeros((2, 2, 2))
-    weights[0, 0, 1] = weights[1, 1, 0] = 1
-    words = ["dog", "guitar"]
-    reading = hand_lens(nouns).read((Regions(torch.eye(4)[None], (2, 2)),), [caption_of(words, weights)])[0]
+def test_a_reading_names_things_by_word() -> None:
+    weights = np.eye(4)[[1, 2]].reshape(2, 2, 2)
+    (reading,) = lens_of_four().read((REGIONS,), [caption_of(["dog", "guitar"], weights)])
     assert [things[0].noun for things in reading.words] == ["terrier", "saxophone"]
     assert reading.classes[1][0][0] == "sax"
     assert not reading.calibrated
@@ -117,11 +103,11 @@ def test_a_photo_shows_what_is_sure_in_a_region_by_the_calibration() -> None:
     assert LensReading([], [], [], regions=regions, calibrated=False).things == []
 
 
-def test_a_sharp_photo_is_unlike_only_if_its_small_copy_is_too(nouns: Nouns) -> None:
+def test_a_sharp_photo_is_unlike_only_if_its_small_copy_is_too() -> None:
     """This encoder sees something else in each pixel that differs from its neighbour, as in photos with more detail."""
     near, far = torch.eye(4)[:1], torch.eye(4)[1:2]
     known = Calibration((1.0,) * 5, known=(255 * near).byte(), neighbours=1, farthest=0.5, detail=8)
-    lens, model = hand_lens(nouns, known), tiny_captioner()
+    lens, model = lens_of_four(known), tiny_captioner()
     lens.captioner = model
     regions = {name: Regions(vectors[:, None], (1, 1)) for name, vectors in (("near", near), ("far", far))}
     differences = []
@@ -146,14 +132,13 @@ def noise(size: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
 
 
-def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
+def test_sure_of_another_thing_is_a_doubt() -> None:
     calibration = Calibration((1.0, 0.0, 0.0, 0.0, 0.0), doubtful={"dog": 0.2}, companions={"dog": ["cup"]})
-    lens = hand_lens(nouns, calibration)
-    regions = Regions(torch.eye(4)[None], (2, 2))
+    lens = lens_of_four(calibration)
 
     def doubts(word: str, region: int) -> list[str]:
         weights = np.eye(4)[region].reshape(1, 2, 2)
-        return [str(doubt) for doubt in lens.read((regions,), [caption_of([word], weights)])[0].doubts]
+        return [str(doubt) for doubt in lens.read((REGIONS,), [caption_of([word], weights)])[0].doubts]
 
     assert doubts("dog", 0) == ["says dog, sees cat"]
     assert doubts("dog", 1) == []  # a terrier is a dog
@@ -162,28 +147,28 @@ def test_sure_of_another_thing_is_a_doubt(nouns: Nouns) -> None:
     assert doubts("the", 0) == []
 
 
-def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
+def probability_of_a_cat(
+    calibration: Calibration, context: torch.Tensor, entropy: float, lens: Lens
+) -> float:
+    found = calibration.probabilities(context, torch.tensor([entropy]), lens.membership)
+    return float(found[0, lens.places["cat"]])
+
+
+def test_a_calibration_makes_sharp_maps_less_sure() -> None:
     """Sharp maps read nouns that nobody names, even maps those that people name."""
-    lens = hand_lens(nouns)
+    lens = lens_of_four()
     generator = np.random.default_rng(0)
-    names = nouns.names
     readings = []
     for _ in range(60):
         sharp, kind = generator.random() < 0.5, int(generator.integers(4))
         named = kind if not sharp or generator.random() < 0.3 else (kind + 1) % 4
-        weights = np.zeros((1, 2, 2))
-        weights.flat[kind] = 1
-        if not sharp:
-            weights = 0.6 * weights + 0.1
+        weights = np.eye(4)[kind].reshape(1, 2, 2) * (1 if sharp else 0.6) + (0 if sharp else 0.1)
         spoken = ["cat", "terrier", "saxophone", "cup"][named]
-        regions = Regions(torch.eye(4)[None], (2, 2))
-        readings.append(read_photo(lens, regions, caption_of(["a"], weights), [f"a {spoken}"]))
+        readings.append(read_photo(lens, REGIONS, caption_of(["a"], weights), [f"a {spoken}"]))
     found = fit(lens, readings)
     context = torch.tensor([[8.0, 0, 0, 0]])
-    sharp, even = (
-        float(found.probabilities(context, torch.tensor([h]), lens.membership)[0, names.index("cat")])
-        for h in (0.05, 0.9)  # sharper maps are read as single regions
-    )
+    # Sharper maps are read as single regions.
+    sharp, even = (probability_of_a_cat(found, context, h, lens) for h in (0.05, 0.9))
     assert sharp < 0.6 < even
     assert (found.photos, found.detail) == (60, 8)
     assert found.least_fluency == pytest.approx(-0.5), "the mean of log p = -1 over the word and the end"
@@ -191,23 +176,19 @@ def test_a_calibration_makes_sharp_maps_less_sure(nouns: Nouns) -> None:
     assert found.known.dtype == torch.uint8
 
 
-def test_maps_sharper_than_those_of_the_fit_are_read_as_single_regions(nouns: Nouns) -> None:
-    lens = hand_lens(nouns)
+def test_maps_sharper_than_those_of_the_fit_are_read_as_single_regions() -> None:
+    lens = lens_of_four()
     calibration = Calibration((-1.0, 0.0, 3.0, 0.0, 0.0), of_regions=(2.0, 0.5, -1.0), sharpest=0.4)
     context = torch.tensor([[2.0, 0, 0, 0]])
-    cat = lens.places["cat"]
     x = float(torch.logit(context.softmax(-1)[0, 0]))
-    sharp, even = (
-        float(calibration.probabilities(context, torch.tensor([h]), lens.membership)[0, cat])
-        for h in (0.39, 0.41)
-    )
+    sharp, even = (probability_of_a_cat(calibration, context, h, lens) for h in (0.39, 0.41))
     assert sharp == pytest.approx(1 / (1 + np.exp(-(2 * x + 0.5 * np.log(0.25 / 0.75) - 1))), abs=1e-5)
     assert even == pytest.approx(1 / (1 + np.exp(-(-x + 3 * x * 0.41))), abs=1e-5)
 
 
-def test_single_regions_are_calibrated_by_what_people_name(nouns: Nouns) -> None:
+def test_single_regions_are_calibrated_by_what_people_name() -> None:
     """Photos of cats and of cups all over; in three of four, people name what is there, else the other thing."""
-    lens = hand_lens(nouns)
+    lens = lens_of_four()
     kinds, spoken, photos = (0, 3), ("a cat", "a cup"), []
     for number in range(80):
         kind, right = number % 2, number // 2 % 4 > 0
@@ -216,15 +197,15 @@ def test_single_regions_are_calibrated_by_what_people_name(nouns: Nouns) -> None
         photos.append(read_photo(lens, regions, caption, [spoken[kind if right else 1 - kind]]))
     found = fit(lens, photos)
     assert found.sharpest == pytest.approx(1)
-    alone = Lens(lens.classifier, nouns, found).regions_alone(Regions(torch.eye(4)[None], (2, 2)))
+    alone = lens_of_four(found).regions_alone(REGIONS)
     assert [[seen.noun for seen in row] for row in alone] == [["cat", "terrier"], ["saxophone", "cup"]]
     assert alone[0][0].probability == pytest.approx(0.75, abs=0.03)
     assert alone[1][1].probability == pytest.approx(0.75, abs=0.03)
 
 
-def test_too_few_photos_calibrate_nothing(nouns: Nouns) -> None:
-    lens, silent = hand_lens(nouns), caption_of([], np.zeros((0, 2, 2)))
-    reading = read_photo(lens, Regions(torch.eye(4)[None], (2, 2)), silent, ["a dog"])
+def test_too_few_photos_calibrate_nothing() -> None:
+    lens, silent = lens_of_four(), caption_of([], np.zeros((0, 2, 2)))
+    reading = read_photo(lens, REGIONS, silent, ["a dog"])
     for number in (0, 3):
         with pytest.raises(UserError, match=f"{number} photos, .* too few to calibrate it: give 20 or more"):
             fit(lens, [reading] * number)
@@ -244,18 +225,13 @@ def saved_weights(state: dict[str, torch.Tensor], path) -> str:
     return str(path)
 
 
-def photo_logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return model.eval()(images)
-
-
 def shaken(model: nn.Module) -> nn.Module:
     """With BatchNorm statistics other than those of a new model, so that its place matters."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_mean, -0.2, 0.2)
             nn.init.uniform_(module.running_var, 0.5, 2)
-    return model
+    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -267,21 +243,19 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory):
 def encoder_with_weights(kind: str, folder):
     torch.manual_seed(0)
     if kind == "efficientnet_lite0":
-        model = shaken(efficientnet_lite(kind))
-        encoder = EfficientNetLite(kind, weights=saved_weights(model.state_dict(), folder / "w.pth"))
+        model, make = efficientnet_lite(kind), partial(EfficientNetLite, kind)
     elif kind == "timm":
         timm = pytest.importorskip("timm")
         from caption.encoders import TimmEncoder
 
         name = "test_vit2.r160_in1k"
-        model = timm.create_model(name)
-        encoder = TimmEncoder(name, weights=saved_weights(model.state_dict(), folder / "w.pth"))
+        model, make = timm.create_model(name), partial(TimmEncoder, name)
     else:
         from torchvision import models
 
-        model = shaken(models.get_model(kind))
         layer = {"resnet18": "layer4", "mobilenet_v3_small": "features"}[kind]
-        encoder = TorchvisionEncoder(kind, layer, weights=saved_weights(model.state_dict(), folder / "w.pth"))
+        model, make = models.get_model(kind), partial(TorchvisionEncoder, kind, layer)
+    encoder = make(weights=saved_weights(shaken(model).state_dict(), folder / "w.pth"))
     encoder.load_pretrained()
     return model, encoder.eval()
 
@@ -294,17 +268,26 @@ def test_even_weights_give_the_plain_classifier(kind: str, pretrained) -> None:
     lens = Lens(classifier_of(encoder, size, size))
     with torch.no_grad():
         (regions,) = encoder(images)
+        expected = model(encoder.normalise(images))
     even = torch.full((2, 1, regions.vectors.shape[1]), 1 / regions.vectors.shape[1])
-    expected = photo_logits(model, encoder.normalise(images))
     torch.testing.assert_close(lens.logits(regions, even)[:, 0], expected, rtol=1e-3, atol=2e-4)
     torch.testing.assert_close(lens.logits(regions)[:, 0], expected, rtol=1e-3, atol=2e-4)
 
 
-def test_a_classifier_that_reads_no_average_is_refused(tmp_path) -> None:
-    """MobileNetV3 has a hidden layer behind its average."""
-    _, encoder = encoder_with_weights("mobilenet_v3_small", tmp_path)
+def test_classifiers_of_other_averages_and_none_are_refused(pretrained, tmp_path) -> None:
+    model, encoder = pretrained("resnet18")
+    state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("fc")}
+    without = deepcopy(encoder)
+    without.weights = saved_weights(state, tmp_path / "w.pth")
+    with pytest.raises(UserError, match="have no classifier of resnet18"):
+        classifier_of(without, 64, 64)
+    _, encoder = encoder_with_weights("mobilenet_v3_small", tmp_path)  # has a hidden layer behind its average
     with pytest.raises(UserError, match="does not read the average"):
         classifier_of(encoder, 64, 64)
+    with pytest.raises(
+        UserError, match="SmallCNN has no classifier, because it was trained with the captions"
+    ):
+        make_lens(tiny_captioner())
 
 
 def test_a_fine_tuned_encoder_and_another_scale_are_refused(pretrained) -> None:
@@ -319,29 +302,17 @@ def test_a_fine_tuned_encoder_and_another_scale_are_refused(pretrained) -> None:
         classifier_of(encoder, 64, 64)
 
 
-def test_weights_without_a_classifier_are_named(pretrained, tmp_path) -> None:
-    model, encoder = pretrained("resnet18")
-    state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("fc")}
-    encoder = deepcopy(encoder)
-    encoder.weights = saved_weights(state, tmp_path / "w.pth")
-    with pytest.raises(UserError, match="have no classifier of resnet18"):
-        classifier_of(encoder, 64, 64)
-
-
-def test_an_encoder_of_the_captions_has_none() -> None:
-    with pytest.raises(
-        UserError, match="SmallCNN has no classifier, because it was trained with the captions"
-    ):
-        make_lens(tiny_captioner())
-
-
 # -- the installed lens --------
 
 
-def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(tmp_path) -> None:
-    captioner = caption.load("photos", lens=True)
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    result = captioner(noise)
+@pytest.fixture(scope="module")
+def with_lens() -> Captioner:
+    """The model for photos; tests must not change it."""
+    return caption.load("photos", lens=True)
+
+
+def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(with_lens: Captioner) -> None:
+    result = with_lens(noise(64))
     assert result.lens is not None
     assert result.lens.out_of_distribution
     assert len(result.lens.words) == len(result.words)
@@ -351,31 +322,30 @@ def test_the_installed_lens_reads_a_photo_and_marks_one_that_is_unlike(tmp_path)
     assert not caption.load("photos").postprocessors
 
 
-def test_a_lens_is_stored_and_refuses_another_encoder(tmp_path) -> None:
-    captioner = caption.load("photos", lens=True)
-    lens = lens_of(captioner)
+def test_a_lens_is_stored_and_refuses_another_encoder(with_lens: Captioner, tmp_path) -> None:
+    lens, path = lens_of(with_lens), tmp_path / "copy.lens"
     assert isinstance(lens, Lens)
-    path = tmp_path / "copy.lens"
-    save_lens(lens, captioner, path)
-    again = read_lens(path, captioner)
+    save_lens(lens, with_lens, path)
+    again = read_lens(path, with_lens)
     assert torch.equal(again.classifier.linear.weight, lens.classifier.linear.weight)
     assert again.calibration is not None
     assert lens.calibration is not None
     assert again.calibration.doubtful == lens.calibration.doubtful
     with pytest.raises(UserError, match="for another encoder"):
         read_lens(path, tiny_captioner())
+    tuned = deepcopy(with_lens)
     with torch.no_grad():
-        next(captioner.encoder.trunk.parameters()).mul_(1.1)
+        next(tuned.encoder.trunk.parameters()).mul_(1.1)
     with pytest.raises(UserError, match="fine-tuned"):
-        read_lens(path, captioner)
+        read_lens(path, tuned)
     whole = path.read_bytes()
+    damaged = [whole[:-7]]
     for place in (len(whole) // 2, len(whole) // 3, whole.index(b"fingerprint") + 20):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        damaged.append(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    for content in damaged:
+        path.write_bytes(content)
         with pytest.raises(CheckpointError, match="damaged, or not a lens"):
-            read_lens(path, captioner)
-    path.write_bytes(whole[:-7])
-    with pytest.raises(CheckpointError, match="damaged, or not a lens"):
-        read_lens(path, captioner)
+            read_lens(path, with_lens)
 
 
 def test_a_lens_for_regions_of_another_size_is_refused(tmp_path) -> None:
@@ -389,7 +359,6 @@ def test_a_lens_for_regions_of_another_size_is_refused(tmp_path) -> None:
     ("change", "said"),
     [
         ({"fingerprint": [math.nan] * 4}, "damaged, or not a lens"),
-        ({"fingerprint": ["nan"] * 4}, "damaged, or not a lens"),
         ({"calibration": {"of_words": ["nan"] * 5}}, "damaged, or not a lens"),
         ({"fingerprint": []}, "other weights"),
         ({"calibration": {"neighbours": -1}}, "damaged, or not a lens"),
@@ -403,9 +372,8 @@ def test_a_lens_with_checksums_that_says_something_else(change: dict, said: str,
     save_lens(Lens(Classifier(nn.Linear(6, 1000)), None, Calibration((1.0,) * 5)), captioner, path)
     header, tensors = read_safetensors(path, "lens")
     read_lens(path, captioner)
-    change = (
-        {"calibration": header["calibration"] | change["calibration"]} if "calibration" in change else change
-    )
+    if "calibration" in change:
+        change = {"calibration": header["calibration"] | change["calibration"]}
     path.write_bytes(to_safetensors({**tensors, "known": torch.ones(3, 6)}, header | change, "lens"))
     with pytest.raises(UserError, match=said):
         read_lens(path, captioner)
@@ -422,19 +390,16 @@ def test_the_table_of_nouns_is_whole() -> None:
     assert table.chain(table.class_nouns[184]) == ["terrier", "dog", "mammal", "animal"]
     assert table.class_nouns[SAX] == "saxophone"
     assert table.class_nouns[DOG] == "golden retriever"
-    for noun in table.names:
-        assert len(set(table.chain(noun))) == len(table.chain(noun))
     kept = set(table.class_nouns) | {general for noun in table.class_nouns for general in table.chain(noun)}
     assert set(table.names) == kept
 
 
-@pytest.mark.parametrize(
-    ("one", "many"),
-    [("dog", "dogs"), ("hot dog", "hot dogs"), ("bus", "buses"), ("puppy", "puppies"), ("knife", "knives"),
-     ("sheep", "sheep"), ("fireman", "firemen"), ("trolleybus", "trolleybuses"), ("jeans", "jeans"), ("toy", "toys")],
-)  # fmt: skip
-def test_plurals(one: str, many: str) -> None:
-    assert plural(one) == many
+def test_plurals() -> None:
+    for many in ("dogs", "hot dogs", "toys"):
+        assert plural(many.removesuffix("s")) == many
+    irregular = {"bus": "buses", "puppy": "puppies", "knife": "knives", "sheep": "sheep", "jeans": "jeans",
+                 "fireman": "firemen", "trolleybus": "trolleybuses"}  # fmt: skip
+    assert {one: plural(one) for one in irregular} == irregular
 
 
 def test_what_captions_name_and_what_they_say() -> None:
@@ -450,7 +415,6 @@ def test_what_captions_name_and_what_they_say() -> None:
 
 
 def test_people_say_dog_for_all_its_kinds() -> None:
-    nouns = imagenet_nouns()
-    assert [nouns.everyday(noun) for noun in ("terrier", "flamingo", "baboon", "horse", "soccer ball")] == [
-        "dog", "bird", "monkey", "horse", "soccer ball",
-    ]  # fmt: skip
+    everyday = {"terrier": "dog", "flamingo": "bird", "baboon": "monkey", "horse": "horse",
+                "soccer ball": "soccer ball"}  # fmt: skip
+    assert {noun: imagenet_nouns().everyday(noun) for noun in everyday} == everyday

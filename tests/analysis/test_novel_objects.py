@@ -4,52 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner as tiny_captioner
 from helpers.tiny_captioner import photo
-from torch import nn
+from helpers.tiny_lens import hand_lens
 
 from caption.analysis.lens import Calibration, Lens, novel_objects
 from caption.analysis.lens.novel_objects import NovelObjectCaptioning, ThingWords, lens_postprocessors
 from caption.box import Box
 from caption.captioner import Captioner
 from caption.cli.describe.printer import remarks
-from caption.encoders.classifier import Classifier
 from caption.regions import Regions
 from caption.result import Caption
 from caption.search import BeamSearch
 from caption.text.nouns import Nouns
 from caption.text.vocabulary import END, START, Vocabulary
 
-CLASSES = [
-    ("tabby", "cat"), ("Irish terrier", "terrier"), ("zebra", "zebra"), ("kettle", "kettle"), ("groom", "groom"),
-]  # fmt: skip
-TABLE: list[tuple[str, str, list[str]]] = [
-    ("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", ["pup"]), ("terrier", "dog", []),
-    ("zebra", "animal", []), ("kettle", "", ["pot"]), ("person", "", []), ("groom", "person", []),
-]  # fmt: skip
+NOUNS = Nouns(
+    [("tabby", "cat"), ("Irish terrier", "terrier"), ("zebra", "zebra"), ("kettle", "kettle"), ("groom", "groom")],
+    [("animal", "", []), ("cat", "animal", ["kitten"]), ("dog", "animal", ["pup"]), ("terrier", "dog", []),
+     ("zebra", "animal", []), ("kettle", "", ["pot"]), ("person", "", []), ("groom", "person", [])],
+)  # fmt: skip
 CAT, TERRIER, ZEBRA, KETTLE, GROOM = range(5)
-DOUBTFUL = {"dog": 0.3, "cat": 0.3}
-"""Words that are doubted where their thing has less probability."""
+LOOKS = torch.eye(5, 6)
+LOOKS[ZEBRA, TERRIER] = LOOKS[KETTLE, CAT] = 0.2
+"""Regions of six numbers, the first five of which are the classes; a zebra looks a little like a terrier."""
+CALIBRATION = Calibration(
+    (1.0, 0.0, 0.0, 0.0, 0.0),
+    known=torch.eye(6, dtype=torch.uint8)[:1] * 255,  # photos of cats
+    neighbours=1,
+    farthest=0.5,
+    doubtful={"dog": 0.3, "cat": 0.3},  # where the thing has less probability
+)
 
 
-def lens_of(sharpness: float = 12.0) -> Lens:
-    """Regions of six numbers, the first five of which are the classes; a zebra looks a little like a terrier."""
-    linear = nn.Linear(6, 5)
-    with torch.no_grad():
-        linear.weight.zero_()
-        linear.weight[:, :5] = torch.eye(5)
-        linear.weight[ZEBRA, TERRIER] = linear.weight[KETTLE, CAT] = 0.2
-        linear.weight *= sharpness
-        linear.bias.zero_()
-    cats = torch.eye(6, dtype=torch.uint8)[:1] * 255
-    calibration = Calibration(
-        (1.0, 0.0, 0.0, 0.0, 0.0), known=cats, neighbours=1, farthest=0.5, doubtful=DOUBTFUL
-    )
-    return Lens(Classifier(linear), Nouns(CLASSES, TABLE), calibration)
+def lens_of(sharpness: float = 12.0, **known: Any) -> Lens:
+    return hand_lens(NOUNS, sharpness * LOOKS, replace(CALIBRATION, **known))
 
 
 def seeing(*classes: int) -> Regions:
@@ -63,11 +57,9 @@ def seeing(*classes: int) -> Regions:
 def looking(words: Sequence[str], *quarters: int) -> Caption:
     """A caption each of whose words looks at a quarter."""
     weights = np.zeros((len(words), 4, 16))
-    for step, quarter in enumerate(quarters):
-        weights[step, quarter] = 1 / 16
-    return Caption(
-        " ".join(words), list(words), weights.reshape(-1, 8, 8), -1.0, np.zeros(len(words)), (0, 0, 8, 8)
-    )
+    weights[np.arange(len(quarters)), list(quarters)] = 1 / 16
+    maps = weights.reshape(-1, 8, 8)
+    return Caption(" ".join(words), list(words), maps, -1.0, np.zeros(len(words)), (0, 0, 8, 8))
 
 
 @pytest.fixture
@@ -83,6 +75,9 @@ def model() -> Captioner:
 def any_english(monkeypatch: pytest.MonkeyPatch) -> None:
     """The random weights of the model know no grammar."""
     monkeypatch.setattr(novel_objects, "agrees", lambda words, thing: True)
+
+
+ZEBRAS = seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA)
 
 
 def test_new_words_have_the_most_similar_known_ones_as_aliases() -> None:
@@ -106,9 +101,8 @@ def test_new_words_have_the_most_similar_known_ones_as_aliases() -> None:
 def test_words_that_the_model_hardly_knows_have_aliases_too() -> None:
     vocabulary = Vocabulary(["a", "cat", "dog", "zebra", "zebras"])
     words = ThingWords.of(lens_of(), vocabulary, vocabulary["zebra"])
-    assert [words.word_aliases[vocabulary[word]] for word in ("dog", "zebra", "zebras")] == [
-        vocabulary["dog"], vocabulary["dog"], vocabulary["dog"],
-    ]  # fmt: skip
+    for word in ("dog", "zebra", "zebras"):
+        assert words.word_aliases[vocabulary[word]] == vocabulary["dog"]
 
 
 def test_missing_is_what_the_lens_is_surest_of_and_the_caption_does_not_say(model: Captioner) -> None:
@@ -125,7 +119,7 @@ def test_missing_is_what_the_lens_is_surest_of_and_the_caption_does_not_say(mode
     assert missing(["person", "sits"], 1, 1) == "zebra", "nothing could be doubted"
     assert missing(["kettle"], 1) is None, "nothing is known about how kettles are read"
     assert missing(["dog"], 1, seen=seeing(CAT, ZEBRA, CAT, CAT)) is None, (
-        "the photo is mostly of cats, as the lens's"
+        "it is mostly of cats, as known photos"
     )
     unsure = NovelObjectCaptioning(model, lens_of(1.0))
     assert unsure.missing(regions, looking(["dog"], 1)) is None
@@ -133,9 +127,7 @@ def test_missing_is_what_the_lens_is_surest_of_and_the_caption_does_not_say(mode
 
 @pytest.mark.usefixtures("any_english")
 def test_captions_are_written_again_with_what_was_missing(model: Captioner) -> None:
-    lens = lens_of()
-    assert lens.calibration is not None
-    lens.calibration = replace(lens.calibration, doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
+    lens = lens_of(doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
     generator = torch.Generator().manual_seed(0)
     noise = 0.01 * torch.rand(3, 64, 6, generator=generator)
     seen = [seeing(number, number, number, number) for number in (ZEBRA, CAT, KETTLE)]
@@ -155,8 +147,7 @@ def test_captions_are_written_again_with_what_was_missing(model: Captioner) -> N
 @pytest.mark.usefixtures("any_english")
 def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
     """With the new word in the stand-in's place the model gives the caption the same log-probability."""
-    naming = NovelObjectCaptioning(model, lens_of())
-    views = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
+    naming, views = NovelObjectCaptioning(model, lens_of()), (ZEBRAS,)
     written = naming.write(views, [looking(["a"], 0)], ["zebra"], [set()])[0]
     assert written is not None
     ids = [naming.words.word_aliases[naming.words.vocabulary[word]] for word in written.words]
@@ -172,10 +163,8 @@ def test_a_new_word_is_as_likely_as_its_stand_in(model: Captioner) -> None:
 
 @pytest.mark.usefixtures("any_english")
 def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) -> None:
-    lens = lens_of()
-    naming = NovelObjectCaptioning(model, lens)
-    zebra = seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA)
-    zebra = zebra._replace(vectors=zebra.vectors + 0.01 * torch.rand(1, 64, 6))
+    naming = NovelObjectCaptioning(model, lens_of())
+    zebra = ZEBRAS._replace(vectors=ZEBRAS.vectors + 0.01 * torch.rand(1, 64, 6))
     first = looking(["cat", "sits"], 0, 1)
     written = naming((zebra,), [first])[0]
     assert "zebra" in written.words
@@ -194,7 +183,7 @@ def test_a_caption_stays_if_no_sentence_with_the_thing_reads_well(
     seen."""
     lens = lens_of()
     naming, first = NovelObjectCaptioning(model, lens), looking(["cat", "sits"], 0, 1)
-    zebra = (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)
+    zebra = (ZEBRAS,)
     written = naming(zebra, [first])[0]
     assert (written.named, written.unnamed) == (["zebra"], [])
     assert lens.calibration is not None
@@ -218,15 +207,11 @@ def test_fluency_leaves_out_the_nouns() -> None:
 
 @pytest.mark.usefixtures("any_english")
 def test_the_model_for_photos_names_what_is_seen_in_photos_that_are_unlike(model: Captioner) -> None:
-    lens = lens_of()
-    assert lens.calibration is not None
-    known = lens.calibration
-    lens.calibration = replace(known, known=None)
+    lens = lens_of(doubtful=dict.fromkeys(model.vocabulary.words, 0.5), known=None)
     assert lens_postprocessors(model, lens) == [lens], "it cannot tell them"
-    lens.calibration = known
+    lens = lens_of(doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
     model.postprocessors = lens_postprocessors(model, lens)
-    model.encoder.forward = lambda images: (seeing(ZEBRA, ZEBRA, ZEBRA, ZEBRA),)  # type: ignore[method-assign]
-    lens.calibration = replace(lens.calibration, doubtful=dict.fromkeys(model.vocabulary.words, 0.5))
+    model.encoder.forward = lambda images: (ZEBRAS,)  # type: ignore[method-assign]
     caption = model(photo())
     assert caption.named == ["zebra"]
     assert "zebra" in caption.words

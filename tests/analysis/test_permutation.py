@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from helpers import planted
 from helpers.planted import REGIONS, caption_of, log_p, photo
 
-from caption.analysis.faithfulness.permutation import permute, permuted
+from caption.analysis.faithfulness.permutation import permute
 
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 FIRST, SECOND = [0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0]
@@ -39,20 +36,6 @@ def test_a_permutation_keeps_the_weights_and_moves_them():
     assert swapped.changed["permuted"][0] == pytest.approx(5 / 6, abs=0.03)
 
 
-def test_maps_on_one_grid_are_permuted_alike():
-    class Two(NamedTuple):
-        first: torch.Tensor
-        second: torch.Tensor
-
-    def over_grids(shuffle: Any, step: Any, maps: Two) -> Two:
-        return Two(*(shuffle(weights, (2, 3)) for weights in maps))
-
-    maps, replay = Two(torch.arange(6.0)[None, None], -torch.arange(6.0)[None, None]), SimpleNamespace()
-    replay.over_grids = over_grids
-    moved = permuted(replay, None, maps, 5, torch.Generator().manual_seed(0))
-    assert torch.equal(moved.first, -moved.second)
-
-
 def test_the_map_of_another_word_of_the_caption():
     swapped = permute(planted.captioner(FIRST, SECOND), photo(), [caption_of("one three")])
     assert swapped.falls["other word"] == pytest.approx(
@@ -63,10 +46,8 @@ def test_the_map_of_another_word_of_the_caption():
 
 
 def test_the_map_of_another_image_at_the_same_step_or_its_last():
-    photos, captions = (
-        [photo(0), photo(3), photo(1)],
-        [caption_of("one three"), caption_of(""), caption_of("two")],
-    )
+    photos = [photo(0), photo(3), photo(1)]
+    captions = [caption_of(text) for text in ("one three", "", "two")]
     swapped = permute(planted.captioner(FIRST, SECOND), photos, captions)
     assert swapped.images.tolist() == [0, 2, 0]
     assert swapped.words == ("one", "two", "three")

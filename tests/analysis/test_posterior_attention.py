@@ -44,31 +44,23 @@ def test_it_is_bayes_rule_over_looks_at_every_region(kind: str):
         assert np.abs(found.weights[step] - prior.weights[step]).max() > 1e-4
 
 
-def test_captions_given_word_by_word_keep_all_but_their_weights():
+def test_captions_given_word_by_word_keep_all_but_their_weights_and_each_photo_is_encoded_once():
     made = model("soft")
-    photos = [PHOTO, tiny_captioner.photo(40, 60, seed=1)]
-    given = attend_references(made, photos, [["a dog runs", "a zebra"], ["the cat sits"]])
-    several = [photos[0], photos[0], photos[1]]
-    found = posterior(made, several, given, batch_size=2)
-    assert [each.text for each in found] == [each.text for each in given]
-    assert [each.box for each in found] == [each.box for each in given]
-    assert all(each.properties.is_distribution for each in found)
-    alone = posterior(made, several[1:2], given[1:2])
-    np.testing.assert_allclose(alone[0].weights, found[1].weights, rtol=1e-4)
-
-
-def test_of_chosen_words_alone_and_each_photo_is_encoded_once():
-    made = model("soft")
-    photos = [PHOTO, tiny_captioner.photo(40, 60, seed=1)]
-    given = attend_references(made, photos, [["a dog runs", "a zebra"], ["the cat sits"]])
-    several = [photos[0], photos[0], photos[1]]
+    one, other = PHOTO, tiny_captioner.photo(40, 60, seed=1)
+    given = attend_references(made, [one, other], [["a dog runs", "a zebra"], ["the cat sits"]])
     encoded: list[int] = []
     made.encoder.register_forward_hook(lambda _, inputs, __: encoded.append(len(inputs[0])))
-    every, chosen = (posterior(made, several, given, words=words) for words in (None, {0: [1], 2: [0, 2]}))
+    every = posterior(made, [one, one, other], given)
+    chosen = posterior(made, [one, one, other], given, words={0: [1], 2: [0, 2]})
     assert encoded == [2, 2]
     for number, words in enumerate(([1], [], [0, 2])):
+        assert every[number].text == given[number].text
+        assert every[number].box == given[number].box
+        assert every[number].properties.is_distribution
         kept = np.isin(np.arange(len(given[number].words)), words)[:, None, None]
         np.testing.assert_allclose(chosen[number].weights, every[number].weights * kept, rtol=1e-5)
+    (alone,) = posterior(made, [one], given[1:2], batch_size=2)
+    np.testing.assert_allclose(alone.weights, every[1].weights, rtol=1e-4)
 
 
 def test_it_needs_attention_and_captions():

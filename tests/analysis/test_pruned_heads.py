@@ -18,29 +18,26 @@ from caption.text.vocabulary import START
 PHOTOS = [tiny_captioner.photo(seed=seed) for seed in range(2)]
 
 
-def model(heads: int = 3) -> Captioner:
-    return tiny_captioner.captioner(decoder=ShowAttendAndTellDecoder(MultiHeadAttention(heads, size=6), 6, 7))
+@pytest.fixture(scope="module")
+def captioner() -> Captioner:
+    return tiny_captioner.captioner(decoder=ShowAttendAndTellDecoder(MultiHeadAttention(3, size=6), 6, 7))
 
 
-def test_heads_are_removed_in_the_order_of_what_the_words_lose():
-    captioner = model()
+def test_heads_are_removed_in_the_order_of_what_the_words_lose(captioner: Captioner):
     pruning = head_pruning(captioner, PHOTOS)
     captions = captioner.describe(PHOTOS)
     order = np.lexsort((np.arange(len(pruning)), pruning.images))  # they are measured step by step
-    assert [pruning.words[place] for place in order] == [
-        word for caption in captions for word in caption.words
-    ]
+    assert [pruning.words[place] for place in order] == [word for one in captions for word in one.words]
     assert sorted(pruning.order) == [0, 1, 2]
     assert list(pruning.importances) == sorted(pruning.importances)
-    said = np.concatenate([caption.word_log_probs for caption in captions])
+    said = np.concatenate([one.word_log_probs for one in captions])
     assert pruning.log_probs[order, 0] == pytest.approx(said, abs=1e-5)
     falls = pruning.log_probs.mean(0)[0] - pruning.log_probs.mean(0)
     assert falls[1] == pytest.approx(pruning.importances[0], abs=1e-6)
 
 
-def test_a_removed_head_has_no_weight_at_its_step():
+def test_a_removed_head_has_no_weight_at_its_step(captioner: Captioner):
     """Of the first word, whose step depends on no earlier one: forced by a hook in a search of its own."""
-    captioner = model()
     pruning = head_pruning(captioner, PHOTOS[:1])
     caption = captioner.describe(PHOTOS[0])
 

@@ -40,19 +40,17 @@ def test_words_are_fed_one_late_and_strangers_are_unknown():
 
 
 def test_photos_and_captions_go_together():
-    model = captioner()
     for count, complaint in ((1, "fewer captions"), (3, "more captions")):
         with pytest.raises(ValueError, match=complaint):
-            list(sentences(model, PHOTOS[:2], [caption_of("dog", np.ones((1, 8, 8)))] * count))
+            list(sentences(captioner(), PHOTOS[:2], [caption_of("dog", np.ones((1, 8, 8)))] * count))
 
 
 def test_a_caption_without_words_has_no_steps():
-    model = captioner()
-    empty = caption_of("", np.zeros((0, 8, 8)))
-    (batch,) = sentences(model, PHOTOS[0], [empty])
-    assert list(Replay(model.decoder).steps(batch)) == []
+    model, empty = captioner(), caption_of("", np.zeros((0, 8, 8)))
     (both,) = sentences(model, PHOTOS[:2], [empty, caption_of("dog", np.ones((1, 8, 8)))])
     assert [step.rows.tolist() for step in Replay(model.decoder).steps(both)] == [[1]]
+    (batch,) = sentences(model, PHOTOS[0], [empty])
+    assert list(Replay(model.decoder).steps(batch)) == []
 
 
 def test_the_gradient_is_that_of_finite_differences():
@@ -64,18 +62,16 @@ def test_the_gradient_is_that_of_finite_differences():
     gradient = replay.gradient(step)
     (view,) = step.views
     assert gradient.shape == view.vectors.shape
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(view.vectors.shape, generator=generator, dtype=torch.float64)
+    direction = torch.randn(view.vectors.shape, generator=torch.Generator().manual_seed(0)).double()
 
-    def log_p(vectors: torch.Tensor) -> torch.Tensor:
-        state = step.state._replace(shared=model.decoder.project((view._replace(vectors=vectors),)))
+    def log_p(delta: float) -> torch.Tensor:
+        moved = view._replace(vectors=view.vectors + delta * direction)
+        state = step.state._replace(shared=model.decoder.project((moved,)))
         with torch.no_grad():
             return step.of_word(replay.decoder.step(state, step.inputs)[0])[:, 0]
 
     delta = 1e-2  # log-probabilities are in single precision
-    numeric = (log_p(view.vectors + delta * direction) - log_p(view.vectors - delta * direction)) / (
-        2 * delta
-    )
+    numeric = (log_p(delta) - log_p(-delta)) / (2 * delta)
     assert (gradient * direction).sum((1, 2)).tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
 
 
@@ -94,8 +90,7 @@ def test_hard_attention_is_replayed_in_expectation(chosen):
 
 
 def test_regions_are_the_refined_ones():
-    model = captioner(refiner=LinearRefiner(5)).eval()
+    model = captioner(refiner=LinearRefiner(5))
     (view,) = model.refine(model.encode(PHOTOS[:2]))
-    assert view.vectors.shape == (2, 64, 5)
     (batch,) = sentences(model, PHOTOS[:2])
     assert torch.equal(batch.views[0].vectors, view.vectors)
