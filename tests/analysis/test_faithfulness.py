@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 import torch
 from helpers import planted, tiny_captioner
-from helpers.planted import REGIONS, VOCABULARY, caption_of, log_p, photo
+from helpers.planted import REGIONS, STRENGTH, VOCABULARY, caption_of, log_p, photo
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_regions
+from caption.analysis.faithfulness.ablation import Ablation, Removed, Replaced, mean_regions
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
-from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.faithfulness.rankings import (
+    AtRandom,
+    Trial,
+    by_attention,
+    by_gradient,
+    by_gradient_of_hiding,
+    by_gradient_times_input,
+    by_occlusion,
+    ranks,
+)
 from caption.analysis.replay import Replay, sentences
 
 NOTHING = torch.zeros(REGIONS + 1)
@@ -152,3 +161,72 @@ def test_both_curves_stand_side_by_side():
         curves().only([]).plot()
     with pytest.raises(ValueError, match="no point at 5"):
         curves().fall("random", 5)
+
+
+# -- orders -------------------------------------------------------------------------------------------------------
+
+MAP = [0.4, 0.1, 0.2, 0.05, 0.15, 0.1]
+
+
+def trial(turns: tuple[int, ...] = (0,), word: str = "two", ablation: Ablation | None = None) -> Trial:
+    model, photos = planted.captioner(MAP), [photo(turn) for turn in turns]
+    (batch,), replay = sentences(model, photos, [caption_of(word)] * len(turns)), Replay(model.decoder)
+    ablate = (ablation or Removed()).prepare(replay, batch)
+    return Trial(replay, next(replay.steps(batch)), ablate, torch.Generator().manual_seed(0))
+
+
+def test_ranks_put_the_highest_score_first():
+    scores = torch.tensor([[0.1, 0.9, 0.5], [3.0, 2.0, 1.0]])
+    assert ranks(scores, torch.Generator()).tolist() == [[2, 0, 1], [0, 1, 2]]
+
+
+def test_equal_scores_are_placed_at_random():
+    places = ranks(torch.zeros(3000, 3), torch.Generator().manual_seed(0))
+    assert (places.sort(-1).values == torch.arange(3)).all()
+    shares = torch.nn.functional.one_hot(places, 3).float().mean(0)
+    assert torch.allclose(shares, torch.full((3, 3), 1 / 3), atol=0.04)
+
+
+def test_by_attention_is_alpha():
+    asked = trial((0, 2))
+    assert torch.allclose(by_attention(asked)[:, 0], torch.tensor([MAP, MAP[-2:] + MAP[:-2]]))
+    signed = asked._replace(step=asked.step._replace(weights=torch.tensor([[0.1, -0.5, 0.2, 0, 0, 0]])))
+    assert by_attention(signed)[0, 0, :3].tolist() == pytest.approx([0.1, 0.5, 0.2])
+
+
+def test_gradients_by_hand():
+    """log p = s z_2 − log Σ exp, z = Σ α_i a_i: ∂/∂a_i = α_i s (e_2 − p), with p the probabilities of words."""
+    asked = trial()
+    p = asked.step.log_probs[0, 4:].exp()
+    towards = STRENGTH * (torch.eye(REGIONS)[2] - p)
+    weights = torch.tensor(MAP)
+    assert torch.allclose(by_gradient(asked)[0, 0], weights * towards.norm(), atol=1e-5)
+    # a_i is the i-th unit vector, so the product picks one entry.
+    assert torch.allclose(by_gradient_times_input(asked)[0, 0], weights * towards, atol=1e-5)
+
+
+def test_the_gradient_of_hiding_is_relative_to_the_replacement():
+    """g_i = ∂ log p / ∂ α_i = s (e_2 − p)_i. Removed: α_i (g_i − Σ_j α_j g_j). Replaced: α_i (g_i − g · vector)."""
+    weights, vector = torch.tensor(MAP), torch.tensor([0.1, 0.0, 0.5, 0.0, 0.2, 0.0, 0.0])
+    for ablation, turn in ((Removed(), 0), (Replaced(vector), 0), (Removed(), 2)):
+        asked = trial((turn,), ablation=ablation)
+        g = STRENGTH * (torch.eye(REGIONS)[2] - asked.step.log_probs[0, 4:].exp())
+        read = weights.roll(turn)
+        place = (read * g).sum() if isinstance(ablation, Removed) else (g * vector[:REGIONS]).sum()
+        scores = by_gradient_of_hiding(asked)
+        assert scores.shape == (1, 1, REGIONS)
+        assert torch.allclose(scores[0, 0], read * (g - place), atol=1e-4)
+
+
+def test_occlusion_is_the_fall_when_a_region_is_hidden_alone():
+    asked = trial((0, 1))
+    falls = by_occlusion(asked)
+    assert falls.shape == (2, 1, REGIONS)
+    for image, turn in enumerate((0, 1)):
+        read = torch.tensor(MAP).roll(turn)
+        whole = log_p(2, read.tolist())
+        for region in range(REGIONS):
+            rest = read.clone()
+            rest[region] = 0
+            expected = whole - log_p(2, (rest / rest.sum()).tolist())
+            assert abs(float(falls[image, 0, region]) - expected) < 1e-5

@@ -70,17 +70,6 @@ def stepped(replay: Replay, step: Step, maps: Maps | None = None, shared: Any = 
 
 
 @every
-def test_replays_give_the_captions_numbers(mechanism):
-    replay, batch, steps = opened(mechanism)
-    assert sum(len(step.rows) for step in steps) == sum(len(caption.words) for caption in batch.captions)
-    for step in steps:
-        said = [batch.captions[row].word_log_probs[step.number] for row in step.rows.tolist()]
-        assert step.log_prob.tolist() == pytest.approx(said, abs=1e-4)
-        assert set(step.maps) == set(replay.decoder.attentions)
-        assert torch.allclose(replay.rerun(step, step.maps)[:, 0], step.log_probs, atol=1e-5)
-
-
-@every
 def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
     replay, _, (_, step, *_) = opened(mechanism)
     other = select_images(step.maps, (torch.arange(len(step.rows)) + 1) % len(step.rows))  # the next image's

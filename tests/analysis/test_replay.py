@@ -8,22 +8,13 @@ import torch
 from helpers.planted import caption_of
 from helpers.tiny_captioner import captioner, photo
 
+from caption.analysis.reference_attention import attend_references
 from caption.analysis.replay import Replay, sentences
 from caption.attention import Multinoulli
 from caption.encoders import LinearRefiner
 from caption.text.vocabulary import PAD, START, UNKNOWN
 
 PHOTOS = [photo(seed=seed) for seed in range(5)]
-
-
-def test_batches_hold_photos_in_order_and_anything_may_be_one():
-    model = captioner()
-    whole = [caption.words for caption in model.describe(PHOTOS)]
-    batches = list(sentences(model, iter(PHOTOS), batch_size=2))
-    assert [len(batch.captions) for batch in batches] == [2, 2, 1]
-    assert [caption.words for batch in batches for caption in batch.captions] == whole
-    (alone,) = sentences(model, PHOTOS[0])
-    assert alone.captions[0].words == whole[0]
 
 
 def test_words_are_fed_one_late_and_strangers_are_unknown():
@@ -46,11 +37,9 @@ def test_photos_and_captions_go_together():
 
 
 def test_a_caption_without_words_has_no_steps():
-    model, empty = captioner(), caption_of("", np.zeros((0, 8, 8)))
-    (both,) = sentences(model, PHOTOS[:2], [empty, caption_of("dog", np.ones((1, 8, 8)))])
-    assert [step.rows.tolist() for step in Replay(model.decoder).steps(both)] == [[1]]
-    (batch,) = sentences(model, PHOTOS[0], [empty])
-    assert list(Replay(model.decoder).steps(batch)) == []
+    captions = [caption_of("", np.zeros((0, 8, 8))), caption_of("dog", np.ones((1, 8, 8)))]
+    (batch,) = sentences(captioner(), PHOTOS[:2], captions)
+    assert [step.rows.tolist() for step in Replay(captioner().decoder).steps(batch)] == [[1]]
 
 
 def test_the_gradient_is_that_of_finite_differences():
@@ -94,3 +83,27 @@ def test_regions_are_the_refined_ones():
     (view,) = model.refine(model.encode(PHOTOS[:2]))
     (batch,) = sentences(model, PHOTOS[:2])
     assert torch.equal(batch.views[0].vectors, view.vectors)
+
+
+# -- people's captions ---------------------------------------------------------------------------------------------
+
+
+def test_weights_and_log_probabilities_are_those_of_teacher_forcing():
+    made, texts = captioner(), [["A dog runs .", "the cat sits"], ["a dog"]]
+    photos = [photo(80, 40), photo(40, 60, seed=1)]
+    found = attend_references(made, photos, texts, batch_size=2)
+    assert [each.words for each in found] == [["a", "dog", "runs"], ["the", "cat", "sits"], ["a", "dog"]]
+    assert [each.image for each in found] == [photos[0], photos[0], photos[1]]
+    for caption, source in zip(found, (photos[0], photos[0], photos[1]), strict=True):
+        ids = torch.tensor([[[made.vocabulary[word] for word in caption.words]]])
+        fed = torch.cat((torch.full_like(ids[..., :1], START), ids[..., :-1]), -1)
+        with torch.no_grad():
+            unrolled = made.unroll(made.encode([source]), fed, torch.tensor([[ids.shape[2]]]))
+        weights = unrolled.unpack(unrolled.trace.weights)[0, 0].view(-1, *caption.weights.shape[1:])
+        np.testing.assert_allclose(caption.weights, weights.numpy(), rtol=1e-5)
+        log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0].gather(1, ids[0, 0][:, None])[:, 0]
+        np.testing.assert_allclose(caption.word_log_probs, log_probs.numpy(), rtol=1e-4)
+        assert caption.log_prob == pytest.approx(float(log_probs.sum()), rel=1e-4)
+        assert not caption.finished
+    assert found[0].box == (20, 0, 60, 40)
+    assert found[2].box == (0, 10, 40, 50)
