@@ -10,7 +10,8 @@ from helpers.captions import caption_of
 from matplotlib.colors import same_color
 from PIL import Image
 
-from caption.analysis.interventions import Force, Intervention, LogProbs
+from caption.analysis.interventions import Force, ForcedStep, Intervention, LogProbs
+from caption.analysis.interventions.forced_step_figure import word_areas
 from caption.analysis.interventions.intervene import CHANGED
 
 
@@ -76,3 +77,27 @@ def test_the_table_holds_both_captions_and_shades_what_moved(result):
     shades = [[float(s) for s in re.findall(r"127, 14, ([\d.]+)\)", row)] for row in rows]
     assert shades[1] == [0, 0, 0]
     assert shades[2] == [0, 0.7, pytest.approx(0.7 * (1 - np.exp(-0.1)), abs=0.01)]
+
+
+# -- one word with the attention forced to every region ------------------------------------------------------------
+
+
+def test_areas_are_connected_along_edges_not_corners():
+    found = word_areas([["a", "a", "b"], ["b", "a", "b"], ["a", "b", "b"]])
+    assert [(word, len(cells)) for word, cells in found] == [("b", 4), ("a", 3), ("b", 1), ("a", 1)]
+    assert sorted(map(tuple, found[1][1])) == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_each_large_area_bears_its_word_once_and_within_itself():
+    words = [["dog"] * 6 for _ in range(3)] + [["grass"] * 6 for _ in range(3)]
+    words[0][0] = "caterpillar"  # too near to the edge to be written
+    caption = caption_of(["a", "dog"], size=(120, 120), grid=(6, 6))
+    fig = ForcedStep(caption, 1, words, np.zeros((6, 6), np.float32)).plot(Image.new("RGB", (120, 120)))
+    map_axes, word_axes = fig.axes
+    assert [text.get_text() for text in fig.texts] == ["a …"]
+    assert [ax.get_title() for ax in fig.axes] == ["dog", "and if it looked there?"]
+    places = {text.get_text(): text.get_position() for text in word_axes.texts}
+    assert places["dog"][1] < 60 < places["grass"][1]
+    assert "caterpillar" not in places
+    assert map_axes.images
+    assert word_axes.get_xlim() == (0, 120)

@@ -3,6 +3,7 @@ decoder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,10 +13,20 @@ import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS, log_p
 
-from caption.analysis.interventions import Erase, Force, Intervention, LogProbs, Mask, Move, intervene
+from caption.analysis.interventions import (
+    Erase,
+    Force,
+    Intervention,
+    LogProbs,
+    Mask,
+    Move,
+    force_everywhere,
+    intervene,
+)
 from caption.analysis.interventions.edited_attention import mask_views
-from caption.attention import Alignment, Multinoulli, Softmax
+from caption.attention import Alignment, MultiHeadAttention, Multinoulli, Softmax
 from caption.captioner import Captioner
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
@@ -204,6 +215,39 @@ def test_a_search_that_samples_draws_alike_for_both():
         assert result.first_difference is None
         texts.add(result.original.text)
     assert len(texts) > 1
+
+
+# -- one word with the attention forced to every region in turn ----------------------------------------------------
+
+
+def test_a_word_that_depends_on_its_region_follows_the_attention():
+    model = planted.captioner(ON_ONE, ON_TWO)
+    result = force_everywhere(model, planted.photo(), "two", Greedy(2))
+    assert result.step == 1
+    assert result.words == [["zero", "one", "two"], ["three", "four", "five"]]
+    assert result.probability.shape == (ROWS, COLS)
+    assert result.probability.argmax() == 2
+    assert len(result.plot(style="paper").axes) == 2
+    result.caption.image = None
+    with pytest.raises(ValueError, match="no photo"):
+        result.plot()
+
+
+def heads() -> Captioner:
+    return tiny(decoder=ShowAttendAndTellDecoder(MultiHeadAttention(heads=2, size=4), 6, 7))
+
+
+@pytest.mark.parametrize("make", [tiny, heads])
+def test_each_region_is_what_an_intervention_there_gives(make: Callable[[], Captioner]):
+    model = make()
+    result = force_everywhere(model, PHOTO, 2)
+    for row, col in ((0, 0), (3, 5), (7, 7)):
+        forced = intervene(model, PHOTO, Force((row, col), at=2), search=Greedy(8))
+        assert forced.original.words[:2] == result.caption.words[:2]
+        assert forced.changed_log_probs.tokens[2] in (result.words[row][col], "<end>")
+        if forced.original.words == result.caption.words:
+            under = np.exp(forced.original_log_probs.under[2])
+            assert result.probability[row, col] == pytest.approx(under, rel=1e-4)
 
 
 # -- the captioner is unchanged --------------------------------------------------------------------------------

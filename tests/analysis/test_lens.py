@@ -59,26 +59,18 @@ def test_logits_are_those_of_the_weighted_average() -> None:
     found = lens.classes(Regions(vectors, (2, 3)), weights.view(2, 3, 2, 3))
     context = (weights / weights.sum(-1, keepdim=True)) @ vectors
     torch.testing.assert_close(found, (8 * context + 0.1 * torch.arange(4)).softmax(-1))
-
-
-def test_masked_regions_do_not_count_in_the_plain_average() -> None:
     masked = REGIONS._replace(mask=torch.tensor([[True, False, False, False]]))
-    assert lens_of_four().logits(masked)[0, 0].tolist() == pytest.approx([8, 0.1, 0.2, 0.3])
+    assert lens.logits(masked)[0, 0].tolist() == pytest.approx([8, 0.1, 0.2, 0.3])
+    for wrong, message in ((torch.ones(1, 1, 3, 3), "3x3 regions"), (-torch.ones(1, 1, 2, 2), "negative")):
+        with pytest.raises(UserError, match=message):
+            lens.logits(REGIONS, wrong)
 
 
 def test_a_map_of_a_noun_is_the_softmax_at_each_region() -> None:
     for thing in ("dog", "Irish terrier", "terriers"):
-        where = lens_of_four().map_of(REGIONS, thing)
-        assert where.shape == (1, 2, 2)
-        assert where.flatten().argmax() == 1
+        assert lens_of_four().map_of(REGIONS, thing)[0].argmax() == 1
     with pytest.raises(UserError, match="knows no 'zebra'"):
         lens_of_four().map_of(REGIONS, "zebra")
-
-
-def test_weights_that_take_no_average_of_these_regions_are_refused() -> None:
-    for weights, message in ((torch.ones(1, 1, 3, 3), "3x3 regions"), (-torch.ones(1, 1, 2, 2), "negative")):
-        with pytest.raises(UserError, match=message):
-            lens_of_four().logits(REGIONS, weights)
 
 
 def test_a_chosen_region_is_what_hard_attention_reads() -> None:
@@ -147,17 +139,15 @@ def test_sure_of_another_thing_is_a_doubt() -> None:
     assert doubts("the", 0) == []
 
 
-def probability_of_a_cat(
-    calibration: Calibration, context: torch.Tensor, entropy: float, lens: Lens
-) -> float:
-    found = calibration.probabilities(context, torch.tensor([entropy]), lens.membership)
-    return float(found[0, lens.places["cat"]])
+def probabilities_of_a_cat(calibration: Calibration, context: list[float], *entropies: float) -> list[float]:
+    lens, contexts = lens_of_four(), torch.tensor([context] * len(entropies))
+    found = calibration.probabilities(contexts, torch.tensor(entropies), lens.membership)
+    return found[:, lens.places["cat"]].tolist()
 
 
 def test_a_calibration_makes_sharp_maps_less_sure() -> None:
     """Sharp maps read nouns that nobody names, even maps those that people name."""
-    lens = lens_of_four()
-    generator = np.random.default_rng(0)
+    lens, generator = lens_of_four(), np.random.default_rng(0)
     readings = []
     for _ in range(60):
         sharp, kind = generator.random() < 0.5, int(generator.integers(4))
@@ -166,22 +156,22 @@ def test_a_calibration_makes_sharp_maps_less_sure() -> None:
         spoken = ["cat", "terrier", "saxophone", "cup"][named]
         readings.append(read_photo(lens, REGIONS, caption_of(["a"], weights), [f"a {spoken}"]))
     found = fit(lens, readings)
-    context = torch.tensor([[8.0, 0, 0, 0]])
     # Sharper maps are read as single regions.
-    sharp, even = (probability_of_a_cat(found, context, h, lens) for h in (0.05, 0.9))
+    sharp, even = probabilities_of_a_cat(found, [8.0, 0, 0, 0], 0.05, 0.9)
     assert sharp < 0.6 < even
     assert (found.photos, found.detail) == (60, 8)
     assert found.least_fluency == pytest.approx(-0.5), "the mean of log p = -1 over the word and the end"
     assert found.known is not None
     assert found.known.dtype == torch.uint8
+    for number in (0, 3):
+        with pytest.raises(UserError, match=f"{number} photos, .* too few to calibrate it: give 20 or more"):
+            fit(lens, readings[:number])
 
 
 def test_maps_sharper_than_those_of_the_fit_are_read_as_single_regions() -> None:
-    lens = lens_of_four()
     calibration = Calibration((-1.0, 0.0, 3.0, 0.0, 0.0), of_regions=(2.0, 0.5, -1.0), sharpest=0.4)
-    context = torch.tensor([[2.0, 0, 0, 0]])
-    x = float(torch.logit(context.softmax(-1)[0, 0]))
-    sharp, even = (probability_of_a_cat(calibration, context, h, lens) for h in (0.39, 0.41))
+    x = float(torch.logit(torch.tensor([2.0, 0, 0, 0]).softmax(-1)[0]))
+    sharp, even = probabilities_of_a_cat(calibration, [2.0, 0, 0, 0], 0.39, 0.41)
     assert sharp == pytest.approx(1 / (1 + np.exp(-(2 * x + 0.5 * np.log(0.25 / 0.75) - 1))), abs=1e-5)
     assert even == pytest.approx(1 / (1 + np.exp(-(-x + 3 * x * 0.41))), abs=1e-5)
 
@@ -203,14 +193,6 @@ def test_single_regions_are_calibrated_by_what_people_name() -> None:
     assert alone[1][1].probability == pytest.approx(0.75, abs=0.03)
 
 
-def test_too_few_photos_calibrate_nothing() -> None:
-    lens, silent = lens_of_four(), caption_of([], np.zeros((0, 2, 2)))
-    reading = read_photo(lens, REGIONS, silent, ["a dog"])
-    for number in (0, 3):
-        with pytest.raises(UserError, match=f"{number} photos, .* too few to calibrate it: give 20 or more"):
-            fit(lens, [reading] * number)
-
-
 def test_reliability_against_sums_by_hand() -> None:
     found = Reliability(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
     assert found.error == pytest.approx((2 * 0.45 + 2 * 0.15) / 4)
@@ -223,15 +205,6 @@ def test_reliability_against_sums_by_hand() -> None:
 def saved_weights(state: dict[str, torch.Tensor], path) -> str:
     torch.save(state, path)
     return str(path)
-
-
-def shaken(model: nn.Module) -> nn.Module:
-    """With BatchNorm statistics other than those of a new model, so that its place matters."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.2, 0.2)
-            nn.init.uniform_(module.running_var, 0.5, 2)
-    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +228,13 @@ def encoder_with_weights(kind: str, folder):
 
         layer = {"resnet18": "layer4", "mobilenet_v3_small": "features"}[kind]
         model, make = models.get_model(kind), partial(TorchvisionEncoder, kind, layer)
-    encoder = make(weights=saved_weights(shaken(model).state_dict(), folder / "w.pth"))
+    for module in model.eval().modules():
+        if isinstance(
+            module, nn.BatchNorm2d
+        ):  # other statistics than a new model's, so that its place matters
+            nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+    encoder = make(weights=saved_weights(model.state_dict(), folder / "w.pth"))
     encoder.load_pretrained()
     return model, encoder.eval()
 

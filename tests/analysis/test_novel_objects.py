@@ -118,9 +118,8 @@ def test_missing_is_what_the_lens_is_surest_of_and_the_caption_does_not_say(mode
     assert missing([]) is None
     assert missing(["person", "sits"], 1, 1) == "zebra", "nothing could be doubted"
     assert missing(["kettle"], 1) is None, "nothing is known about how kettles are read"
-    assert missing(["dog"], 1, seen=seeing(CAT, ZEBRA, CAT, CAT)) is None, (
-        "it is mostly of cats, as known photos"
-    )
+    cats = seeing(CAT, ZEBRA, CAT, CAT)
+    assert missing(["dog"], 1, seen=cats) is None, "it is mostly of cats, as known photos"
     unsure = NovelObjectCaptioning(model, lens_of(1.0))
     assert unsure.missing(regions, looking(["dog"], 1)) is None
 
@@ -168,7 +167,6 @@ def test_words_where_another_thing_is_seen_are_not_said_again(model: Captioner) 
     first = looking(["cat", "sits"], 0, 1)
     written = naming((zebra,), [first])[0]
     assert "zebra" in written.words
-    assert (written.named, written.replaced) == (["zebra"], "cat sits")
     assert not {"cat", "cats"} & {*written.words}
     allowed = naming.write((zebra,), [first], ["zebra"], [set()])[0]
     assert allowed is not None

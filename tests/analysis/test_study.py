@@ -87,8 +87,8 @@ def test_measures_of_single_words_are_about_naming_words_and_by_class_about_all(
     assert faithfulness.headline[0].startswith(f"{gain:.3f} [")
     assert f"by {gain:.3f} [" in faithfulness.findings[0]
     classes, adversary = tables.classes([mine]), tables.adversary([mine])
-    for name, words in {"low (4)": {"one", "two"}, "high (2)": {"five"}, "naught (1)": {"zero"},
-                        "other words (2)": {"three"}}.items():  # fmt: skip
+    for name, words in {"low (5)": {"one", "two"}, "high (2)": {"five"}, "naught (1)": {"zero"},
+                        "other words (1)": {"three"}}.items():  # fmt: skip
         curves, maps = mine.curves["removed"].only(words), mine.adversaries.only(words)
         curve = curves.curve("deletion", "attention")
         areas = [curves.area("deletion", order) for order in ("attention", "random")]

@@ -78,6 +78,13 @@ def count(page, selector, root="document"):
     return page.run(f"{root}.querySelectorAll('{selector}').length")
 
 
+def look(page, word, place=(0.95, 0.95)):
+    page.click(".satt-word", word)
+    page.drag(".satt-photo", place)
+    page.wait_for(CHANGED)
+    page.wait_for(READY)
+
+
 def tab_to(page, selector, shift=False):
     """Press Tab until the focus is on such an element."""
     for _ in range(40):
@@ -149,10 +156,7 @@ def test_a_phone_shows_photo_words_and_result_together_and_the_tools_after_them(
     assert bottom_of(page, ".satt-choose") < 120
     page.click(".satt-example")
     page.wait_for(READY)
-    page.click(".satt-word", 2)
-    page.drag(".satt-photo", (0.95, 0.95))
-    page.wait_for(CHANGED)
-    page.wait_for(READY)
+    look(page, 2)
     parts = [".satt-choose", ".satt-photo", ".satt-words", ".satt-said", ".satt-sentences"]
     parts += [".satt-tool", ".satt-tools", ".satt-status", ".satt-strip"]
     ends = [bottom_of(page, part) for part in parts]
@@ -253,9 +257,7 @@ def test_what_goes_wrong_is_said_in_the_page(visit, port):
     photo().save(file, "PNG")
     for _ in range(2):
         send(port, "/api/photos", file.getvalue())
-    page.click(".satt-word", 1)
-    page.drag(".satt-photo", (0.5, 0.5))
-    page.wait_for(CHANGED)
+    look(page, 1)
     assert alert(page) == ""
 
 
@@ -315,10 +317,7 @@ def test_the_tree_of_the_search_follows_the_changes(visit):
     said = words(page)[1:]
     best = "[...document.querySelectorAll('.satt-best')].map(chip => chip.firstChild.textContent)"
     assert page.run(best)[: len(said)] == said
-    page.click(".satt-word", 3)
-    page.drag(".satt-photo", (0.95, 0.95))
-    page.wait_for(CHANGED)
-    page.wait_for(READY)
+    look(page, 3)
     rows = page.run("[...document.querySelectorAll('.satt-node')].map(chip => +chip.style.gridRowStart)")
     assert [rows.count(step) for step in (1, 2, 3)] == [1, 1, 3]  # two words are kept
     said = words(page)[1:]
