@@ -17,10 +17,9 @@ import torch
 from helpers import arctic_reference as reference
 from helpers import gradients
 from helpers.tiny_views import one_row
-from torch import Tensor
 
 from caption.attention import Multinoulli
-from caption.decoders import ShowAttendAndTellDecoder, Unrolled
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.errors import UserError
 from caption.importers import arctic
 from caption.importers.arctic import Options, read_options
@@ -56,12 +55,12 @@ def named(options: dict[str, Any]) -> str:
 
 def write(
     folder: Path, options: dict[str, Any], arrays: dict[str, Any], words: list[str] = WORDS
-) -> tuple[str, str, str]:
+) -> list[str]:
     model, settings, vocabulary = folder / "model.npz", folder / "options.json", folder / "words.txt"
     np.savez(model, **arrays)
     settings.write_text(json.dumps(options))
     vocabulary.write_text("".join(f"{word}\n" for word in words))
-    return str(model), str(settings), str(vocabulary)
+    return [str(model), str(settings), str(vocabulary)]
 
 
 def built(imported: ShowAttendAndTellDecoder) -> ShowAttendAndTellDecoder:
@@ -69,28 +68,21 @@ def built(imported: ShowAttendAndTellDecoder) -> ShowAttendAndTellDecoder:
     return imported.eval()
 
 
-def unroll(decoder: ShowAttendAndTellDecoder, regions: Tensor) -> Unrolled:
+def check(decoder: ShowAttendAndTellDecoder, expected: reference.Result) -> None:
     captions = gradients.packed((CAPTIONS + SHIFT).tolist())
-    return decoder(decoder.project(one_row(regions)), captions.words, captions.lengths)
-
-
-def check(decoder: ShowAttendAndTellDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:
-    """In the precision of the decoder."""
-    regions = torch.tensor(REGIONS).to(next(decoder.parameters()).dtype)
+    memory = decoder.project(one_row(torch.tensor(REGIONS).float()))
     with torch.no_grad():
-        unrolled = unroll(decoder, regions)
+        unrolled = decoder(memory, captions.words, captions.lengths)
     log_probs = unrolled.unpack(unrolled.logits).log_softmax(-1)[:, 0]
-    np.testing.assert_allclose(log_probs[..., SHIFT:], expected.log_probs, atol=tolerance)
-    assert (log_probs[..., :SHIFT].float().exp() == 0).all()
+    np.testing.assert_allclose(log_probs[..., SHIFT:], expected.log_probs, atol=1e-5)
+    assert (log_probs[..., :SHIFT].exp() == 0).all()
     assert log_probs.isfinite().all()
-    np.testing.assert_allclose(unrolled.unpack(unrolled.trace.weights)[:, 0], expected.alphas, atol=tolerance)
+    np.testing.assert_allclose(unrolled.unpack(unrolled.trace.weights)[:, 0], expected.alphas, atol=1e-5)
     if decoder.gate is not None:
-        np.testing.assert_allclose(unrolled.unpack(unrolled.trace.gate)[:, 0], expected.betas, atol=tolerance)
+        np.testing.assert_allclose(unrolled.unpack(unrolled.trace.gate)[:, 0], expected.betas, atol=1e-5)
 
 
-def imported_from(
-    folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]
-) -> ShowAttendAndTellDecoder:
+def imported_from(folder: Path, options: dict[str, Any], arrays: dict[str, Any]) -> ShowAttendAndTellDecoder:
     imported = arctic.read(*write(folder, options, arrays))
     decoder = built(imported.decoder)
     decoder.load_state_dict(imported.weights)
@@ -101,9 +93,7 @@ DEEPER = [{**COMBINATIONS[0], name: 3} for name in ("n_layers_att", "n_layers_in
 
 
 @pytest.mark.parametrize("switches", [*COMBINATIONS, *DEEPER], ids=named)
-def test_log_probabilities_maps_and_the_gradient_of_each_array_are_theirs(
-    switches: dict[str, Any], tmp_path: Path
-):
+def test_log_probabilities_maps_and_gradients_are_theirs(switches: dict[str, Any], tmp_path: Path):
     options = {**SIZES, **switches, "attn_type": "deterministic"}
     arrays = reference.parameters(options)
     check(imported_from(tmp_path, options, arrays), reference.run(arrays, options, REGIONS, CAPTIONS))
@@ -116,11 +106,9 @@ def test_log_probabilities_maps_and_the_gradient_of_each_array_are_theirs(
 
 
 @pytest.mark.parametrize("use_dropout", [True, False])
-def test_in_training_units_that_dropout_keeps_count_as_theirs_do_and_the_first_input_stays_zero(
-    use_dropout: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_training_is_theirs(use_dropout: bool, tmp_path: Path, monkeypatch):
     """The authors' dropout does not rescale kept units in training, this package's does: with all units kept, both must
-    agree."""
+    agree. The first input stays zero."""
     options = {**ALL_ON, "n_layers_init": 3, "use_dropout": use_dropout}
     arrays = reference.parameters(options)
     decoder = imported_from(tmp_path, options, arrays).train()
@@ -135,9 +123,7 @@ def test_in_training_units_that_dropout_keeps_count_as_theirs_do_and_the_first_i
 
 
 @pytest.mark.parametrize(("attention", "read"), [("stochastic", 2.5), ("deterministic", 1.0)])
-def test_the_temperature_is_that_of_the_expectation_of_stochastic_attention(
-    attention: str, read: float, tmp_path: Path
-):
+def test_the_temperature_is_that_of_stochastic_attention(attention: str, read: float, tmp_path: Path):
     options = {**ALL_ON, "attn_type": attention, "temperature": 2.5}
     arrays = reference.parameters(options)
     expected = reference.run(arrays, {**options, "temperature": read}, REGIONS, CAPTIONS)

@@ -43,10 +43,7 @@ def test_repeating_a_word_is_clipped_and_costs_length():
     assert scores.score("CIDEr").per_image == pytest.approx({1: 10 / 4 * penalty / 2, 2: 0})
     assert scores.score("CIDEr-D").per_image == pytest.approx({1: 10 / 4 * penalty / 2, 2: 0})
     assert scores.score("CIDEr-plain").per_image == pytest.approx({1: 10 / 4, 2: 0})
-
-
-def test_rarer_words_weigh_more():
-    # N = 3. "p" is in two images (log 3/2), "q" in one (log 3).
+    # Rarer words weigh more. N = 3. "p" is in two images (log 3/2), "q" in one (log 3).
     scores = cider({1: "p q", 2: "p", 3: "z"}, {1: ["p"], 2: ["p q"], 3: ["z"]})
     p, q = math.log(3 / 2), math.log(3)
     assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 * p / math.hypot(p, q))

@@ -87,22 +87,20 @@ def test_the_command_line(cli: Cli, served: Path, tmp_path: Path):
     assert ran.out.strip()
 
 
-def test_a_model_from_the_hub_is_not_trusted_more_than_others(served: Path, tmp_path: Path):
-    model = captioner()
-    encoder = {"class_path": "antigravity.Encoder", "init_args": {}}
-    described = {**checkpoint.section(model), "encoder": encoder}
+def test_what_is_not_there_or_not_trusted_or_needs_the_package(served: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UserError, match="hf://me/other does not exist, or is private"):
+        caption.load("hf://me/other")
     (served / "me" / "model").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"hf://me/model has no model.safetensors"):
+        caption.load("hf://me/model")
+    model, encoder = captioner(), {"class_path": "antigravity.Encoder", "init_args": {}}
+    described = {**checkpoint.section(model), "encoder": encoder}
     (served / "me" / "model" / hub.MODEL).write_bytes(to_safetensors(model.state_dict(), described))
     with pytest.raises(CheckpointError, match="--trust antigravity"):
         caption.load("hf://me/model")
-
-
-def test_what_is_not_there(served: Path):
-    with pytest.raises(UserError, match="hf://me/other does not exist, or is private"):
-        caption.load("hf://me/other")
-    (served / "me" / "empty").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"hf://me/empty has no model.safetensors"):
-        caption.load("hf://me/empty")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match="pip install huggingface_hub"):
+        caption.load("hf://me/model")
 
 
 @pytest.mark.parametrize("address", ["hf://me", "hf://me/model/more", "hf://me/mo del", "http://me/model"])
@@ -122,9 +120,3 @@ def test_no_connection(kind: type[Exception], served: Path, monkeypatch: pytest.
     for use in (lambda: caption.load("hf://me/model"), lambda: hub.push(captioner(), "hf://me/model")):
         with pytest.raises(UserError, match=r"^hf://me/model.* cannot be reached"):
             use()
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UserError, match="pip install huggingface_hub"):
-        caption.load("hf://me/model")

@@ -7,18 +7,13 @@ import pytest
 import torch
 
 import caption
-from caption.cli import analyse, features, serve
-from caption.cli.configuration.arguments import verb_parser
-from caption.cli.describe import command
 from caption.errors import UserError
 from caption.models.model_zoo import PHOTO_MODEL, check_device, installed_models, load
 
 PHOTOGRAPHER = Path(__file__).resolve().parents[2] / "docs" / "photographer.png"
 
 
-def test_the_installed_models_differ_in_their_alignment_whatever_the_folder_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_installed_models_differ_in_their_alignment(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shapes").mkdir()
     monkeypatch.chdir(tmp_path)
     alignments = {name: type(load(name).decoder.attention.alignment).__name__ for name in installed_models()}
@@ -45,13 +40,9 @@ def test_the_model_for_photos_is_small_and_sees_a_man_and_what_he_holds() -> Non
     assert last_row in (8, 9, 10)
 
 
-def test_auto_is_the_gpu_where_there_is_one_and_the_default_of_commands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", lambda size, device: SimpleNamespace(device=device))
     for has_gpu, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
         assert check_device("auto") == device
         assert check_device("cuda:1") == "cuda:1"
-    for verb in (analyse, command, features, serve):
-        assert verb_parser("", verb).get_default("device") == "auto"

@@ -26,27 +26,18 @@ WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])
 CREDITED = torch.tensor([[[[-3.0, -2.0], [-7.0, -4.0], [-14.0, -9.0]]]])
 
 
-def rewards(queries: Tensor | None = None) -> Rewards:
-    queries = torch.zeros(6, 2) if queries is None else queries
+def rewards(queries: Tensor = torch.zeros(6, 2)) -> Rewards:  # noqa: B008
+    """Of which nobody asks for the greedy path."""
     unrolled = Unrolled(torch.zeros(6, 1), Trace(torch.ones(6, 1), {}), queries, torch.arange(6), (1, 3, 2))
-
-    def never() -> Tensor:
-        raise AssertionError("nobody asked for the greedy path")
-
     share = torch.tensor([1.0, 0.5]).expand(1, 1, 3, 2)
-    return Rewards(CREDITED, CREDITED[..., 0], share, unrolled, never)
+    return Rewards(CREDITED, CREDITED[..., 0], share, unrolled, lambda: pytest.fail("not asked for"))
 
 
-def watched(kind: type[Baseline]) -> tuple[Baseline, list[tuple[Rewards, Tensor]]]:
-    """A baseline, and its rewards and values by call."""
+def watch(baseline: Baseline) -> list[tuple[Rewards, Tensor]]:
+    """The rewards and values of each call that is to come."""
     calls: list[tuple[Rewards, Tensor]] = []
-
-    class Watched(kind):  # type: ignore[misc, valid-type]
-        def forward(self, rewards: Rewards) -> Tensor:
-            calls.append((rewards, super().forward(rewards)))
-            return calls[-1][1]
-
-    return Watched(), calls
+    baseline.register_forward_hook(lambda module, inputs, values: calls.append((inputs[0], values)))
+    return calls
 
 
 def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
@@ -66,8 +57,7 @@ def test_a_sample_is_compared_with_the_others_of_its_caption_at_the_same_step():
     torch.testing.assert_close(LeaveOneOut()(rewards()), expected)
     with pytest.raises(ValueError, match="LeaveOneOut needs 2 samples or more, not 1"):
         Reinforce(LeaveOneOut())
-    decoder = toy()
-    baseline, calls = watched(LeaveOneOut)
+    decoder, calls = toy(), watch(baseline := LeaveOneOut())
     torch.manual_seed(2)
     Reinforce(baseline, samples=4, reward="sum")(decoder, *problem(decoder, [[2, 1]]))
     advantages = calls[0][0].credited - calls[0][1]
@@ -113,7 +103,7 @@ def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
 def test_self_critical_compares_with_the_most_probable_path(credit: str):
     decoder = toy()
     memory, captions = problem(decoder, [[2], [1]])
-    baseline, calls = watched(SelfCritical)
+    calls = watch(baseline := SelfCritical())
     objective = Reinforce(baseline, samples=2, reward="sum", credit=credit)
     objective(decoder, memory, captions)
     decoder.dropout.p = decoder.readout.dropout.p = 0.5  # not applied in the greedy pass

@@ -34,8 +34,8 @@ def objective(baseline: float = 0.0, **options: Any) -> Reinforce:
 
 def credit(objective: Reinforce) -> Tensor:
     """(B, K, T) the credit of each sampled location: minus the gradient on its log p, times N."""
-    log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
-    loss = loss_of(objective, unrolled(LOGITS, LENGTHS, EVEN, SAMPLED, log_prob), TARGETS)
+    log_prob, logits = torch.full((2, 2, 3), -LN2, requires_grad=True), LOGITS.clone().requires_grad_()
+    loss = loss_of(objective, unrolled(logits, LENGTHS, EVEN, SAMPLED, log_prob), TARGETS)
     loss.value.backward()
     assert not objective.baseline.value.requires_grad
     assert not any(value.requires_grad for value in loss.logged.values())

@@ -12,8 +12,6 @@ from helpers.exact_paths import every_path, fixed_paths
 from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
 
-from caption.attention import Softmax
-from caption.attention.scored import AlignmentOutput, Selection
 from caption.objectives import (
     Baseline,
     CaptionBatch,
@@ -99,37 +97,3 @@ def test_the_expectation_is_the_gradient_of_the_bound(
 ):
     objective = unbiased(baseline(), samples=samples, credit=credit)
     torch.testing.assert_close(expected(objective, lengths), exact(lengths), rtol=1e-4, atol=1e-6)
-
-
-# -- the enumeration itself ----------------------------------------------------------------------------------------
-
-
-class ReadsOne(Softmax):
-    """Weighs the regions as usual, and reads a fixed one."""
-
-    region = 0
-
-    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
-        read = torch.zeros_like(weights)
-        read[..., self.region] = 1
-        return Selection(read)
-
-
-def test_all_paths_are_those_of_a_walk_with_single_steps():
-    decoder = toy()
-    memory, captions = problem(decoder, [[3]])
-    paths = every_path(decoder, memory, captions)
-    assert len(paths.log_prob) == REGIONS**3
-    by_path = {
-        tuple(path): (p.item(), y.item())
-        for path, p, y in zip(paths.locations.tolist(), paths.log_prob, paths.log_likelihood, strict=True)
-    }
-    decoder.attention.alignment = alignment = ReadsOne()
-    for path in itertools.product(range(REGIONS), repeat=3):
-        state, log_prob, log_likelihood = decoder.start(memory), 0.0, 0.0
-        for t, alignment.region in enumerate(path):
-            scores, state = decoder.step(state, captions.words[:, :, t])
-            log_prob += state.trace.weights[0, 0, alignment.region].log().item()
-            log_likelihood += scores[0, 0, captions.targets[0, 0, t]].item()
-        assert by_path.pop(path) == pytest.approx((log_prob, log_likelihood), rel=1e-5)
-    assert not by_path

@@ -16,9 +16,6 @@ LENGTHS = [[4, 2, 0], [3, 4, 1]]
 class Recorded(Objective):
     """Keeps the captions that it gets."""
 
-    def prepare(self, references) -> None:
-        self.prepared = list(references)
-
     def forward(self, decoder, memory, captions: CaptionBatch, source=None) -> Loss:
         self.captions = captions
         return CrossEntropy([])(decoder, memory, captions)

@@ -22,14 +22,10 @@ SIGNED = WeightProperties(sums_to_one=False, signed=True)
 
 
 def value(
-    term: Term,
-    lengths: list[list[int]],
-    weights: Tensor = WEIGHTS,
-    properties: WeightProperties = USUAL,
-    maps: dict[str, Tensor] | None = None,
+    term: Term, lengths: list[list[int]], weights: Tensor = WEIGHTS, properties: WeightProperties = USUAL
 ) -> Tensor:
     """The sum of a term over the steps of these captions."""
-    steps = unrolled(torch.zeros(*weights.shape[:3], 2), torch.tensor(lengths), weights, maps=maps)
+    steps = unrolled(torch.zeros(*weights.shape[:3], 2), torch.tensor(lengths), weights)
     return term(steps, HandDecoder(steps, properties))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import math
@@ -18,11 +17,11 @@ import pytest
 import torch
 import yaml
 from helpers.command_line import Trained
-from helpers.training import differing, fit, make_data, make_trainer, make_training, weights
+from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
 from matplotlib import pyplot
 from PIL import Image
-from pytorch_lightning import Callback, seed_everything
-from pytorch_lightning.callbacks import EMAWeightAveraging, WeightAveraging
+from pytorch_lightning import seed_everything
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -31,8 +30,9 @@ from caption.attention import Multinoulli
 from caption.captioner import Captioner
 from caption.data.shapes import Shapes
 from caption.errors import ImageError, UserError
+from caption.features.key import weights_digest
 from caption.objectives import Reinforce
-from caption.search import Greedy, Sampling
+from caption.search import Sampling
 from caption.training.callbacks import (
     PICTURE_LOGGERS,
     AttentionFigures,
@@ -46,43 +46,11 @@ from caption.training.evaluator import Evaluation
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
 
 
-class Fitted:
-    """A short training run of sampled attention, with loggers."""
-
-    def __init__(
-        self, folder: Path, reader: Shapes, callback: AttentionFigures | None, **options: Any
-    ) -> None:
-        seed_everything(0, verbose=False)
-        self.data = make_data(reader, captions_per_image=1, features=options.pop("features", None))
-        parts = {name: options.pop(name) for name in ("validation_search", "at_test") if name in options}
-        options = {
-            "max_epochs": 2,
-            "limit_train_batches": 2,
-            "logger": [TensorBoardLogger(str(folder)), CSVLogger(str(folder))],
-            **options,
-        }
-        self.training = make_training(
-            self.data,
-            Multinoulli(at_test="sample"),
-            objective=Reinforce(),
-            **{"validation_search": Greedy(6), **parts},
-        )
-        self.trainer = make_trainer(folder, *([callback] if callback else []), **options)
-        self.trainer.fit(self.training, self.data)
-
-    def pictures(self, name: str) -> dict[int, Image.Image]:
-        """The images by step."""
-        events = EventAccumulator(self.trainer.loggers[0].log_dir, size_guidance={"images": 0}).Reload()
-        if name not in events.Tags()["images"]:
-            return {}
-        return {
-            event.step: Image.open(io.BytesIO(event.encoded_image_string)) for event in events.Images(name)
-        }
+# -- figures of the attention ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The photos, search, setting, mode and next random number of every call of `Captioner.describe`."""
+def test_figures_change_no_bit_of_the_training(tmp_path: Path, reader: Shapes, monkeypatch):
+    """Training samples everywhere and validates in mid-epoch, so that one extra random number would change it."""
     calls: list[Any] = []
     describe = Captioner.describe
 
@@ -93,116 +61,72 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return describe(self, photos, search)
 
     monkeypatch.setattr(Captioner, "describe", record)
-    return calls
-
-
-# -- the figures and their times -------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_every_validation_leaves_two_pictures_of_the_first_images_with_its_search(
-    tmp_path: Path, reader: Shapes, described: list[Any]
-):
-    open_figures, search = pyplot.get_fignums(), Greedy(6)
-    fitted = Fitted(tmp_path, reader, AttentionFigures(3), validation_search=search, at_test="argmax")
-    first, second = described
+    open_figures, search, metrics, trained = pyplot.get_fignums(), Sampling(max_length=6), [], []
+    options = {"validation_search": search, "at_test": "argmax"}
+    for folder, callbacks in ((tmp_path / "without", ()), (tmp_path / "with", (AttentionFigures(3),))):
+        seed_everything(0, verbose=False)
+        data = make_data(reader, captions_per_image=1)
+        training = make_training(data, Multinoulli(at_test="sample"), objective=Reinforce(), **options)
+        loggers = [TensorBoardLogger(str(folder)), CSVLogger(str(folder))]
+        limits = {"limit_train_batches": 2, "val_check_interval": 1}
+        make_trainer(folder, *callbacks, logger=loggers, **limits).fit(training, data)
+        rows = csv.DictReader((Path(loggers[1].log_dir) / "metrics.csv").open())
+        metrics.append(
+            [{key: value for key, value in row.items() if not key.endswith("time")} for row in rows]
+        )
+        trained.append(weights(training))
+    assert differing(*trained) == set()
+    assert metrics[0] == metrics[1]
+    first, second = calls
     assert first == second  # the same samples each time, too
     assert first[:4] == (["val_000001", "val_000002", "val_000003"], search, "argmax", False)
     assert pyplot.get_fignums() == open_figures
+    events = EventAccumulator(loggers[0].log_dir, size_guidance={"images": 0}).Reload()
     for name in (SHEET, BY_WORD):
-        pictures = fitted.pictures(name)
-        assert list(pictures) == [2, 4]
-        assert all(len(picture.getcolors(1 << 24)) > 100 for picture in pictures.values())
-        assert np.any(np.asarray(pictures[2].resize((90, 60))) != np.asarray(pictures[4].resize((90, 60))))
+        pictures = events.Images(name)
+        assert [picture.step for picture in pictures] == [1, 2]
+        drawn = [Image.open(io.BytesIO(picture.encoded_image_string)) for picture in pictures]
+        assert all(len(picture.getcolors(1 << 24)) > 100 for picture in drawn)
+
+
+IN_TRAINING = {
+    "loggers": [TensorBoardLogger("logs")],
+    "is_global_zero": True,
+    "sanity_checking": False,
+    "state": SimpleNamespace(fn="fit"),
+}
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"logger": CSVLogger}, {"limit_val_batches": 0}, {"fast_dev_run": True}, {"images": 0}],
-    ids=["no logger that takes pictures", "no validation", "a trial", "no images"],
+    ("images", "other", "drawn"),
+    [
+        (4, {}, True),
+        (0, {}, False),
+        (4, {"loggers": [CSVLogger("logs")]}, False),  # takes no pictures
+        (4, {"is_global_zero": False}, False),
+        (4, {"sanity_checking": True}, False),
+        (4, {"state": SimpleNamespace(fn="validate")}, False),
+    ],
 )
-def test_nothing_is_done_without_images_or_logger(
-    tmp_path: Path, reader: Shapes, described: list[Any], options: dict[str, Any]
+def test_figures_belong_to_training_and_a_photo_that_has_gone_costs_them_alone(
+    monkeypatch, images: int, other: dict[str, Any], drawn: bool, recwarn: pytest.WarningsRecorder
 ):
-    callback = AttentionFigures(options.pop("images", 4))
-    loggers = {"logger": options.pop("logger")(str(tmp_path))} if "logger" in options else {}
-    Fitted(tmp_path, reader, callback, max_epochs=1, **loggers, **options)
-    trainer = SimpleNamespace(loggers=[TensorBoardLogger(str(tmp_path))], is_global_zero=False)
-    callback.on_validation_epoch_end(trainer, None)  # type: ignore[arg-type] # of several processes, the first draws
-    assert described == []
-
-
-def test_nor_in_the_check_before_training_nor_in_evaluation(
-    tmp_path: Path, reader: Shapes, described: list[Any]
-):
-    fitted = Fitted(tmp_path, reader, AttentionFigures(2), max_epochs=1, num_sanity_val_steps=1)
-    fitted.trainer.validate(fitted.training, fitted.data, verbose=False)
-    assert len(described) == 1
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("average", [AveragedWeights, EMAWeightAveraging])
-def test_the_model_that_training_starts_from_is_reported(
-    tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str], average: type[WeightAveraging]
-):
-    first = fit(tmp_path, reader, EpochReport(), max_epochs=2)
-    checkpoint.save(first.captioner, tmp_path / "first.ckpt")
-    head, *lines = (line.split() for line in capsys.readouterr().err.splitlines())
-    assert head == ["epoch", "loss", "NLL", "CIDEr", "seconds"]
-    assert [line[0] for line in lines] == ["0", "1"]
-    again = fit(
-        tmp_path, reader, EpochReport(), average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt")
-    )
-    _, start, epoch = (line.split() for line in capsys.readouterr().err.splitlines())
-    assert (start[:4], epoch[0]) == (["start", "–", *lines[-1][2:4]], "0")
-    silent = fit(tmp_path, reader, average(decay=0.5), seed=1, warm_start=str(tmp_path / "first.ckpt"))
-    assert not differing(weights(again), weights(silent))
-
-
-def test_a_negative_number_of_images():
-    with pytest.raises(UserError, match="of -1 images"):
-        AttentionFigures(-1)
-
-
-# -- no effect on training -------------------------------------------------------------------------------------
-
-
-def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
-    """Training samples everywhere and validates in mid-epoch, so that one extra random number would change it."""
-    options: dict[str, Any] = {"validation_search": Sampling(max_length=6), "val_check_interval": 1}
-    fitted = [
-        Fitted(tmp_path / str(i), reader, callback, max_epochs=1, **copy.deepcopy(options))
-        for i, callback in enumerate((None, AttentionFigures(2)))
-    ]
-    assert differing(*(weights(run.training) for run in fitted)) == set()
-    metrics = [
-        [
-            {name: value for name, value in row.items() if not name.endswith("time")}
-            for row in csv.DictReader((Path(run.trainer.loggers[1].log_dir) / "metrics.csv").open())
-        ]
-        for run in fitted
-    ]
-    assert metrics[0] == metrics[1]
-    assert len(fitted[1].pictures(SHEET)) == 2
-
-
-def test_a_photo_that_has_gone_costs_the_figure_and_not_the_training(
-    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
-):
-    def moved(self: Captioner, photos: Any, search: Any = None) -> Any:
+    def gone(*_: Any) -> Any:
         raise ImageError("'gone.png' does not exist")
 
-    monkeypatch.setattr(Captioner, "describe", moved)
-    with pytest.warns(UserWarning, match=r"no attention figures are drawn: 'gone\.png'"):
-        fitted = Fitted(tmp_path, reader, AttentionFigures(2))
-    assert fitted.trainer.current_epoch == 2
-    assert fitted.pictures(SHEET) == {}
+    monkeypatch.setattr(AttentionFigures, "_captions", gone)
+    trainer: Any = SimpleNamespace(**IN_TRAINING | other)
+    AttentionFigures(images).on_validation_epoch_end(trainer, None)  # type: ignore[arg-type]
+    said = ["no attention figures are drawn: 'gone.png' does not exist"] if drawn else []
+    assert [str(warning.message) for warning in recwarn] == said
 
 
-def test_they_are_there_by_default(trained: Trained):
+def test_figures_are_there_by_default_and_not_of_a_negative_number_of_images(trained: Trained):
     logs = trained.folder / "logs" / "version_0"
     assert EventAccumulator(str(logs)).Reload().Tags()["images"] == [SHEET, BY_WORD]
     assert yaml.safe_load((logs / "config.yaml").read_text())["attention_figures"] == {"images": 4}
+    with pytest.raises(UserError, match="of -1 images"):
+        AttentionFigures(-1)
 
 
 # -- loggers -------------------------------------------------------------------------------------------------------
@@ -222,17 +146,7 @@ PIXELS = np.full((4, 6, 3), 51, np.uint8)
 def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
     kind: Any, call: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ):
-    class Recorder(kind):
-        """A logger of this class without its service."""
-
-        experiment = MagicMock()
-        run_id = "run 7"
-        log_image = MagicMock()
-
-        def __init__(self) -> None:
-            pass
-
-    logger = Recorder()
+    logger = MagicMock(spec=kind, run_id="run 7")  # without its service
     assert kind in PICTURE_LOGGERS
     log_picture(logger, "val/attention", PIXELS, 12)
     attrgetter(call)(logger).assert_called_once_with(*arguments, **options)
@@ -241,18 +155,10 @@ def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
 # -- the report of an epoch ------------------------------------------------------------------------------------
 
 
-def test_each_validation_of_a_training_prints_a_line_and_the_captions_that_are_asked_for(
-    tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str]
-):
-    losses: list[float] = []
-
-    class Losses(Callback):
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            losses.append(float(trainer.callback_metrics["train/loss"]))
-
-    trainer = make_trainer(
-        tmp_path, EpochReport(samples=2), Losses(), max_epochs=2, accumulate_grad_batches=2
-    )
+def test_each_validation_prints_a_line_and_captions(tmp_path: Path, reader: Shapes, capsys):
+    loss_of_batch = lambda module, *args: float(module.trainer.callback_metrics["train/loss"])  # noqa: E731
+    losses = Watch(loss_of_batch, "on_train_batch_end")
+    trainer = make_trainer(tmp_path, EpochReport(samples=2), losses, max_epochs=2, accumulate_grad_batches=2)
     data = make_data(reader)
     module = make_training(data)
     trainer.fit(module, data)
@@ -261,7 +167,7 @@ def test_each_validation_of_a_training_prints_a_line_and_the_captions_that_are_a
     assert list(captions) == [photo.id for photo in data.splits["val"]]
     below = [f"  {image}: {text}" for image, text in captions.items()]
     assert lines[-2:] == below[:2]
-    loss = np.mean(losses[len(losses) // 2 :])
+    loss = np.mean(losses.seen[len(losses.seen) // 2 :])
     cells = ["1", f"{loss:.3f}", f"{numbers['NLL']:.4f}", f"{numbers['CIDEr']:.4f}"]
     assert [lines[0].split()[0], lines[1].split()[0], lines[-3].split()[:4]] == ["epoch", "0", cells]
     assert len(lines) == 1 + 2 * (1 + 2)
@@ -269,60 +175,56 @@ def test_each_validation_of_a_training_prints_a_line_and_the_captions_that_are_a
     assert capsys.readouterr().err == ""
 
 
-class Watched:
-    """What a report sees of a training whose validations give these scores."""
-
-    def __init__(self, monitor: str = "val/CIDEr", mode: str = "max", before: float | None = None) -> None:
-        known = None if before is None else torch.tensor(before)
-        self.trainer: Any = SimpleNamespace(
-            state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3,
-            checkpoint_callback=SimpleNamespace(best_model_score=known), callback_metrics={},
-        )  # fmt: skip
-        evaluation = Evaluation({"NLL": 1.0, "CIDEr": 2.0}, MagicMock(), {"a\x1b[2J": "a\ndog"})
-        self.module: Any = SimpleNamespace(evaluation=evaluation, monitor=monitor, mode=mode)
-
-    def lines(self, report: EpochReport, score: float) -> None:
-        self.trainer.callback_metrics[self.module.monitor] = torch.tensor(score)
-        report.on_validation_end(self.trainer, self.module)
+@pytest.mark.nightly
+@pytest.mark.parametrize("average", [AveragedWeights, EMAWeightAveraging])
+def test_the_model_that_training_starts_from_is_reported(tmp_path: Path, reader: Shapes, capsys, average):
+    first = fit(tmp_path, reader, EpochReport(), max_epochs=2)
+    checkpoint.save(first.captioner, tmp_path / "first.ckpt")
+    *_, last = (line.split() for line in capsys.readouterr().err.splitlines())
+    options = {"seed": 1, "warm_start": str(tmp_path / "first.ckpt")}
+    again = fit(tmp_path, reader, EpochReport(), average(decay=0.5), **options)
+    _, start, epoch = (line.split() for line in capsys.readouterr().err.splitlines())
+    assert (start[:4], epoch[0]) == (["start", "–", *last[2:4]], "0")
+    silent = fit(tmp_path, reader, average(decay=0.5), **options)
+    assert not differing(weights(again), weights(silent))
 
 
 @pytest.mark.parametrize(
-    ("watched", "scores", "best"),
+    ("monitor", "mode", "before", "scores", "best"),
     [
-        (Watched(), [0.0, 0.5, 0.5, 0.4, 0.6], [0, 1, 4]),
-        (Watched(before=0.5), [0.4, 0.6], [1]),  # resumed
-        (Watched("val/NLL", "min"), [2.0, 3.0, 1.0], [0, 2]),
-        (Watched(), [math.nan, 0.1], [1]),
+        ("val/CIDEr", "max", None, [0.0, 0.5, 0.5, 0.4, 0.6], [0, 1, 4]),
+        ("val/CIDEr", "max", 0.5, [0.4, 0.6], [1]),  # resumed
+        ("val/NLL", "min", None, [2.0, 3.0, 1.0], [0, 2]),
+        ("val/CIDEr", "max", None, [math.nan, 0.1], [1]),
     ],
 )
-def test_the_best_so_far_is_marked(
-    watched: Watched, scores: list[float], best: list[int], capsys: pytest.CaptureFixture[str]
+def test_the_best_so_far_is_marked_and_captions_do_not_steer_the_terminal(
+    monitor: str, mode: str, before: float | None, scores: list[float], best: list[int], capsys
 ):
-    report = EpochReport()
+    trainer: Any = SimpleNamespace(
+        state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3,
+        checkpoint_callback=SimpleNamespace(best_model_score=before), callback_metrics={},
+    )  # fmt: skip
+    evaluation = Evaluation({"NLL": 1.0, "CIDEr": 2.0}, MagicMock(), {"a\x1b[2J": "a\ndog", "b": "a cat"})
+    module: Any = SimpleNamespace(evaluation=evaluation, monitor=monitor, mode=mode)
+    report = EpochReport(samples=1)
     for score in scores:
-        watched.lines(report, score)
-    lines = capsys.readouterr().err.splitlines()[1:]
-    assert [number for number, line in enumerate(lines) if line.endswith("  best so far")] == best
-
-
-def test_captions_in_the_report_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
-    report, watched = EpochReport(samples=1), Watched()
-    watched.lines(report, 2.0)
-    watched.trainer.is_global_zero = False  # of several processes, the first reports
-    watched.lines(report, 3.0)
-    assert capsys.readouterr().err.splitlines() == [
-        "    epoch     loss      NLL    CIDEr  seconds",
-        "        3        –   1.0000   2.0000        0  best so far",
-        "  a\\x1b[2J: a\\ndog",
-    ]
+        trainer.callback_metrics = {monitor: torch.tensor(score)}
+        report.on_validation_end(trainer, module)
+    trainer.is_global_zero = False  # of several processes, the first reports
+    report.on_validation_end(trainer, module)
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head == "    epoch     loss      NLL    CIDEr  seconds"
+    rows, captions = lines[::2], lines[1::2]
+    assert {row[:45] for row in rows} == {"        3        –   1.0000   2.0000        0"}
+    assert [number for number, row in enumerate(rows) if row.endswith("  best so far")] == best
+    assert captions == ["  a\\x1b[2J: a\\ndog"] * len(scores)
 
 
 # -- the bar ---------------------------------------------------------------------------------------------------
 
 
-def test_the_bar_is_one_line_of_80_columns(
-    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_bar_is_one_line_of_80_columns(tmp_path: Path, reader: Shapes, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -335,9 +237,35 @@ def test_the_bar_is_one_line_of_80_columns(
     of_training = [line for line in lines if "loss" in line]
     assert of_training
     assert all(re.fullmatch(r"Epoch 0/0 .* \d/5 .* loss: [\d.]+ NLL: [\d.]+ *", line) for line in of_training)
-    assert (
-        max(map(len, lines)) <= 80 - 2 * len("9999") - 2
-    )  # as wide with thousands of batches and a hundred epochs
+    # As wide with thousands of batches and a hundred epochs.
+    assert max(map(len, lines)) <= 80 - 2 * len("9999") - 2
     assert "v_num" not in shown
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     assert TrainingBar().is_disabled  # in a file
+
+
+# -- averaged weights ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+def test_the_average_is_validated_and_saved_and_not_trained(tmp_path: Path, reader: Shapes):
+    """It is resumed in test_resuming.py."""
+    steps = Watch(lambda module, *args: weights(module.captioner.decoder), "on_train_batch_end")
+    before = Watch(lambda module, *args: weights_digest(module.captioner.encoder), "on_train_batch_start")
+    validated = Watch(lambda module, *args: weights(module.captioner.decoder), "on_validation_batch_start")
+    data = make_data(reader)
+    training = make_training(data)
+    with torch.no_grad():  # an average of -0.0 and -0.0 would be 0.0
+        next(training.captioner.encoder.parameters()).view(-1)[0] = -0.0
+    callbacks = (AveragedWeights(0.8), ModelCheckpoint(tmp_path, "last"), steps, before, validated)
+    make_trainer(tmp_path, *callbacks, enable_checkpointing=True, max_epochs=2).fit(training, data)
+    average = steps.seen[0]
+    for after in steps.seen[1:]:
+        average = {name: 0.8 * average[name] + 0.2 * value for name, value in after.items()}
+    saved = checkpoint.load(tmp_path / "last.ckpt").decoder.state_dict()
+    for name, value in average.items():
+        torch.testing.assert_close(validated.seen[-1][name], value)
+        torch.testing.assert_close(saved[name], value)
+    assert not torch.equal(steps.seen[-1]["embed.weight"], average["embed.weight"])
+    # The encoder is frozen: to the last bit, or a store of its regions would not be its own any more.
+    assert weights_digest(training.captioner.encoder) == before.seen[0]

@@ -43,24 +43,17 @@ def confined(folder: Path, path: str, filename: str, before: Path | None = None)
         ("{run}/last.ckpt", "best", True),
         ("{run}/epoch=7.ckpt", "{epoch}", True),
         ("{run}/epoch=7.ckpt", "best", False),
-        ("{run}/mine.ckpt", "best", False),
         ("{run}/mine.ckpt", "{epoch}", False),
         ("{run}/epoch=8.ckpt", "{epoch}", False),
         ("{run}/epoch=9.ckpt", "{epoch}", False),
         ("{run}", "best", False),
-        ("{run}/../other", "best", False),
         ("{run}/../other/best.ckpt", "best", False),
         ("{run}/../run/best.ckpt", "best", False),
-        ("best.ckpt", "best", False),
-        ("/etc/passwd", "best", False),
         ("s3://bucket/best.ckpt", "best", False),
-        ("{run}/none.ckpt", "best", False),
         ("", "best", False),
     ],
 )
-def test_a_checkpoint_is_a_file_of_the_folder_with_a_name_of_the_callback(
-    folder: Path, path: str, filename: str, kept: bool
-):
+def test_a_checkpoint_has_a_name_of_the_callback(folder: Path, path: str, filename: str, kept: bool):
     path = path.format(run=folder)
     assert [*confined(folder, path, filename)["best_k_models"]] == ([path] if kept else [])
 
@@ -70,35 +63,18 @@ def test_the_folder_may_have_been_moved(folder: Path):
     assert (state["dirpath"], [*state["best_k_models"]]) == (str(folder), [f"{folder}/best.ckpt"])
 
 
-def test_entries_of_no_meaning_are_dropped():
+def test_entries_of_no_meaning_are_dropped_and_anything_may_stand_where_nothing_is_known_yet():
+    check_like(SimpleNamespace(), None, "state")
     state = {"count": 3, "score": ONE, "step": "x", "more": {"a": 1, "b": 2}}
     check_like(state, {"count": 0, "score": ONE, "more": {"a": 0}}, "state")
     assert state == {"count": 3, "score": ONE, "more": {"a": 1}}
 
 
-@pytest.mark.parametrize(
-    ("value", "own"),
-    [
-        ("3", 0),
-        (-1, 0),
-        (True, 0),
-        (2**64, 0),
-        (1.5, 0),
-        ("x", 1.0),
-        (1, ""),
-        (1, False),
-        ({}, 0),
-        (0, {}),
-        (3, [1]),
-    ],
-)
+COUNTS = [("3", 0), (-1, 0), (True, 0), (2**64, 0), (1.5, 0), (0, {}), (3, [1])]
+OTHERS = [("x", 1.0), (1, ""), (1, False), (torch.ones(2), ONE), (torch.tensor(1), ONE), (1.0, ONE)]
+
+
+@pytest.mark.parametrize(("value", "own"), COUNTS + OTHERS)
 def test_values_of_another_kind_are_named(value: Any, own: Any):
     with pytest.raises(ValueError, match=r"state\.loops\.n is "):
         check_like({"loops": {"n": value}}, {"loops": {"n": own}}, "state")
-
-
-@pytest.mark.parametrize("value", [torch.ones(2), torch.tensor(1), 1.0])
-def test_a_tensor_of_another_kind_is_named(value: Any):
-    with pytest.raises(ValueError, match=r"state\[0\] is "):
-        check_like([value], [ONE], "state")
-    check_like(SimpleNamespace(), None, "anything may stand where nothing is known yet")

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,12 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 from caption.attention import Multinoulli, Softmax
+from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
 from caption.errors import Stopped, UserError
-from caption.objectives import CrossEntropy, Reinforce
+from caption.objectives import Critic, CrossEntropy, GuidedAttention, Reinforce
 from caption.search import Greedy
+from caption.training.attention_temperature import AttentionTemperature
 from caption.training.callbacks import AveragedWeights
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
@@ -35,8 +38,10 @@ class Killed(BaseException):
     """Stands for SIGKILL: the process has no time to write anything."""
 
 
-DATA = ("workers", "batching", "batch_size")
-MODEL = ("scheduler",)
+STATE = (
+    *("state_dict", "optimizer_states", "lr_schedulers", "current_model_state", "MixedPrecision"),
+    *("seed", "epoch", "global_step"),
+)
 
 
 class Run:
@@ -49,75 +54,71 @@ class Run:
 
     def fit(self, resume: bool = False, at: int = -1, event: Callable[[], object] = int) -> None:
         """Train; `event` happens in the event number `at`, counted from 1."""
-        options: dict[str, Any] = {"max_epochs": 3, "enable_checkpointing": True, **self.options}
         seed_everything(0, verbose=False)
-        for_data = {name: options.pop(name) for name in DATA if name in options}
-        data = make_data(self.reader, captions_per_image=2, **for_data)
-        options.pop("adam", None)
-        for_model = {name: options.pop(name) for name in MODEL if name in options}
-        training = make_training(
-            data,
-            options.pop("alignment", Softmax)(),
-            objective=options.pop("objective", CrossEntropy)(),
-            optimizer=lambda groups: Adam(groups, **self.options.get("adam", {"lr": 0.01})),
-            encoder_learning_rate=0.01,
-            validation_search=Greedy(8),
-            **for_model,
-        )
-        self._count(training, at, event)
-        plugins: list[Any] = [CheckpointFile()]
-        if "scale" in options:
-            scaler = torch.amp.GradScaler("cpu", init_scale=options.pop("scale"), growth_interval=2)
-            plugins.append(MixedPrecision("16-mixed", "cpu", scaler))
-        monitor = options.pop("monitor", "val/NLL")
-        callbacks = [
-            EarlyStopping(monitor, patience=options.pop("patience", 50)),
-            ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
-            LastCheckpoint(str(self.folder), options.pop("every", "1 step")),
-        ]
-        callbacks += [options.pop("averages")()] if "averages" in options else []
-        self.trainer = make_trainer(self.folder, *callbacks, plugins=plugins, **options)
+        training, data = self._prepare(**self.options)
+        self.events = 0
+
+        def count(*_: Any) -> None:
+            self.events += 1
+            if self.events == at:
+                event()
+
+        training.captioner.encoder.register_forward_pre_hook(count)
         last = self.folder / "last.ckpt"
         self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
 
-    def _count(self, training: CaptionTraining, at: int, event: Callable[[], object]) -> None:
-        self.events = 0
-
-        def counted(step: Callable[..., Any]) -> Callable[..., Any]:
-            def run(batch: Any, batch_idx: int) -> Any:
-                self.events += 1
-                if self.events == at:
-                    event()
-                return step(batch, batch_idx)
-
-            return run
-
-        training.training_step = counted(training.training_step)  # type: ignore[method-assign]
-        training.validation_step = counted(training.validation_step)  # type: ignore[method-assign]
+    def _prepare(
+        self, data=None, adam=None, scheduler=None, alignment=Softmax, objective=CrossEntropy, callback=None,
+        scale=None, monitor="val/NLL", patience=50, every="1 step", **options,
+    ) -> tuple[CaptionTraining, CaptionData]:  # fmt: skip
+        """Training and data; the trainer is kept, and has the other options."""
+        images = make_data(self.reader, captions_per_image=2, **(data or {}))
+        training = make_training(
+            images,
+            alignment(),
+            objective=objective(),
+            optimizer=lambda groups: Adam(groups, **(adam or {"lr": 0.01})),
+            scheduler=scheduler,
+            encoder_learning_rate=0.01,
+            validation_search=Greedy(8),
+        )
+        plugins: list[Any] = [CheckpointFile()]
+        if scale is not None:
+            scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=2)
+            plugins.append(MixedPrecision("16-mixed", "cpu", scaler))
+        callbacks = [
+            EarlyStopping(monitor, patience=patience),
+            ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
+            LastCheckpoint(str(self.folder), every),
+            *([callback()] if callback else []),
+        ]
+        options = {"max_epochs": 3, "enable_checkpointing": True, **options}
+        self.trainer = make_trainer(self.folder, *callbacks, plugins=plugins, **options)
+        return training, images
 
     def state(self, name: str = "last.ckpt") -> dict[str, Any]:
         """What training has to restore, flat."""
         contents = torch.load(self.folder / name, weights_only=True)
-        kept = {name: contents[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "seed")}
-        kept["current"] = contents.get("current_model_state")
+        kept = {name: contents.get(name) for name in STATE}
+        kept["skipped"] = contents["callbacks"]["StopOnDivergence"]["skipped"]
         kept["early"] = [state for key, state in contents["callbacks"].items() if key.startswith("Early")]
-        kept["scaler"] = contents.get("MixedPrecision")
-        kept["progress"] = (contents["epoch"], contents["global_step"])
         return dict(leaves(kept))
+
+    def rates(self) -> list[float]:
+        """Of decoder and encoder."""
+        return [group["lr"] for group in self.trainer.optimizers[0].param_groups]
 
     def stop(self, at: int, how: signal.Signals | None) -> None:
         """Train until an event; None stands for SIGKILL."""
 
         def killed() -> None:
-            raise Killed
+            if how is None:
+                raise Killed
+            os.kill(os.getpid(), how)
 
-        if how is None:
-            with pytest.raises(Killed):
-                self.fit(at=at, event=killed)
-        else:
-            with pytest.raises(Stopped) as stopped:
-                self.fit(at=at, event=lambda: os.kill(os.getpid(), how))
-            assert stopped.value.number == how
+        with pytest.raises(Killed if how is None else Stopped) as stopped:
+            self.fit(at=at, event=killed)
+        assert how is None or stopped.value.number == how
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -139,45 +140,32 @@ def differing(run: Run, other: Run, name: str = "last.ckpt") -> list[str]:
     return [leaf for leaf in one if not equal(one[leaf], two[leaf])]
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "soft": {},
-    "hard": {"alignment": Multinoulli, "objective": Reinforce},
-    "lengths": {"batching": "lengths", "batch_size": 40},
-    "workers": {"workers": 2},
-    "plateau": {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")},
-    "cosine": {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)},
-    "steps": {"max_epochs": -1, "max_steps": 13},
-    "every other": {"check_val_every_n_epoch": 2, "max_epochs": 4},
-    "twice": {"val_check_interval": 2},
-    "accumulated": {"accumulate_grad_batches": 2},
-    "early": {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9},
-    "limited": {"limit_train_batches": 4},
-    "scaled": {"scale": 2.0**17},
-    "averaged": {"averages": lambda: AveragedWeights(0.8)},
-    "moving average": {"averages": lambda: EMAWeightAveraging(decay=0.8)},
+TERM, INTERRUPT, KILL = signal.SIGTERM, signal.SIGINT, None
+PLATEAU = {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")}
+COSINE = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)}
+CRITIC = {"alignment": partial(Multinoulli, expectation=0), "objective": lambda: Reinforce(Critic(4))}
+EARLY = {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9}
+# Options and stops. Events: steps 1 to 5, validation 6, steps 7 to 11, validation 12, ... in most cases.
+CASES: dict[str, tuple[dict[str, Any], list[tuple[int, signal.Signals | None]]]] = {
+    "soft": ({}, [(1, TERM), (3, KILL), (5, INTERRUPT), (6, KILL), (12, TERM), (18, KILL)]),
+    "hard": ({"alignment": Multinoulli, "objective": Reinforce}, [(4, KILL), (6, TERM)]),
+    "critic": (CRITIC, [(7, KILL)]),
+    "guided": ({"objective": lambda: GuidedAttention(words=20)}, [(8, TERM)]),
+    "lengths": ({"data": {"batching": "lengths", "batch_size": 40}}, [(8, TERM)]),
+    "workers": ({"data": {"workers": 2}}, [(8, TERM)]),
+    "plateau": (PLATEAU, [(7, KILL), (12, TERM)]),
+    "cosine": (COSINE, [(4, TERM), (8, KILL)]),
+    "steps": ({"max_epochs": -1, "max_steps": 13}, [(6, TERM), (7, KILL), (15, TERM)]),
+    "every other": ({"check_val_every_n_epoch": 2, "max_epochs": 4}, [(5, TERM), (11, TERM)]),
+    "twice": ({"val_check_interval": 2}, [(3, TERM), (4, KILL)]),
+    "accumulated": ({"accumulate_grad_batches": 2}, [(2, KILL), (3, TERM)]),
+    "early": (EARLY, [(13, KILL), (18, TERM)]),
+    "limited": ({"limit_train_batches": 4}, [(5, KILL), (7, TERM)]),
+    "scaled": ({"scale": 2.0**17}, [(4, KILL), (9, TERM)]),
+    "averaged": ({"callback": lambda: AveragedWeights(0.8)}, [(4, TERM), (6, TERM), (8, KILL), (12, KILL)]),
+    "tempered": ({"callback": lambda: AttentionTemperature(16.0, 1.0)}, [(8, TERM)]),
+    "moving average": ({"callback": lambda: EMAWeightAveraging(decay=0.8)}, [(12, TERM)]),
 }
-
-
-# Events: steps 1 to 5, validation 6, steps 7 to 11, validation 12, ... in most cases.
-STOPS = {
-    "soft": [(1, signal.SIGTERM), (3, None), (5, signal.SIGINT), (6, None), (12, signal.SIGTERM), (18, None)],
-    "hard": [(4, None), (6, signal.SIGTERM)],
-    "lengths": [(8, signal.SIGTERM)],
-    "workers": [(8, signal.SIGTERM)],
-    "plateau": [(7, None), (12, signal.SIGTERM)],
-    "cosine": [(4, signal.SIGTERM), (8, None)],
-    "steps": [(6, signal.SIGTERM), (7, None), (15, signal.SIGTERM)],
-    "every other": [(5, signal.SIGTERM), (11, signal.SIGTERM)],
-    "twice": [(3, signal.SIGTERM), (4, None)],
-    "accumulated": [(2, None), (3, signal.SIGTERM)],
-    "early": [(13, None), (18, signal.SIGTERM)],
-    "limited": [(5, None), (7, signal.SIGTERM)],
-    "scaled": [(4, None), (9, signal.SIGTERM)],
-    "averaged": [(4, signal.SIGTERM), (6, signal.SIGTERM), (8, None), (12, None)],
-    "moving average": [(12, signal.SIGTERM)],
-}
-
-
 FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("averaged", 6)}
 """The others run at night."""
 
@@ -189,7 +177,7 @@ def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
     def get(case: str) -> Run:
         if case not in runs:
-            runs[case] = Run(reader, tmp_path_factory.mktemp(case.replace(" ", "_")), **CASES[case])
+            runs[case] = Run(reader, tmp_path_factory.mktemp(case.replace(" ", "_")), **CASES[case][0])
             runs[case].fit()
         return runs[case]
 
@@ -200,15 +188,15 @@ def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     ("case", "at", "how"),
     [
         pytest.param(case, *stop, marks=() if (case, stop[0]) in FEW else pytest.mark.nightly)
-        for case in STOPS
-        for stop in STOPS[case]
+        for case, (_, stops) in CASES.items()
+        for stop in stops
     ],
 )
 def test_stopped_and_resumed_is_never_stopped(
     whole: Callable[[str], Run], tmp_path: Path, case: str, at: int, how: signal.Signals | None
 ):
     expected = whole(case)
-    run = Run(expected.reader, tmp_path, **CASES[case])
+    run = Run(expected.reader, tmp_path, **CASES[case][0])
     run.stop(at, how)
     before = run.events
     run.fit(resume=True)
@@ -221,16 +209,17 @@ def test_stopped_and_resumed_is_never_stopped(
 @pytest.mark.nightly
 def test_some_steps_are_skipped_and_others_are_not(whole: Callable[[str], Run]):
     """With a scale so large that gradients are infinite, each time it has grown: resuming has to restore it."""
-    contents = torch.load(whole("scaled").folder / "last.ckpt", weights_only=True)
-    assert 3 < contents["callbacks"]["StopOnDivergence"]["skipped"] < 12  # of 15
-    assert contents["MixedPrecision"]["scale"] != CASES["scaled"]["scale"]
+    state = whole("scaled").state()
+    assert 3 < state[".skipped"] < 12
+    assert state[".skipped"] + state[".optimizer_states.0.state.0.step"] == 15
+    assert state[".MixedPrecision.scale"] != 2.0**17
 
 
 @pytest.mark.nightly
 def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path: Path):
-    run = Run(whole("workers").reader, tmp_path, workers=2)
+    run = Run(whole("workers").reader, tmp_path, data={"workers": 2})
     run.stop(3, None)
-    run.options["workers"] = 0
+    run.options = {}
     run.fit(resume=True)
     assert differing(whole("soft"), run) == []
     assert differing(whole("workers"), run) == []
@@ -238,7 +227,7 @@ def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path:
 
 @pytest.mark.nightly
 def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
-    run = Run(whole("hard").reader, tmp_path, **CASES["hard"])
+    run = Run(whole("hard").reader, tmp_path, **CASES["hard"][0])
     for _ in range(40):
         try:
             run.fit(resume=True, at=2, event=lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -248,17 +237,11 @@ def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
     assert differing(whole("hard"), run) == []
 
 
-def copied(run: Run, folder: Path) -> Run:
-    """The run in another folder, from which it can go on."""
-    shutil.copytree(run.folder, folder)
-    return Run(run.reader, folder, **run.options)
-
-
 @pytest.mark.parametrize(
     "case", ["soft", *(pytest.param(case, marks=pytest.mark.nightly) for case in ("early", "steps"))]
 )
 def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path, case: str):
-    run = copied(whole(case), tmp_path / "run")
+    run = Run(whole(case).reader, shutil.copytree(whole(case).folder, tmp_path / "run"), **CASES[case][0])
     before = (run.folder / "last.ckpt").read_bytes()
     run.fit(resume=True)
     assert run.events == 0
@@ -267,10 +250,10 @@ def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Pa
 
 @pytest.mark.nightly
 def test_more_patience_continues_a_run_that_had_ended(whole: Callable[[str], Run], tmp_path: Path):
-    run = copied(whole("early"), tmp_path / "early")
-    run.options["patience"] = 4
+    folder = shutil.copytree(whole("early").folder, tmp_path / "early")
+    run = Run(whole("early").reader, folder, **EARLY | {"patience": 4})
     run.fit(resume=True)
-    assert run.state()[".progress.0"] == whole("early").state()[".progress.0"] + 2
+    assert run.state()[".epoch"] == whole("early").state()[".epoch"] + 2
 
 
 def test_the_seed_of_the_checkpoint_counts(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
@@ -282,39 +265,36 @@ def test_the_seed_of_the_checkpoint_counts(whole: Callable[[str], Run], tmp_path
 
 
 @pytest.mark.nightly
-def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
-    reader, saved = whole("soft").reader, []
+def test_how_often(reader: Shapes, tmp_path: Path, monkeypatch):
+    steps: list[int] = []
     save = CheckpointFile.save_checkpoint
-    monkeypatch.setattr(
-        CheckpointFile,
-        "save_checkpoint",
-        lambda self, contents, path, storage_options=None: (
-            saved.append((contents["epoch"], contents["global_step"])) if Path(path).stem == "last" else None,
-            save(self, contents, path),
-        ),
-    )
-    for every, expected in {"2 steps": [2, 4, 5], "epoch": [5], "10 minutes": [5]}.items():
-        saved.clear()
+
+    def noted(self: CheckpointFile, contents: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        steps.extend([contents["global_step"]] if Path(path).stem == "last" else [])
+        save(self, contents, path)
+
+    monkeypatch.setattr(CheckpointFile, "save_checkpoint", noted)
+    all_of_them = [1, 2, 3, 4, 5, 5]  # before and after validation
+    often = {"2 steps": [2, 4, 5], "epoch": [5], "10 minutes": [5], "0.000001 seconds": all_of_them}
+    for every, expected in often.items():
+        steps.clear()
         Run(reader, tmp_path / every, every=every, max_epochs=1).fit()
-        assert [step for _, step in saved] == expected
-    saved.clear()
-    Run(reader, tmp_path / "often", every="0.000001 seconds", max_epochs=1).fit()
-    assert [step for _, step in saved] == [1, 2, 3, 4, 5, 5]  # before and after validation
+        assert steps == expected
 
 
-def test_a_stop_in_a_validation_does_not_mark_later_checkpoints(tmp_path: Path):
+def test_a_stop_in_a_validation_does_not_mark_later_checkpoints(monkeypatch):
     """The same callback may serve another run, as in a notebook."""
-    last = LastCheckpoint(str(tmp_path), "epoch")
+
+    def stop(trainer: Any) -> None:
+        raise Stopped(signal.SIGTERM, "")
+
+    last, checkpoint = LastCheckpoint("folder", "epoch"), {}
+    monkeypatch.setattr(last, "_save_if_due", stop)
     trainer: Any = SimpleNamespace(
-        state=SimpleNamespace(fn="fit"), sanity_checking=False, callback_metrics={}, global_step=1, current_epoch=0,
-        strategy=SimpleNamespace(reduce_boolean_decision=lambda wanted, all: wanted), fast_dev_run=True,
-    )  # fmt: skip
-    last._saved_step = 0
-    last._saved_at = 0.0
-    last.stop.received = signal.SIGTERM
+        state=SimpleNamespace(fn="fit"), sanity_checking=False, callback_metrics={}
+    )
     with pytest.raises(Stopped):
         last.on_validation_batch_end(trainer, None)  # type: ignore[arg-type]
-    checkpoint: dict[str, Any] = {}
     last.on_save_checkpoint(trainer, None, checkpoint)  # type: ignore[arg-type]
     assert checkpoint == {"metrics": {}}  # nothing of a validation that is to start anew
 
@@ -325,7 +305,7 @@ def test_a_wrong_interval(every: str):
         LastCheckpoint("folder", every)
 
 
-COSINE = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=2)}
+SHORT = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=2)}
 LONGER = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=4)}
 STEPS = {"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.1)}
 
@@ -335,12 +315,12 @@ STEPS = {"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.1)}
     ("before", "after", "rates"),
     [
         ({}, {"adam": {"lr": 0.001, "weight_decay": 0.1}}, [0.001, 0.01]),
-        (COSINE, COSINE | {"adam": {"lr": 0.002}}, [0.001, 0.005]),  # halfway, after one of two epochs
-        (COSINE, LONGER, [0.01 * (1 + 0.5**0.5) / 2] * 2),
-        (COSINE, {}, [0.01, 0.01]),
-        ({}, COSINE, [0.005, 0.005]),
-        (COSINE, STEPS, [0.001, 0.001]),
-        (COSINE, COSINE, [0.005, 0.005]),
+        (SHORT, SHORT | {"adam": {"lr": 0.002}}, [0.001, 0.005]),  # halfway, after one of two epochs
+        (SHORT, LONGER, [0.01 * (1 + 0.5**0.5) / 2] * 2),
+        (SHORT, {}, [0.01, 0.01]),
+        ({}, SHORT, [0.005, 0.005]),
+        (SHORT, STEPS, [0.001, 0.001]),
+        (SHORT, SHORT, [0.005, 0.005]),
     ],
 )
 def test_changed_rates_take_effect_from_where_the_run_goes_on(
@@ -350,19 +330,15 @@ def test_changed_rates_take_effect_from_where_the_run_goes_on(
     run = Run(reader, tmp_path, max_epochs=2, **before)
     run.stop(8, signal.SIGTERM)
     run.options = {"max_epochs": 2} | after
-    seen: list[list[dict[str, Any]]] = []
-
-    def look() -> None:
-        seen.append([dict(group) for group in run.trainer.optimizers[0].param_groups])
-
-    run.fit(resume=True, at=1, event=look)
-    assert [group["lr"] for group in seen[0]] == pytest.approx(rates)
-    assert {group["weight_decay"] for group in seen[0]} == {after.get("adam", {}).get("weight_decay", 0)}
+    seen: list[float] = []
+    run.fit(resume=True, at=1, event=lambda: seen.extend(run.rates()))
+    assert seen == pytest.approx(rates)
+    decays = {group["weight_decay"] for group in run.trainer.optimizers[0].param_groups}
+    assert decays == {after.get("adam", {}).get("weight_decay", 0)}
     if "scheduler" in after:  # as if it had been there from the first epoch
         new = Run(reader, tmp_path / "new", max_epochs=2, **after)
         new.fit()
-        ends = [[group["lr"] for group in each.trainer.optimizers[0].param_groups] for each in (run, new)]
-        assert ends[0] == pytest.approx(ends[1])
+        assert run.rates() == pytest.approx(new.rates())
 
 
 @pytest.mark.nightly
@@ -374,8 +350,6 @@ def test_a_plateau_keeps_its_reductions_of_a_changed_rate(reader: Shapes, tmp_pa
     run.stop(14, signal.SIGTERM)
     run.options = plateau | {"adam": {"lr": 0.004}}
     run.fit(resume=True)
-    (decoder, encoder), after = (
-        [group["lr"] for group in each.trainer.optimizers[0].param_groups] for each in (never_stopped, run)
-    )
+    (decoder, encoder), after = never_stopped.rates(), run.rates()
     assert decoder < 0.01
     assert after == pytest.approx([0.4 * decoder, encoder])
