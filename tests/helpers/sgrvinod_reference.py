@@ -38,14 +38,9 @@ def run(p: Params, regions: Array, fed: list[int]) -> Result:
     h, c = affine(p, "init_h", mean), affine(p, "init_c", mean)
     steps = []
     for word in fed:
-        scores = [
-            affine(
-                p,
-                "attention.full_att",
-                relu(affine(p, "attention.encoder_att", a) + affine(p, "attention.decoder_att", h)),
-            )
-            for a in regions
-        ]
+        query = affine(p, "attention.decoder_att", h)
+        joined = [relu(affine(p, "attention.encoder_att", a) + query) for a in regions]
+        scores = [affine(p, "attention.full_att", x) for x in joined]
         alpha = softmax(np.concatenate(scores))
         gate = sigmoid(affine(p, "f_beta", h))
         z = gate * (alpha @ regions)

@@ -200,17 +200,12 @@ def test_invalid_options_are_named(name: str, said: str, tmp_path: Path):
 # -- arrays ------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_of_training_beside_the_arrays_does_no_harm(tmp_path: Path):
-    log = {"history_errs": np.zeros((3, 2)), "zipped_params": np.array({"W": 1}, dtype=object)}
-    imported = arctic.read(*write(tmp_path, ALL_ON, reference.parameters(ALL_ON) | log))
-    assert imported.region_size == SIZES["ctx_dim"]
-
-
 @pytest.mark.parametrize("scalar", [(), (1,), (1, 1)])
-def test_single_numbers_may_have_dimensions(scalar: tuple[int, ...], tmp_path: Path):
+def test_single_numbers_may_have_dimensions_and_the_log_of_training_does_no_harm(scalar: Any, tmp_path: Path):
     arrays = reference.parameters(ALL_ON)
     reshaped = {name: arrays[name].reshape(scalar) for name in ("decoder_b_sel", "decoder_c_tt")}
-    decoder = imported_from(tmp_path, ALL_ON, {**arrays, **reshaped})
+    log = {"history_errs": np.zeros((3, 2)), "zipped_params": np.array({"W": 1}, dtype=object)}
+    decoder = imported_from(tmp_path, ALL_ON, {**arrays, **reshaped, **log})
     check(decoder, reference.run(arrays, ALL_ON, REGIONS, CAPTIONS))
 
 

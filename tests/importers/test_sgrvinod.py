@@ -83,8 +83,6 @@ def test_every_number_of_the_gradient_is_theirs():
     gradients.check(ours, lambda p: reference.loss(p, REGIONS, CAPTIONS), arrays, gradients.axes)
 
 
-# -- models that do not fit --------------------------------------------------------------------------------------
-
 Change = Callable[[dict[str, Tensor]], Any]
 
 
@@ -116,9 +114,6 @@ def test_a_state_dict_that_does_not_fit_is_named(change: Change, said: str, tmp_
 def test_a_word_map_that_does_not_fit_is_named(word_map: Any, said: str, tmp_path: Path):
     with pytest.raises(UserError, match=said):
         sgrvinod.read(*write(tmp_path, state(), word_map))
-
-
-# -- its encoder -------------------------------------------------------------------------------------------------
 
 
 def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):

@@ -97,9 +97,6 @@ def test_the_divergence_moves_the_attention_and_not_the_detectors():
     assert not of_detectors.any()
 
 
-# -- the words -------------------------------------------------------------------------------------------------------
-
-
 def test_words_in_more_than_half_of_the_images_and_special_ones_are_not_detected():
     detectors = WordDetectors(2, 9, words=5)
     for _ in range(2):  # when training resumes
@@ -122,9 +119,6 @@ def test_log_odds_are_averaged_over_neighbouring_cells_and_none_are_high_outside
         shown = torch.ones_like(mask) if real is None else real
         torch.testing.assert_close(scores[shown], expected[shown])
         assert (scores[~shown] < -1e8).all()
-
-
-# -- what it does not fit --------------------------------------------------------------------------------------------
 
 
 def test_signed_maps_and_those_over_other_regions_are_refused():

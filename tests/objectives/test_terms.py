@@ -29,9 +29,6 @@ def value(
     return term(steps, HandDecoder(steps, properties))
 
 
-# -- divisors ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("per", "divisor"),
     [((), 1), (("caption",), 3), (("word",), 6), (("region",), 5), (("caption", "region"), 15)],
@@ -65,9 +62,6 @@ def test_each_term_has_a_weight_and_a_divisor_of_its_own():
     assert loss.logged["doubly_stochastic"].item() == pytest.approx(squares / 2)  # without the weight
 
 
-# -- the doubly stochastic term ------------------------------------------------------------------------------------
-
-
 def test_doubly_stochastic_by_hand():
     # Σ_t α = (1.5, 0.5) -> 0.25 + 0.25;   (1.25, 0.75) -> 0.0625 + 0.0625
     assert value(DoublyStochastic(), [[2, 2]]).item() == pytest.approx(0.5 + 0.125)
@@ -80,9 +74,6 @@ def test_doubly_stochastic_by_hand():
     assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
     with pytest.raises(UserError, match=r"needs weights of at least 0.* take DoublyStochastic out"):
         value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
-
-
-# -- entropy -------------------------------------------------------------------------------------------------------
 
 
 def test_entropy_is_that_of_the_declared_weights():
@@ -100,9 +91,6 @@ def test_entropy_may_begin_later_and_counts_training_batches_alone():
     resumed = Entropy(0.5, after=2)
     resumed.load_state_dict(term.state_dict())
     assert value(resumed, [[2, 0]]).item() == pytest.approx(math.log(2))
-
-
-# -- the attention's own penalty -----------------------------------------------------------------------------------
 
 
 def test_the_penalty_that_the_attention_declares_is_a_mean_over_words():

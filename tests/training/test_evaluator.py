@@ -53,9 +53,6 @@ def test_gathering_follows_the_order_of_the_data(monkeypatch: pytest.MonkeyPatch
     assert list(gather(mine).items()) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------
-
-
 def test_empty_captions_are_scored_and_do_not_crash():
     numbers = summarise([answer(1, "", "a cat"), answer(2, "", "a dog")], PROTOCOL).numbers
     assert numbers["BLEU-4"] == pytest.approx(0, abs=1e-6)
@@ -77,9 +74,6 @@ def test_pointing_is_that_of_the_naming_word_against_other_words_and_needs_boxes
     assert still["pointing_chance"] == wrong["pointing_chance"] == 0.25
     assert still["pointing_mentions"] == 1
     assert not [name for name in summarise([no_boxes], PROTOCOL).numbers if name.startswith("pointing")]
-
-
-# -- in training ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
