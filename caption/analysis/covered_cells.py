@@ -42,8 +42,8 @@ def coverage(
     """
     x_cells, y_cells = cell_edges(rows, cols, box, seen)
     if any(isinstance(one, ObjectMask) for one in boxes):
-        covered = _summed(_integral(_all_pixels(boxes)), x_cells, y_cells)
-        return covered / _areas(x_cells, y_cells)
+        corners = _before(_all_pixels(boxes), x_cells, y_cells)
+        return np.diff(np.diff(corners, axis=0), axis=1) / _areas(x_cells, y_cells)
     x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
     y = _cuts(y_cells, [side for _, top, _, bottom in boxes for side in (top, bottom)])
     x_middle, y_middle = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
@@ -72,15 +72,12 @@ def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float)
         row, col = np.floor(y).astype(int), np.floor(x).astype(int)
         known = ((row >= 0) & (row < height))[:, None] & ((col >= 0) & (col < width))[None, :]
         return known & pixels[row.clip(0, height - 1)[:, None], col.clip(0, width - 1)[None, :]]
-    sums = _integral(pixels)
-    near = [
-        _summed(
-            sums, np.array([at - tolerance, at + tolerance]), np.array([down - tolerance, down + tolerance])
-        )
-        for down in y
-        for at in x
-    ]
-    return np.array(near).reshape(len(y), len(x)) > 0
+    corners = _before(
+        pixels, np.append(x - tolerance, x + tolerance), np.append(y - tolerance, y + tolerance)
+    )
+    upper, lower = np.split(corners, 2)
+    left, right = np.split(lower - upper, 2, axis=1)
+    return right - left > 0
 
 
 def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:
@@ -92,14 +89,10 @@ def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:
     return pixels | centres_inside(height, width, (0, 0, width, height), plain)
 
 
-def _integral(pixels: np.ndarray) -> np.ndarray:
-    """(height + 1, width + 1) float64: the number of a mask's pixels above and to the left of each corner of pixels."""
-    return np.pad(pixels.cumsum(0).cumsum(1).astype(np.float64), ((1, 0), (1, 0)))
-
-
-def _summed(sums: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(len(y) − 1, len(x) − 1) float64: the area of a mask between edges, which may cut pixels; from `_integral`."""
-    height, width = (side - 1 for side in sums.shape)
+def _before(pixels: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(len(y), len(x)) float64: the area of a mask above and to the left of points, which may lie inside pixels."""
+    sums = np.pad(pixels.cumsum(0).cumsum(1).astype(np.float64), ((1, 0), (1, 0)))
+    height, width = pixels.shape
 
     def at(edges: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         edges = edges.clip(0, size)
@@ -108,8 +101,7 @@ def _summed(sums: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
     (rows, down), (cols, across) = at(y, height), at(x, width)
     lines = sums[rows] * (1 - down)[:, None] + sums[rows + 1] * down[:, None]
-    corners = lines[:, cols] * (1 - across) + lines[:, cols + 1] * across
-    return np.diff(np.diff(corners, axis=0), axis=1)
+    return lines[:, cols] * (1 - across) + lines[:, cols + 1] * across
 
 
 def _cuts(edges: np.ndarray, sides: list[float]) -> np.ndarray:
