@@ -105,7 +105,6 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
     """The configuration that is checked, or changed by --write ({} for neither), and the reader of the data."""
     from caption.cli.configuration.files import read_config
-    from caption.cli.configuration.own_data import check_extra
     from caption.data.readers.detect import reader_for
 
     data, splits = plan.options.data, plan.splits
@@ -116,7 +115,6 @@ def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
     config: Mapping[str, Any] = {}
     if plan.output:
         config = read_config(plan.options.base)
-        check_extra(plan.options.base, config)
         splits = splits or _missing_splits(data, plan.images)
     return config, reader_for(data, plan.images, splits)
 

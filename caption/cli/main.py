@@ -33,7 +33,7 @@ VERBS = {
     "prepare": ("prepare", "check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training"),
     "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
     "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
-    "compare": ("compare", "training runs side by side: scores, learning curves, maps of the same photos"),
+    "compare": ("compare", "training runs side by side: scores and learning curves"),
     "analyse": ("analyse", "measure where models look, and whether that explains their words"),
     "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),

