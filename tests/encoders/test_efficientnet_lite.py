@@ -1,123 +1,60 @@
-"""EfficientNet-Lite computes what the port computes, and its weights find their places."""
+"""EfficientNet-Lite computes what timm's model computes, and weights of the port find their places."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import nn
 
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.errors import CheckpointError, UserError
 
-STAGES = [
-    *((3, 1, 1, 16), (3, 2, 2, 24), (5, 2, 2, 40), (3, 2, 3, 80)),
-    *((5, 1, 3, 112), (5, 2, 4, 192), (3, 1, 1, 320)),
-]
-"""Kernel, stride, blocks and output channels of Lite0's stages (Tan and Le 2019, Table 1)."""
-BLOCKS = [
-    (kernel, stride if block == 0 else 1, output)
-    for kernel, stride, blocks, output in STAGES
-    for block in range(blocks)
-]
 
-
-def random_port() -> dict[str, Tensor]:
-    """Random weights of Lite0 under the names of the port."""
-    generator = torch.Generator().manual_seed(0)
-    state: dict[str, Tensor] = {}
-
-    def convolution(name: str, *shape: int) -> None:
-        state[f"{name}.weight"] = (
-            torch.randn(shape, generator=generator) * (2 / (shape[1] * shape[2] ** 2)) ** 0.5
-        )
-
-    def norm(name: str, size: int) -> None:
-        for tensor in ("weight", "running_var"):
-            state[f"{name}.{tensor}"] = 0.5 + torch.rand(size, generator=generator)
-        for tensor in ("bias", "running_mean"):
-            state[f"{name}.{tensor}"] = torch.randn(size, generator=generator) * 0.3
-
-    convolution("_conv_stem", 32, 3, 3, 3)
-    norm("_bn0", 32)
-    inputs = 32
-    for block, (kernel, _, output) in enumerate(BLOCKS):
-        name, width = f"_blocks.{block}", inputs * (6 if block else 1)
-        if block:
-            convolution(f"{name}._expand_conv", width, inputs, 1, 1)
-            norm(f"{name}._bn0", width)
-        convolution(f"{name}._depthwise_conv", width, 1, kernel, kernel)
-        norm(f"{name}._bn1", width)
-        convolution(f"{name}._project_conv", output, width, 1, 1)
-        norm(f"{name}._bn2", output)
-        inputs = output
-    convolution("_conv_head", 1280, 320, 1, 1)
-    norm("_bn1", 1280)
-    state["_fc.weight"] = torch.randn(1000, 1280, generator=generator)
-    state["_fc.bias"] = torch.randn(1000, generator=generator)
-    return state
-
-
-def port(state: dict[str, Tensor], x: Tensor) -> Tensor:
-    """EfficientNet-Lite0 written out with the port's names: "same" padding of TensorFlow, ReLU6."""
-
-    def convolution(name: str, x: Tensor, stride: int = 1) -> Tensor:
-        weight = state[f"{name}.weight"]
-        kernel, size = weight.shape[-1], x.shape[-1]
-        padding = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-        x = functional.pad(x, [padding // 2, padding - padding // 2] * 2)  # the odd pixel is behind
-        return functional.conv2d(x, weight, stride=stride, groups=x.shape[1] // weight.shape[1])
-
-    def norm(name: str, x: Tensor) -> Tensor:
-        mean, variance, weight, bias = (
-            state[f"{name}.{tensor}"] for tensor in ("running_mean", "running_var", "weight", "bias")
-        )
-        return functional.batch_norm(x, mean, variance, weight, bias, eps=1e-3)
-
-    x = functional.relu6(norm("_bn0", convolution("_conv_stem", x, 2)))
-    for block, (_, stride, _) in enumerate(BLOCKS):
-        name, y = f"_blocks.{block}", x
-        if block:
-            y = functional.relu6(norm(f"{name}._bn0", convolution(f"{name}._expand_conv", y)))
-        y = functional.relu6(norm(f"{name}._bn1", convolution(f"{name}._depthwise_conv", y, stride)))
-        y = norm(f"{name}._bn2", convolution(f"{name}._project_conv", y))
-        x = x + y if x.shape == y.shape else y
-    return functional.relu6(norm("_bn1", convolution("_conv_head", x)))
-
-
-def test_it_computes_what_the_port_computes(tmp_path: Path):
-    """At sizes of 32 n + 1, where TensorFlow's padding is symmetric."""
-    state, size = random_port(), 97
-    torch.save(state, tmp_path / "lite0.pth")
-    encoder = EfficientNetLite("efficientnet_lite0", weights=str(tmp_path / "lite0.pth")).eval()
-    encoder.load_pretrained()
-    images = torch.randint(
-        0, 256, (1, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
-    )
-    with torch.no_grad():
-        expected = port(state, encoder.normalise(images))
-        (regions,) = encoder(images)
-    assert expected.std() > 0.1
-    largest = float(expected.max())
-    torch.testing.assert_close(
-        regions.vectors, expected.flatten(2).transpose(1, 2), rtol=0, atol=1e-4 * largest
-    )
+def port_names(blocks: int) -> Iterator[str]:
+    """The names that the port gives to the tensors of a model of so many blocks, in the order of timm's model."""
+    modules = ["_conv_stem", "_bn0"]
+    for block in range(blocks):
+        expansion = ["_expand_conv", "_bn0"] if block else []
+        parts = [*expansion, "_depthwise_conv", "_bn1", "_project_conv", "_bn2"]
+        modules += [f"_blocks.{block}.{part}" for part in parts]
+    for module in (*modules, "_conv_head", "_bn1"):
+        yield f"{module}.weight"
+        if "_bn" in module:
+            yield from (f"{module}.{tensor}" for tensor in ("bias", "running_mean", "running_var"))
+    yield from ("_fc.weight", "_fc.bias")
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_every_size_has_the_tensors_of_timms_model(number: int):
+def test_with_weights_of_the_port_it_computes_what_timms_model_computes(number: int, tmp_path: Path):
+    """At a size of 32 n + 1, where TensorFlow's padding, which timm's model has, is symmetric."""
     timm = pytest.importorskip("timm")
-    ours, theirs = (
-        [tuple(tensor.shape) for tensor in model.state_dict().values()]
-        for model in (
-            efficientnet_lite(f"efficientnet_lite{number}"),
-            timm.create_model(f"tf_efficientnet_lite{number}"),
-        )
-    )
-    assert sorted(ours) == sorted(theirs)
+    torch.manual_seed(0)
+    model = timm.create_model(f"tf_efficientnet_lite{number}").eval()
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            for spread in (layer.weight, layer.running_var):
+                nn.init.uniform_(spread, 0.5, 1.5)
+            for shift in (layer.bias, layer.running_mean):
+                nn.init.normal_(shift, std=0.3)
+    tensors = [tensor for name, tensor in model.state_dict().items() if "num_batches" not in name]
+    names = port_names(sum(map(len, model.blocks)))
+    torch.save(dict(zip(names, tensors, strict=True)), tmp_path / "lite.pth")
+    weights = str(tmp_path / "lite.pth")
+    encoder = EfficientNetLite(f"efficientnet_lite{number}", weights=weights).eval()
+    encoder.load_pretrained()
+    for each in (model, encoder):
+        each.double()  # or rounding grows from layer to layer
+    images = torch.randint(0, 256, (1, 3, 65, 65), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = model.forward_features((images.double() - 127) / 128)
+        (regions,) = encoder(images)
+    assert expected.std() > 0.1
+    expected = expected.flatten(2).mT
+    torch.testing.assert_close(regions.vectors, expected, rtol=0, atol=1e-4 * float(expected.max()))
 
 
 def test_files_of_torchvisions_names_load_and_other_names_are_refused(tmp_path: Path):

@@ -24,57 +24,43 @@ def cut(name: str, layer: str | list[str] = "features", **arguments) -> TimmEnco
     return TimmEncoder(name, layer, **arguments).eval()
 
 
-GRIDS = [  # name, layer, features, rows and cols of a 64x96 image
-    ("tf_efficientnet_lite0", "blocks.4", 112, (4, 6)),
-    ("test_resnet", "features", 96, (2, 3)),
-    ("test_vit3", "blocks.1", 96, (4, 6)),  # patches of 16 pixels
-    ("swin_tiny_patch4_window7_224", "features", 768, (2, 3)),  # its maps have the channels last
-]
-
-
-@pytest.mark.parametrize(("name", "layer", "size", "grid"), GRIDS, ids=str)
-def test_any_model_gives_its_grid(name: str, layer: str, size: int, grid: tuple[int, int]):
-    encoder = cut(name, layer)
-    with torch.no_grad():
-        (regions,) = encoder(noise())
-    assert encoder.region_sizes == (size,)
-    assert regions.grid == grid
-    assert regions.vectors.shape == (1, grid[0] * grid[1], size)
-    # Only what the layer needs is kept.
-    assert not any(part in name for name in encoder.state_dict() for part in ("classifier", "fc.", "head.fc"))
-
-
-def test_the_grid_is_timms_own_output():
+@pytest.mark.parametrize(
+    ("name", "size", "features"),
+    [
+        ("test_efficientnet", (64, 96), 256),
+        ("test_resnet", (64, 96), 96),  # its output is its last stage
+        ("test_vit2", (64, 96), 64),  # with a class token and a register
+        ("test_vit_relpos", (160, 160), 96),  # with neither
+        ("swin_tiny_patch4_window7_224", (64, 96), 768),  # its maps have the channels last
+    ],
+)
+def test_the_grid_is_timms_own_output(name: str, size: tuple[int, int], features: int):
     torch.manual_seed(0)
-    model = timm.create_model("test_efficientnet").eval()
-    encoder = cut("test_efficientnet", mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    encoder, images = cut(name, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)), noise(*size)
+    model = encoder.whole().eval()
     encoder.load_weights(model.state_dict(), "here")
-    images = noise()
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)))
     with torch.no_grad():
         expected = model.forward_features((images / 255 - mean) / std)
         (regions,) = encoder(images)
-    torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
-    # The normalisation is the model's own unless another is given.
+    if "vit" in name:
+        expected = expected[:, model.num_prefix_tokens :]
+    elif "swin" in name:
+        expected = expected.flatten(1, 2)
+    else:
+        expected = expected.flatten(2).transpose(1, 2)
+    torch.testing.assert_close(regions.vectors, expected)
+    assert encoder.region_sizes == (regions.vectors.shape[-1],) == (features,)
+    stride = 16 if "vit" in name else 32
+    assert regions.grid == (size[0] // stride, size[1] // stride)
+    # Only what the layer needs is kept.
+    assert not any(part in name for name in encoder.state_dict() for part in ("classifier", "fc.", "head.fc"))
+
+
+def test_the_normalisation_is_the_models_own_unless_given():
     pixels = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1)
     own = torch.tensor([(1 - 0.485) / 0.229, -0.456 / 0.224, (0.2 - 0.406) / 0.225])
     torch.testing.assert_close(cut("test_efficientnet").normalise(pixels).flatten(), own)
-
-
-@pytest.mark.parametrize("name", ["test_vit2", "test_vit_relpos"])
-def test_class_and_register_tokens_are_no_regions(name: str):
-    """With one class token and a register, and with neither."""
-    size = timm.get_pretrained_cfg(name).input_size[-1]
-    torch.manual_seed(0)
-    model = timm.create_model(name).eval()
-    encoder = cut(name)
-    encoder.load_weights(model.state_dict(), "here")
-    images = noise(size, size)
-    with torch.no_grad():
-        expected = model.forward_features(encoder.normalise(images))[:, model.num_prefix_tokens :]
-        (regions,) = encoder(images)
-    torch.testing.assert_close(regions.vectors, expected)
-    assert regions.grid == (size // 16, size // 16)
 
 
 def test_several_layers_give_a_view_each_in_the_order_asked_for():
@@ -93,9 +79,6 @@ def test_several_layers_give_a_view_each_in_the_order_asked_for():
             torch.testing.assert_close(view.vectors, alone(noise(images=2))[0].vectors)
 
 
-# -- weights -----------------------------------------------------------------------------------------------
-
-
 def test_timms_own_weights_are_asked_for_by_the_models_name(monkeypatch: pytest.MonkeyPatch):
     encoder = cut("test_efficientnet", weights="timm")
     create, requested = timm.create_model, []
@@ -111,9 +94,6 @@ def test_timms_own_weights_are_asked_for_by_the_models_name(monkeypatch: pytest.
     assert requested == [("test_efficientnet", True)]
     with pytest.raises(UserError, match=r"could not be downloaded \(no route to host\); give"):
         encoder.load_pretrained()
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------
 
 
 def test_mistakes_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch):

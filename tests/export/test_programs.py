@@ -41,11 +41,10 @@ class Branching(AdditiveScore):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("bias", [0.0, 60.0])  # with 60, keys are beyond those that have exponentials
 @torch.no_grad()
-def test_the_programs_give_the_captioners_numbers(bias: float) -> None:
+def test_the_programs_give_the_captioners_numbers() -> None:
     captioner = tiny_captioner.captioner(alignment=Multinoulli(at_test="argmax"))
-    captioner.decoder.attention.score.region.bias[0] += bias
+    captioner.decoder.attention.score.region.bias[0] += 60  # keys are beyond those that have exponentials
     traced = programs(captioner)
     assert traced.grid == (8, 8)
     assert len(traced.shared) == 2  # the keys, and the regions, which are also the values: they travel once

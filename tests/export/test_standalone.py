@@ -45,7 +45,16 @@ def session(inputs: list[str], outputs: list[str], function: Any) -> SimpleNames
     )
 
 
-def over(model: HashModel, search: BeamSearch) -> OnnxCaptioner:
+def bare(**model: Any) -> OnnxCaptioner:
+    """A captioner with this content of model.json, and without files."""
+    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
+    captioner.model = model
+    return captioner
+
+
+def over(
+    model: HashModel, search: BeamSearch, words: str = "012345678", tokenizer: str = "ptb"
+) -> OnnxCaptioner:
     """A captioner whose images are numbers, and whose step is that of the toy model."""
 
     def encode(images: np.ndarray) -> list[np.ndarray]:
@@ -57,27 +66,25 @@ def over(model: HashModel, search: BeamSearch) -> OnnxCaptioner:
         log_probs, after = model.step(state, torch.from_numpy(words))
         return [log_probs.numpy(), after.trace.weights[0].numpy(), after.carried[0].numpy()]
 
-    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
-    captioner.model = {
-        "words": [str(number) for number in range(WORDS)],
-        "unwritten": get_tokenizer("ptb").unwritten,
-        "start": START,
-        "end": END,
-        "forbidden": FORBIDDEN,
-        "search": vars(search),
-        "grid": [1, 3],
-    }
+    captioner = bare(
+        words=list(words),
+        unwritten=get_tokenizer(tokenizer).unwritten,
+        start=START,
+        end=END,
+        forbidden=FORBIDDEN,
+        search=vars(search),
+        grid=[1, 3],
+    )
     captioner.carried = ["carried_0"]
     captioner.encoder = session(["images"], ["shared_0", "carried_0"], encode)
-    captioner.step = session(
-        ["words", "shared_0", "carried_0"], ["log_probs", "weights", "next_carried_0"], step
-    )
+    inputs, outputs = ["words", "shared_0", "carried_0"], ["log_probs", "weights", "next_carried_0"]
+    captioner.step = session(inputs, outputs, step)
     return captioner
 
 
 @pytest.mark.parametrize(
     "search",
-    [BeamSearch(1, 12), BeamSearch(4, 12), BeamSearch(3, 12, 0.7), BeamSearch(20, 6, 1.0), BeamSearch(3, 2)],
+    [BeamSearch(1, 12), BeamSearch(3, 12, 0.7), BeamSearch(20, 6, 1.0), BeamSearch(3, 2)],
     ids=str,
 )
 @pytest.mark.parametrize("holes", [0.0, 0.7, 0.95])
@@ -98,18 +105,14 @@ def test_its_beam_search_is_that_of_the_package(search: BeamSearch, holes: float
         assert any(not caption.words or not caption.finished for caption in result)
 
 
-def test_the_beam_may_be_chosen() -> None:
+def test_the_beam_may_be_chosen_and_nan_is_no_word() -> None:
     model = HashModel(WORDS, seed=5, dtype=torch.float32)
-    wide = over(model, BeamSearch(4, 12)).describe(np.arange(8))
-    greedy = over(model, BeamSearch(4, 12)).describe(np.arange(8), beam_size=1)
+    wide, greedy = (
+        over(model, BeamSearch(4, 12)).describe(np.arange(8), beam_size=size) for size in (None, 1)
+    )
     of_one = over(model, BeamSearch(1, 12)).describe(np.arange(8))
     assert [caption.words for caption in greedy] == [caption.words for caption in of_one]
-    assert all(one.log_prob >= other.log_prob for one, other in zip(wide, greedy, strict=True))
     assert [caption.words for caption in wide] != [caption.words for caption in greedy]
-
-
-def test_nan_is_no_word() -> None:
-    model = HashModel(WORDS, seed=5, dtype=torch.float32)
     model.table[:, 5] = math.nan
     result = over(model, BeamSearch(3, 8)).describe(np.arange(8))
     assert all("5" not in caption.words for caption in result)
@@ -118,13 +121,12 @@ def test_nan_is_no_word() -> None:
 
 @pytest.mark.parametrize(("fit", "resize"), [("squash", None), ("crop", None), ("crop", 48), ("pad", None)])
 @pytest.mark.parametrize("size", [32, (20, 44)])
-@pytest.mark.parametrize("photo", [(80, 40), (40, 88), (64, 64), (50, 31)])
+@pytest.mark.parametrize("photo", [(80, 40), (40, 88), (50, 31)])
 def test_its_image_transform_is_that_of_the_package(
     fit: str, resize: int | None, size: int | tuple[int, int], photo: tuple[int, int], tmp_path: Path
 ) -> None:
-    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
     transform = ImageTransform(size, fit, resize)
-    captioner.model = {"transform": transform.to_dict()}
+    captioner = bare(transform=transform.to_dict())
     image = tiny_captioner.photo(*photo)
     exif = image.getexif()
     exif[0x0112] = 6
@@ -134,28 +136,24 @@ def test_its_image_transform_is_that_of_the_package(
 
 
 def test_it_reads_deep_and_transparent_photos_as_the_package_does(tmp_path: Path) -> None:
-    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
     transform = ImageTransform(8, "squash")
-    captioner.model = {"transform": transform.to_dict()}
-    values = np.random.default_rng(0).integers(0, 65536, (8, 8), dtype=np.uint16)
-    levels = (values[..., None] >> np.array([8, 7, 6, 5])).astype(np.uint8)
-    for number, pixels in enumerate((values, levels, values.astype(np.float32))):
-        path = tmp_path / f"{number}.tif"
+    captioner = bare(transform=transform.to_dict())
+    deep = np.random.default_rng(0).integers(0, 65536, (8, 8), dtype=np.uint16)
+    transparent = (deep[..., None] >> np.array([8, 7, 6, 5])).astype(np.uint8)
+    path = tmp_path / "photo.tif"
+    for pixels in (deep, transparent):
         Image.fromarray(pixels).save(path)
-        if number == 2:
-            with pytest.raises(ValueError, match="save it with 8 or 16"):
-                captioner.pixels(path)
-        else:
-            np.testing.assert_array_equal(captioner.pixels(path), transform(open_image(path)).numpy())
+        np.testing.assert_array_equal(captioner.pixels(path), transform(open_image(path)).numpy())
+    Image.fromarray(deep.astype(np.float32)).save(path)
+    with pytest.raises(ValueError, match="save it with 8 or 16"):
+        captioner.pixels(path)
 
 
 @pytest.mark.parametrize("name", ["characters", "ptb"])
 def test_it_joins_words_as_the_tokenizer_does(name: str) -> None:
-    tokenizer = get_tokenizer(name)
-    captioner = over(HashModel(WORDS, seed=5, dtype=torch.float32), BeamSearch(3, 8))
-    captioner.model |= {"words": list("一隻狗が猫ゴ牛a馬"), "unwritten": tokenizer.unwritten}
-    results = captioner.describe(np.arange(8))
-    assert [each.text for each in results] == [tokenizer.join(each.words) for each in results]
+    model = HashModel(WORDS, seed=5, dtype=torch.float32)
+    results = over(model, BeamSearch(3, 8), "一隻狗が猫ゴ牛a馬", name).describe(np.arange(8))
+    assert [each.text for each in results] == [get_tokenizer(name).join(each.words) for each in results]
     assert (name == "characters") == any(" ".join(each.words) != each.text for each in results)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from helpers.loops import softmax
+from helpers.loops import close, parameters, softmax
 
 from caption.attention import HeadGates
 from caption.encoders import (
@@ -29,6 +29,7 @@ from caption.encoders import (
     SqueezeExcitationRefiner,
     TransformerRefiner,
 )
+from caption.encoders.refiners.base import EachView
 from caption.regions import Regions, Views
 
 Grid = tuple[int, int]
@@ -118,6 +119,23 @@ def views_of(name: str, masked: bool = False) -> Views:
 def real(view: Regions, image: int) -> np.ndarray:
     """Indices of the regions that are not masked."""
     return np.arange(view.vectors.shape[1]) if view.mask is None else np.flatnonzero(view.mask[image].numpy())
+
+
+def check_equation(
+    refiner: Refiner,
+    equation: Callable[..., np.ndarray],
+    masked: bool = False,
+    sizes: Sequence[int] = (6,),
+    grids: Sequence[Grid] = ONE,
+) -> None:
+    """For each image, the real regions of the first view are refined to what `equation` makes of the weights and of
+    the real regions (L, D) of each view."""
+    views = random_views(sizes, grids, masked)
+    (refined,) = built(refiner, sizes)(views)
+    weights = parameters(refiner.views[0] if isinstance(refiner, EachView) else refiner)
+    for image in range(2):
+        each = (view.vectors[image, real(view, image)].numpy() for view in views)
+        close(refined.vectors[image, real(views[0], image)], equation(weights, *each))
 
 
 def affine(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:

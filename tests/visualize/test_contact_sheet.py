@@ -100,7 +100,7 @@ def test_rows_are_packed_without_holes_and_no_text_lies_on_a_picture_or_other_te
         assert not any(text.overlaps(other) for other in others)
 
 
-def test_a_photo_in_a_row_with_its_words():
+def test_a_photo_in_a_row_with_its_words_or_as_many_in_a_row_as_asked_for():
     fig = sheet_of(SIZES[:3], words=["dog", "snow"], names=["x.jpg", "y.jpg", "z.jpg"])
     rows = np.array(fig.axes[:-1]).reshape(3, 3)
     assert [[ax.get_title() for ax in row] for row in rows] == [["", "dog", "snow"]] * 3
@@ -110,6 +110,8 @@ def test_a_photo_in_a_row_with_its_words():
     assert "α of a word" in fig.axes[-1].texts[0].get_text()
     tops = [row[0].get_position().y1 for row in rows]
     assert tops == sorted(tops, reverse=True)
+    tops = [ax.get_position().y1 for ax in sheet_of(SIZES[:1] * 5, columns=2).axes[:-1]]
+    assert len({round(top, 3) for top in tops}) == 3
     alone = sheet_of(SIZES[:2], words=["cat"], legend=False)
     assert len(alone.axes) == 2  # photos without the words
 
@@ -145,9 +147,3 @@ def test_what_a_lens_sees_stands_under_captions_and_maps(dog):
     rows.draw_without_rendering()
     feet = [text.get_window_extent() for ax in rows.axes[:-1] for text in ax.texts]
     assert not any(foot.overlaps(text.get_window_extent()) for foot in feet for text in rows.texts)
-
-
-def test_columns_are_at_most_as_many_as_asked_for():
-    fig = sheet_of([(500, 375)] * 5, columns=2)
-    tops = {round(ax.get_position().y1, 3) for ax in fig.axes[:-1]}
-    assert len(tops) == 3

@@ -1,6 +1,7 @@
-"""The figure of a caption: its panels, its one scale, its file."""
+"""The figure of a caption: its panels, its one scale, its file, its fonts."""
 
 import io
+import warnings
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -8,13 +9,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from helpers.captions import caption_of
+from helpers.fonts import installed_font
 from matplotlib.figure import Figure
 from PIL import Image
 
 from caption.regions import WeightProperties
-from caption.result import Caption
 from caption.runtime.files import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
+from caption.visualize.figure_file import render
 from caption.visualize.words import underlined
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]
@@ -98,15 +100,17 @@ def test_a_picture_is_as_wide_as_it_is_asked_to_be(one_word, tmp_path):
             assert picture.width == width
 
 
-@pytest.mark.parametrize("extension", ["pdf", "svg", "jpg", "PNG"])
-def test_figures_are_written_in_the_format_of_their_name(one_word, tmp_path, extension):
-    path = tmp_path / f"dog.{extension}"
-    save_figure(one_word, path)
-    starts = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml", "jpg": b"\xff\xd8"}
-    assert path.read_bytes().startswith(starts[extension.lower()])
-    assert path.stat().st_size < 1_500_000
-    if extension == "svg":  # text is kept as text
-        assert path.read_text().count("<text") + path.read_text().count("<use") > 30
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("dog.pdf", b"%PDF"), ("dog.svg", b"<?xml"), ("dog.jpg", b"\xff\xd8"), ("dog.PNG", b"\x89PNG")],
+)
+def test_figures_are_written_in_the_format_of_their_name(one_word, tmp_path, name, start):
+    save_figure(one_word, tmp_path / name)
+    written = (tmp_path / name).read_bytes()
+    assert written.startswith(start)
+    assert len(written) < 1_500_000
+    if name == "dog.svg":  # text is kept as text
+        assert written.count(b"<text") + written.count(b"<use") > 30
 
 
 @pytest.mark.nightly
@@ -123,10 +127,9 @@ def test_the_sentence_is_the_title_and_no_formula():
 
 def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
     weights = np.full((2, 2, 5), 0.1)
+    weights[1] = 0.05
     weights[1, 0, 0] = 0.55
-    weights[1, 0, 1:] = weights[1, 1] = 0.05
-    caption = Caption("a dog", ["a", "dog"], weights, -1, [-1, -1], (0, 0, 500, 375))
-    fig = plot_caption(caption, photo_of())
+    fig = plot_caption(caption_of(["a", "dog"], weights), photo_of())
     assert texts_of(fig)[:-1] == ["1.0× even", "5.5× even"]
 
 
@@ -150,28 +153,19 @@ def test_the_legend_is_one_line_of_the_notes_for_which_there_is_room():
         assert text.height < 0.2 * fig.dpi
 
 
-def test_words_alone_are_drawn_on_the_scale_of_all(dog):
-    caption, _ = dog
+def test_words_alone_are_drawn_on_the_scale_of_all_and_underlined_in_the_sentence(dog):
+    caption, whole = dog
     fig = plot_caption(caption, photo_of(), words=["Tongue", 2])
     photo, third, tongue = panels_of(fig)
     assert [ax.get_title() for ax in (photo, third, tongue)] == ["", "dog", "tongue"]
     np.testing.assert_array_equal(tongue.images[1].get_array(), caption.weights[9])
     assert tongue.images[1].get_clim() == (0, float(caption.weights.max()))
     assert caption.weights[[2, 9]].max() < caption.weights.max()
-
-
-def test_words_drawn_alone_are_underlined_in_the_sentence(dog):
-    caption, fig = dog
-    assert [text.get_text() for text in fig.texts] == [
-        "a brown dog runs across the grass with its tongue hanging out"
-    ]
+    assert [text.get_text() for text in whole.texts] == [" ".join(WORDS)]
     (title,) = plot_caption(caption, photo_of(), words=["its"], columns=2).texts
-    assert " ".join(title.get_text().split()) == (
-        "a brown dog runs across the grass with i\u035ft\u035fs tongue hanging out"
-    )
+    assert title.get_text().split() == [*WORDS[:8], "i\u035ft\u035fs", *WORDS[9:]]
     # A text that is written otherwise than its words keeps the words that it has.
-    other = caption_of(["ab", "c", "b"], text="Abb, c")
-    assert underlined(other, [1]) == "Abb, c\u0332"
+    assert underlined(caption_of(["ab", "c", "b"], text="Abb, c"), [1]) == "Abb, c\u0332"
 
 
 def test_each_word_can_have_a_scale_of_its_own(dog):
@@ -183,25 +177,20 @@ def test_each_word_can_have_a_scale_of_its_own(dog):
     assert not any(label.get_text() for label in fig.axes[-1].get_xticklabels())  # no one number
     paper = plot_caption(caption, photo_of(), words=[9], own_scale=True, style="paper")
     drawn = panels_of(paper)[1].images[1]
-    assert drawn.get_clim() == (
-        pytest.approx(drawn.get_array().min()),
-        pytest.approx(drawn.get_array().max()),
-    )
+    values = drawn.get_array()
+    assert drawn.get_clim() == pytest.approx((values.min(), values.max()))
 
 
-def test_rows_are_as_many_as_asked_for():
-    fig = plot_caption(caption_of(WORDS), photo_of(), rows=2)
-    assert len({round(ax.get_position().x0, 3) for ax in panels_of(fig)}) == 7
-
-
-def test_title_and_legend_can_be_left_out(dog):
-    fig = plot_caption(dog[0], photo_of(), title=False, legend=False)
-    assert len(fig.axes) == 13
-    assert not fig.texts
-    assert texts_of(fig) == []
-    narrow = plot_caption(caption_of([]), photo_of(), title=False, legend=False)
-    assert len(narrow.axes) == 1
-    assert narrow.get_size_inches()[0] < 3
+def test_rows_title_legend_and_the_figure_that_is_drawn_on_can_be_chosen():
+    given = Figure(figsize=(5, 3))
+    for options, columns in (({"rows": 2}, 7), ({"fig": given, "columns": 5}, 5)):
+        fig = plot_caption(caption_of(WORDS), photo_of(), **options)
+        assert len({round(ax.get_position().x0, 3) for ax in panels_of(fig)}) == columns
+    assert fig is given
+    bare = plot_caption(caption_of([]), photo_of(), title=False, legend=False)
+    assert len(bare.axes) == 1
+    assert [*bare.texts, *texts_of(bare)] == []
+    assert bare.get_size_inches()[0] < 3
 
 
 @pytest.mark.parametrize(("size", "wide"), [((500, 375), 640), ((2400, 100), 1920)])
@@ -218,10 +207,9 @@ def test_a_word_alone_fills_its_picture(tmp_path, size, wide):
     light, dark = drawn[: height // 2 - 3, : wide // 2 - 3], drawn[height // 2 + 3 :, wide // 2 + 3 :]
     assert np.ptp(light) == np.ptp(dark) == 0  # to the very edges
     assert light[0, 0, 0] > dark[0, 0, 0]
+    (by_place,) = caption.plot_word(1, photo).axes
+    np.testing.assert_array_equal(by_place.images[1].get_array(), caption.weights[1])
     assert caption.plot_word("a", photo).axes[0].images[1].get_clim() == (0, float(np.float32(0.9)))
-    np.testing.assert_array_equal(
-        caption.plot_word(1, photo).axes[0].images[1].get_array(), caption.weights[1]
-    )
 
 
 def test_a_long_word_stays_over_its_panel():
@@ -229,13 +217,6 @@ def test_a_long_word_stays_over_its_panel():
     fig.draw_without_rendering()
     panel = fig.axes[1]
     assert panel.title.get_window_extent().width <= 1.1 * panel.get_window_extent().width
-
-
-def test_a_given_figure_is_drawn_on_and_given_back():
-    fig = Figure(figsize=(5, 3))
-    assert plot_caption(caption_of(WORDS), photo_of(), fig=fig, columns=5) is fig
-    lefts = {round(ax.get_position().x0, 3) for ax in panels_of(fig)}
-    assert len(lefts) == 5
 
 
 def test_an_unwritable_figure_raises_an_error(one_word, tmp_path):
@@ -264,45 +245,38 @@ def test_a_caption_draws_itself_over_its_own_photo_or_another(tmp_path):
     assert elsewhere.axes[0].get_xlim() == (0, 100)
 
 
-def many_headed(words=("a", "dog", "runs"), **fields):
+def many_headed(**fields):
     rng = np.random.default_rng(1)
     maps = {
-        "heads": rng.dirichlet(np.full(49, 0.2), (len(words), 4)).reshape(-1, 4, 7, 7),
-        "level 1": rng.uniform(0, 0.3, (len(words), 2, 3)),
+        "heads": rng.dirichlet(np.full(49, 0.2), (3, 4)).reshape(-1, 4, 7, 7),
+        "level 1": rng.uniform(0, 0.3, (3, 2, 3)),
     }
-    return caption_of(list(words), maps=maps, **fields)
+    return caption_of(["a", "dog", "runs"], maps=maps, **fields)
 
 
 def test_one_map_is_drawn_in_place_of_the_summary():
     caption = many_headed(locations=[[0, 0], [1, 1], [2, 2]])
-    panels = panels_of(caption.plot(photo_of(), map="heads", index=2))
-    assert panels[0].get_title() == "heads[2]"
-    for step, ax in enumerate(panels[1:]):
-        np.testing.assert_array_equal(ax.images[1].get_array(), caption.maps["heads"][step, 2])
+    photo, *words = panels_of(caption.plot(photo_of(), map="heads", index=2))
+    assert photo.get_title() == "heads[2]"
+    drawn = [ax.images[1].get_array() for ax in words]
+    np.testing.assert_array_equal(drawn, caption.maps["heads"][:, 2])
     level = caption.plot(photo_of(), map="level 1")
     assert panels_of(level)[1].images[1].get_array().shape == (2, 3)
     assert "frame" not in texts_of(level)[-1]
 
 
-def test_every_head_has_a_row_and_all_share_a_scale():
+def test_every_head_has_a_row_on_one_scale_and_of_one_word_all_maps_are_panels():
     caption = many_headed()
     fig = plot_maps(caption, photo_of(), "heads")
-    panels = panels_of(fig)
-    assert [ax.get_title() for ax in panels[::4]] == ["heads[0]", "heads[1]", "heads[2]", "heads[3]"]
-    assert [ax.get_title() for ax in panels[1:4]] == ["a", "dog", "runs"]
-    tops = {round(ax.get_position().y0, 3) for ax in panels}
-    assert len(tops) == 4
-    for number, ax in enumerate(panels):
-        head, step = divmod(number, 4)
-        if step:
-            np.testing.assert_array_equal(ax.images[1].get_array(), caption.maps["heads"][step - 1, head])
-    limits = {ax.images[1].get_clim() for ax in panels if len(ax.images) == 2}
+    rows = np.array(panels_of(fig)).reshape(4, 4)
+    assert [ax.get_title() for ax in rows[:, 0]] == ["heads[0]", "heads[1]", "heads[2]", "heads[3]"]
+    assert [ax.get_title() for ax in rows[0, 1:]] == ["a", "dog", "runs"]
+    assert len({round(ax.get_position().y0, 3) for ax in rows.ravel()}) == 4
+    drawn = [[ax.images[1].get_array() for ax in row[1:]] for row in rows]
+    np.testing.assert_array_equal(drawn, caption.maps["heads"].swapaxes(0, 1))
+    limits = {ax.images[1].get_clim() for ax in rows[:, 1:].ravel()}
     assert limits == {(0.0, float(caption.maps["heads"].max()))}
     assert "1/49" in texts_of(fig)[-1]
-
-
-def test_one_word_has_a_panel_for_each_of_all_maps():
-    caption = many_headed()
     fig = plot_maps(caption, photo_of(), word=1)
     titles = [ax.get_title() for ax in panels_of(fig)]
     assert titles == ["dog", "heads[0]", "heads[1]", "heads[2]", "heads[3]", "level 1"]
@@ -341,25 +315,23 @@ def test_signed_weights_have_a_scale_around_zero_and_two_colours():
 def test_the_sentinels_share_is_under_each_word():
     caption = caption_of(["a", "dog"], gates=[0.25, 1], properties=WeightProperties(sentinel=True))
     caption.weights[1] *= 0.6
-    texts = texts_of(plot_caption(caption, photo_of()))
-    assert [text.split("   ", 1)[1] for text in texts[:2]] == [
-        "β 0.25   sentinel 0.00",
-        "β 1.00   sentinel 0.40",
-    ]
-    assert "mean" in texts[0]
-    assert "sentinel: share of no region" in texts[-1]
-    assert "even" not in texts[-1]
+    first, second, legend = texts_of(plot_caption(caption, photo_of()))
+    assert "mean" in first
+    assert first.endswith("β 0.25   sentinel 0.00")
+    assert second.endswith("β 1.00   sentinel 0.40")
+    assert "sentinel: share of no region" in legend
+    assert "even" not in legend
     free = plot_caption(caption_of(["dog"], properties=WeightProperties(sums_to_one=False)), photo_of())
     assert legend_of(free) == "colour: above the mean weight; Σα need not be 1"
-    assert not free.axes[-1].lines
-    assert plot_caption(caption_of(["dog"]), photo_of()).axes[-1].lines
+    assert not free.axes[-1].lines  # which would be at even attention
 
 
-def test_a_chosen_point_is_crossed():
+def test_a_chosen_point_is_crossed(one_word):
+    assert one_word.axes[-1].lines
     fig = plot_caption(caption_of(["dog"], points=[[100, 50]]), photo_of())
-    places = {tuple(np.ravel(line.get_data()).tolist()) for line in panels_of(fig)[1].lines}
-    assert places == {(100, 50)}
-    assert panels_of(fig)[1].get_xlim() == (0, 500)
+    panel = panels_of(fig)[1]
+    assert {tuple(np.ravel(line.get_data()).tolist()) for line in panel.lines} == {(100, 50)}
+    assert panel.get_xlim() == (0, 500)
     assert "cross" in texts_of(fig)[-1]
 
 
@@ -383,3 +355,29 @@ def test_browsers_read_a_figure_with_any_text(tmp_path: Path):
     fig.text(0.1, 0.5, "a\x1b[31m\x00\ud800\uffff cat\non two lines", parse_math=False)
     save_figure(fig, tmp_path / "figure.svg")
     ElementTree.parse(tmp_path / "figure.svg")
+
+
+RARE = "\U00030000\U00030001\U00030002\U00030003"  # Chinese characters that few fonts have
+
+
+def ink(text: str) -> int:
+    """Dark pixels of a figure with this text."""
+    fig = Figure((2, 1))
+    fig.text(0.2, 0.4, text, fontsize=20)
+    return int((np.asarray(Image.open(io.BytesIO(render(fig, "png", 100))).convert("L")) < 128).sum())
+
+
+def test_a_font_that_has_the_characters_is_found_and_characters_without_one_are_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("caption.visualize.fonts._said", [])
+    with installed_font(tmp_path / "squares.ttf", RARE[:2]), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of_letters, of_all = ink("a"), ink(f"a {RARE[:2]}")
+    square = (20 / 72 * 100 * 0.9) ** 2
+    assert of_all - of_letters == pytest.approx(2 * square, rel=0.1)
+    with pytest.warns(UserWarning, match=rf"no installed font can draw {RARE[2]}: install"):
+        ink(RARE[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ink(RARE[3])

@@ -5,12 +5,14 @@ import hashlib
 import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.captions import caption_of
 from PIL import Image
 
+import caption.visualize
 from caption.regions import WeightProperties
 from caption.result import AttentionMaps
 from caption.runtime.files import OutputError
@@ -75,14 +77,14 @@ def test_maps_are_exact_to_one_level_each_with_its_own_grid_and_scale():
     rng = np.random.default_rng(0)
     heads = rng.dirichlet(np.ones(49), (2, 3)).reshape(2, 3, 7, 7)
     maps = AttentionMaps({"heads": heads, "level 1": np.full((2, 2, 4), 0.5)})
-    caption = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), maps=maps)
-    caption.weights[0, 0, 0] = -0.3
-    record = data_of(caption.to_html())["photos"][0]["captions"][0]
+    made = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), maps=maps)
+    made.weights[0, 0, 0] = -0.3
+    record = data_of(made.to_html())["photos"][0]["captions"][0]
     named = record["maps"]
     assert [one["name"] for one in named] == ["heads[0]", "heads[1]", "heads[2]", "level 1"]
     assert [one["even"] for one in named] == [pytest.approx(1 / 49)] * 3 + [None]
-    assert (record["low"], record["high"]) == (caption.weights.min(), caption.weights.max())
-    drawn = [caption.weights, *np.moveaxis(heads, 1, 0), maps["level 1"]]
+    assert (record["low"], record["high"]) == (made.weights.min(), made.weights.max())
+    drawn = [made.weights, *np.moveaxis(heads, 1, 0), maps["level 1"]]
     for one, weights in zip([record, *named], drawn, strict=True):
         low, span = one["low"], one["high"] - one["low"]
         assert one["grid"] == list(weights.shape[1:])
@@ -91,12 +93,12 @@ def test_maps_are_exact_to_one_level_each_with_its_own_grid_and_scale():
 
 def test_signed_maps_are_restored_and_zero_is_exact():
     signed = WeightProperties(signed=True)
-    caption = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), properties=signed)
-    caption.weights[0, 0, :2] = [-1.5, 0]
-    record = data_of(caption.to_html())["photos"][0]["captions"][0]
+    made = caption_of(["a", "dog"], grid=(5, 9), image=noise((90, 50)), properties=signed)
+    made.weights[0, 0, :2] = [-1.5, 0]
+    record = data_of(made.to_html())["photos"][0]["captions"][0]
     root = (levels_of(record) - 128) / 127
     assert (record["low"], record["high"], record["signed"], record["even"]) == (-1.5, 1.5, True, None)
-    np.testing.assert_allclose(1.5 * root * np.abs(root), caption.weights, atol=1.5 / 127)
+    np.testing.assert_allclose(1.5 * root * np.abs(root), made.weights, atol=1.5 / 127)
     assert root[0, 0, 1] == 0
 
 
@@ -159,3 +161,23 @@ def test_pages_are_written_as_utf8_or_an_error_is_raised(dog, tmp_path):
     assert "größer".encode() in (tmp_path / "page.html").read_bytes()
     with pytest.raises(OutputError, match="No such file"):
         save_html("", tmp_path / "no" / "page.html")
+
+
+WEB = Path(caption.visualize.__file__).parent / "web"
+MODULES = {path.name: path.read_text(encoding="utf-8") for path in WEB.glob("*.js")}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_of_the_script_imports_is_exported_where_it_says(name):
+    for names, home in re.findall(r'^import \{ ([^}]*) \} from "\./([\w.]+)";$', MODULES[name], re.MULTILINE):
+        exported = r"^export (?:async )?(?:function|class|const) (\w+)"
+        assert {*names.split(", ")} <= {*re.findall(exported, MODULES[home], re.MULTILINE)}
+        body = MODULES[name].replace(f"import {{ {names} }}", "")
+        assert all(re.search(rf"\b{each}\b", body) for each in names.split(", "))
+
+
+def test_no_two_modules_of_the_script_declare_the_same_name():
+    """Joined into one script, all declarations share one scope."""
+    names = r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)"
+    declared = [name for text in MODULES.values() for name in re.findall(names, text, re.MULTILINE)]
+    assert sorted(declared) == sorted(set(declared))

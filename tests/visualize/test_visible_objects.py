@@ -47,18 +47,15 @@ def contrasts(scene: Scene, pixels: np.ndarray) -> dict[str, float]:
     return found
 
 
-def drawn_without_attention(scene: Scene, style: str) -> np.ndarray:
-    """The scene under a map that is 0 everywhere, on the scale of words with attention."""
-    weights, box = np.zeros((8, 8)), (0, 0, scene.size, scene.size)
-    return draw_overlay(render(scene), weights, box, Scale(0, 0.3, mean=1 / 64), style=style)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("style", STYLE_NAMES)
 def test_every_object_is_visible_where_alpha_is_0(style: str):
     least: dict[str, float] = {}
     for scene in (random_scene(0, "test", index) for index in range(40)):
-        for name, contrast in contrasts(scene, drawn_without_attention(scene, style)).items():
+        weights, box = np.zeros((8, 8)), (0, 0, scene.size, scene.size)
+        scale = Scale(0, 0.3, mean=1 / 64)  # of words with attention
+        drawn = draw_overlay(render(scene), weights, box, scale, style=style)
+        for name, contrast in contrasts(scene, drawn).items():
             least[name] = min(contrast, least.get(name, np.inf))
     assert set(least) == {f"{colour} {shape}" for colour in COLOURS for shape in SHAPES}
     assert {name: contrast for name, contrast in least.items() if contrast < VISIBLE} == {}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, parameters, softmax
-from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views, real
+from helpers.refiner_cases import affine, built, check_equation, layer_norm, multi_head, random_views, real
 
 from caption.encoders import (
     ConcatenationRefiner,
@@ -24,20 +24,15 @@ MASKED = pytest.mark.parametrize("masked", [False, True])
 @MASKED
 @pytest.mark.parametrize("size", [None, 8])
 def test_cross_attention(size: int | None, masked: bool):
-    refiner = built(CrossAttentionRefiner(size, 2, 2), (6, 3))
-    original = random_views((6, 3), ((3, 4), (2, 2)), masked)
-    (refined,) = refiner(original)
-    weights = parameters(refiner)
-    for image in range(2):
-        a, b = (view.vectors[image].numpy()[real(view, image)] for view in original)
+    def equation(weights: dict[str, np.ndarray], a: np.ndarray, b: np.ndarray) -> np.ndarray:
         x = affine(weights, "enter", a) if size else a
         others = layer_norm(weights, "enter_other.1", affine(weights, "enter_other.0", b))
         for n in range(2):
-            x = x + multi_head(
-                weights, f"layers.attend.{n}", 2, layer_norm(weights, f"layers.norms.{n}", x), others
-            )
-        close(refined.vectors[image, real(original[0], image)], layer_norm(weights, "layers.leave", x))
-    assert refined.grid == (3, 4)
+            normed = layer_norm(weights, f"layers.norms.{n}", x)
+            x = x + multi_head(weights, f"layers.attend.{n}", 2, normed, others)
+        return layer_norm(weights, "layers.leave", x)
+
+    check_equation(CrossAttentionRefiner(size, 2, 2), equation, masked, (6, 3), ((3, 4), (2, 2)))
 
 
 @MASKED

@@ -1,4 +1,4 @@
-"""Self-attention over regions, against its equation in NumPy."""
+"""Self-attention over regions, alone and in a Transformer, against its equation in NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, parameters, sigmoid
-from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
+from helpers.refiner_cases import affine, built, check_equation, layer_norm, multi_head, random_views
 
 from caption.attention import HeadGates, remove_closed_heads
 from caption.encoders import (
@@ -26,7 +26,7 @@ from caption.encoders import (
     TransformerRefiner,
 )
 from caption.errors import UserError
-from caption.parts import make
+from caption.parts import make as make_part
 
 
 def expected(refiner, view, image: int, places=None, biases=None, offsets=None) -> np.ndarray:
@@ -52,6 +52,10 @@ def expected(refiner, view, image: int, places=None, biases=None, offsets=None) 
         x = x + multi_head(
             weights, f"layers.attend.{n}", refiner.heads, normed, normed, biases, offsets, gates
         )
+        if f"layers.inner.{n}.0.weight" in weights:  # the feed-forward network of a Transformer
+            normed = layer_norm(weights, f"layers.inner_norms.{n}", x)
+            inner = np.maximum(affine(weights, f"layers.inner.{n}.0", normed), 0)
+            x = x + affine(weights, f"layers.inner.{n}.3", inner)
     return layer_norm(weights, "layers.leave", x)
 
 
@@ -68,27 +72,30 @@ MASKED = pytest.mark.parametrize("masked", [False, True])
 
 
 @MASKED
-@pytest.mark.parametrize(("size", "heads", "layers"), [(None, 1, 1), (None, 3, 1), (8, 4, 3)])
-def test_it_is_the_equation(size: int | None, heads: int, layers: int, masked: bool):
-    check(built(SelfAttentionRefiner(size, heads, layers), (6,)), masked=masked)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SelfAttentionRefiner(None, 1, 1),
+        lambda: SelfAttentionRefiner(None, 3, 1),
+        lambda: SelfAttentionRefiner(8, 4, 3),
+        lambda: TransformerRefiner(8, 2, 2, inner_size=5),
+    ],
+    ids=["one head", "three heads", "three layers", "transformer"],
+)
+def test_it_is_the_equation(make: Callable[[], SelfAttentionRefiner], masked: bool):
+    check(built(make(), (6,)), masked=masked)
 
 
 @MASKED
 def test_the_plain_form_is_the_softmax_of_products_times_the_regions(masked: bool):
     """softmax(X Xᵀ) X: x'_i = Σ_j exp(x_i · x_j) x_j / Σ_j exp(x_i · x_j)."""
-    refiner = built(PlainSelfAttentionRefiner(), (6,))
-    (original,) = random_views((6,), ((2, 3),), masked=masked)
-    (refined,) = refiner((original,))
-    assert not [*refiner.parameters()]
-    for image in range(2):
-        places = [i for i in range(6) if original.mask is None or original.mask[image, i]]
-        x = original.vectors[image].numpy()
-        for i in places:
-            odds = [np.exp(sum(x[i, d] * x[j, d] for d in range(6))) for j in places]
-            close(
-                refined.vectors[image, i],
-                sum(e * x[j] for e, j in zip(odds, places, strict=True)) / sum(odds),
-            )
+
+    def equation(weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+        assert not weights
+        odds = np.exp(sum(np.outer(x[:, d], x[:, d]) for d in range(6)))
+        return np.stack([sum(e * row for e, row in zip(of_i, x, strict=True)) / sum(of_i) for of_i in odds])
+
+    check_equation(PlainSelfAttentionRefiner(), equation, masked)
 
 
 def test_dropout_leaves_the_residual():
@@ -217,7 +224,7 @@ def test_without_closed_heads_the_regions_are_the_same(kind: type[SelfAttentionR
     assert counts == {where.format(*place): count for place, count in expected.items()}
     assert refiner.spec["init_args"]["kept_heads"] == [[[1, 3], [0, 1, 2, 3]], [[0], [0]]]
     assert layers[0].queries.weight.shape == layers[0].join.weight.T.shape == (4, 8)
-    again = built(make(refiner.spec, Refiner), (6, 5))
+    again = built(make_part(refiner.spec, Refiner), (6, 5))
     again.load_state_dict(refiner.state_dict())
     for smaller in (refiner, again):
         for view, old in zip(smaller(views), before, strict=True):
