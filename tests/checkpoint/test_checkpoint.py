@@ -107,11 +107,7 @@ OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
     "bare pickle": (lambda path, trap: path.write_bytes(pickle.dumps(trap)), "a bare pickle"),
     "pickled object": (lambda path, trap: torch.save({"state_dict": {}, "captioner": trap}, path), PICKLED),
     "other zip": (lambda path, trap: other_zip(path), "damaged or not a checkpoint"),
-    "state dict": (
-        lambda path, trap: torch.save(nn.Linear(2, 2).state_dict(), path),
-        f"{OTHERS}: it holds 'weight', 'bias'; `caption import",
-    ),
-    "tensor": (lambda path, trap: torch.save(torch.zeros(3), path), OTHERS),
+    "state dict": (lambda path, trap: torch.save({"x": torch.zeros(2)}, path), f"{OTHERS}: it holds 'x'; "),
     "others' checkpoint": (lambda path, trap: torch.save({"state_dict": {}, "epoch": 3}, path), OTHERS),
 }
 
@@ -130,14 +126,13 @@ ENCODERS, SEARCHES = "caption.encoders.", "caption.search."
 CANNOT = "cannot be rebuilt"
 CHANGES: list[tuple[str, Any, str]] = [
     ("format", 1, f"format 1, .*version {package_version()} of this package"),
-    ("format", [2], "has checkpoint format"),
+    ("search", None, "search"),
+    ("encoder", None, "encoder"),
     ("vocabulary", {"tokenizer_version": "old"}, "version old of the tokenizer 'ptb'"),
     ("vocabulary", {"tokenizer": "nonesuch"}, "nonesuch"),
     ("vocabulary", {"words": ["a", "a"]}, CANNOT),
     ("vocabulary", {"words": [1, 2, 3, 4, 5]}, CANNOT),
-    ("vocabulary", {"words": "abcde"}, CANNOT),
     ("encoder", {"class_path": f"{ENCODERS}Nonesuch", "init_args": {}}, CANNOT),
-    ("encoder", {"class_path": f"{ENCODERS}Encoder", "init_args": {}}, CANNOT),
     ("encoder", {"init_args": {"depth": 3}}, CANNOT),
     ("encoder", {"init_args": {"widths": [4, 4, 7]}}, CANNOT),
     ("decoder", {"init_args": {"attention": None}}, CANNOT),
@@ -145,7 +140,6 @@ CHANGES: list[tuple[str, Any, str]] = [
     ("transform", {"size": 10**9}, CANNOT),
     ("transform", {"fit": "stretch"}, CANNOT),
     ("search", {"init_args": {"beam_size": 0}}, CANNOT),
-    ("search", {"init_args": {"beam_size": 2.5}}, CANNOT),
     ("search", {"init_args": {"max_length": 10**9}}, CANNOT),
     ("search", {"class_path": f"{SEARCHES}Greedy", "init_args": {"max_length": "30"}}, CANNOT),
 ]
@@ -156,6 +150,8 @@ def test_descriptions_of_which_nothing_can_be_made(entry: str, change: Any, said
     def apply(contents: dict[str, Any]) -> None:
         described = contents["captioner"]
         described[entry] = described[entry] | change if isinstance(change, dict) else change
+        if change is None:
+            del described[entry]
 
     with pytest.raises(CheckpointError, match=said):
         checkpoint.load(rewrite(path, apply))
@@ -174,19 +170,10 @@ def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: 
     assert not canary.exists()
 
 
-def test_a_missing_entry_is_named(path: Path):
-    for entry in ("search", "encoder"):
-        with pytest.raises(CheckpointError, match=entry):
-            checkpoint.load(rewrite(path, lambda contents, entry=entry: contents["captioner"].pop(entry)))
-
-
 FIRST = "captioner.encoder.layers.0.weight"
 MISFITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "one missing": (lambda state: state.pop(FIRST), "weights are missing: .*layers.0.weight"),
-    "one too many": (
-        lambda state: state.update({"captioner.surplus": torch.zeros(1)}),
-        "not its own: .*surplus",
-    ),
+    "one too many": (lambda state: state.update({"captioner.x": torch.zeros(1)}), "not its own: .*x"),
     "another shape": (lambda state: state.update({FIRST: state[FIRST][:1]}), r"is floating \(1, "),
     "no tensor": (lambda state: state.update({FIRST: "weights"}), "not a tensor"),
     "complex": (lambda state: state.update({FIRST: state[FIRST].to(torch.complex64)}), "is torch.complex64"),

@@ -89,7 +89,7 @@ def shared(levels: int) -> list[Any]:
     ids=["nested", "shared", "digits", "tensor", "keys", "surrogate", "complex"],
 )
 def test_a_description_that_is_too_large_or_not_plain(
-    where: str, value: Any, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, value: Any, said: str, path: Path, monkeypatch
 ):
     monkeypatch.setattr(safe_loading, "ENTRIES", 10_000)  # so that it is reached soon
     rewrite(path, lambda contents: contents.setdefault(where, {}).update(objective=value))

@@ -87,6 +87,10 @@ def test_scores_have_intervals_and_paired_differences(cli: Cli, runs: list[str])
         assert entry["test"]["intervals"] == expected["intervals"]
     assert entries[1]["test"]["comparison"] == json.loads(scored.out)["candidates"][1]["comparison"]
     assert entries[0]["validation"]["CIDEr"] == 0.9
+    for file in Path().rglob("test_references.json"):
+        shutil.move(file, "mine.json")
+    assert "name them with --references" in cli("compare", *runs).err
+    assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
 
 
 def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli, runs: list[str]):
@@ -110,13 +114,6 @@ def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, 
         assert signature in cli("compare", "runs/good").out
     best.write_bytes(b"another model")
     assert read_run("runs/good").captions is None
-
-
-def test_references_may_be_given(cli: Cli, runs: list[str]):
-    for file in Path().rglob("test_references.json"):
-        shutil.move(file, "mine.json")
-    assert "name them with --references" in cli("compare", *runs).err
-    assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
 
 
 def test_curves_are_drawn(cli: Cli, runs: list[str]):

@@ -34,6 +34,8 @@ def test_configs_lists_configurations_with_their_titles_and_prints_one(cli: Cli)
     assert yaml.safe_load(printed)["trainer"]["default_root_dir"] == "runs/shapes_soft"
     assert cli("configs", "configs/shapes_soft.yaml").out == printed
     check_refused(cli("configs", "attention/sparsmax"), "did you mean attention/sparsemax?")
+    others = ["fit", "--trainer.max_epochs=3", "--model.search.beam_size", "3", "--data.reader", "x.Flickr"]
+    assert with_layers(others) == others
 
 
 def test_a_configuration_is_found_by_name_from_anywhere(cli: Cli, tmp_path: Path, monkeypatch):
@@ -75,11 +77,6 @@ def test_another_reader_does_not_inherit_arguments_of_the_first(cli: Cli, tmp_pa
     reader = data_of("-c", layer)["reader"]["init_args"]
     assert reader["images"] == "elsewhere"
     assert reader["captions"] == "data/flickr8k/Flickr8k.token.txt"
-
-
-def test_other_arguments_stay_as_they_are():
-    args = ["fit", "--trainer.max_epochs=3", "--model.search.beam_size", "3", "--data.reader", "x.Flickr"]
-    assert with_layers(args) == args
 
 
 # -- classes of the working directory --------------------------------------------------------------------------

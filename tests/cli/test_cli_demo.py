@@ -124,8 +124,7 @@ def test_a_demo_replaces_an_earlier_one_and_continues(cli: Cli, runs: Runs, tmp_
     assert (metrics(folder)["attention"], metrics(folder)["train_seconds"]) == ("hard", 4)
 
 
-@pytest.mark.parametrize("made", [False, True], ids=["in a folder of others", "in a demo"])
-@pytest.mark.parametrize("name", ["metrics.json", "heatmaps/test_000001.png"])
+@pytest.mark.parametrize(("name", "made"), [("metrics.json", True), ("heatmaps/test_000001.png", False)])
 def test_a_file_of_the_user_stays(cli: Cli, runs: Runs, tmp_path: Path, name: str, made: bool):
     folder = tmp_path / "demo"
     assert not made or cli("demo", "--out", folder).code == 0

@@ -147,9 +147,7 @@ HINT = "(--debug shows the traceback)"
     ],
     ids=str,
 )
-def test_an_error_is_one_line_without_traceback(
-    error: BaseException, code: int, message: str, monkeypatch, capsys
-):
+def test_an_error_is_one_line(error: BaseException, code: int, message: str, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "run_verb", raising(error))
     assert main(["describe"]) == code
     assert capsys.readouterr() == ("", f"caption: {message}\n")

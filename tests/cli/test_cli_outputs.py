@@ -69,9 +69,7 @@ def test_a_report_replaces_no_file_of_the_users_beside_it(cli: Cli, tmp_path: Pa
         ),
     ],
 )
-def test_outputs_of_describe_are_checked_first(
-    cli: Cli, tmp_path: Path, monkeypatch, output: str, message: str
-):
+def test_outputs_of_describe_are_checked_first(cli: Cli, tmp_path, monkeypatch, output: str, message: str):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken" / "x.png").mkdir(parents=True)
     (tmp_path / "mine.html").write_text("mine")

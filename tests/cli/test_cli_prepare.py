@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from helpers.command_line import Cli, Ran, check_refused
+from helpers.command_line import Cli, check_refused
 from helpers.downloads import make_zip, photo
 
 from caption.data.prepare.datasets import DATASETS, Dataset
@@ -22,18 +22,6 @@ class Photos(Dataset):
     def plan(self, downloads: Sequence[Member]) -> Plan:
         images = {f"images/{member.name}": member for member in downloads}
         return Plan(images, {}, [f"found {downloads[0].name}"])
-
-
-@pytest.fixture
-def prepare(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Lays out the files of a download."""
-    monkeypatch.setitem(DATASETS, "photos", Photos())
-
-    def run(**files: bytes) -> Ran:
-        make_zip(tmp_path / "photos.zip", files)
-        return cli("prepare", "photos", tmp_path / "photos.zip", "--out", tmp_path / "out")
-
-    return run
 
 
 def test_help_tells_where_to_get_each_data_set(cli: Cli) -> None:
@@ -52,13 +40,19 @@ def test_wrong_usage(args: str, cli: Cli) -> None:
     check_refused(cli("prepare", *args.split()), said)
 
 
-def test_it_says_what_it_has_done_without_steering_the_terminal(prepare: Cli, tmp_path: Path) -> None:
-    ran = prepare(**{f"{number}.jpg": photo(number) for number in range(3)})
+def test_it_says_what_it_has_done_without_steering_the_terminal(
+    cli: Cli, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "photos", Photos())
+    command = ("prepare", "photos", tmp_path / "photos.zip", "--out", tmp_path / "out")
+    make_zip(tmp_path / "photos.zip", {f"{number}.jpg": photo(number) for number in range(3)})
+    ran = cli(*command)
     assert (ran.code, ran.out) == (0, "")
     assert len(list((tmp_path / "out" / "images").iterdir())) == 3
     assert "found 0.jpg" in ran.err
     assert f"3 images in '{tmp_path / 'out'}', 0 damaged" in ran.err
-    ran = prepare(**{"\x1b[2J\u202e.jpg": b"no photo"})
+    make_zip(tmp_path / "photos.zip", {"\x1b[2J\u202e.jpg": b"no photo"})
+    ran = cli(*command)
     assert ran.code == 1
     assert ran.err.count(r"\x1b[2J\u202e.jpg") == 2
     assert "\x1b" not in ran.err

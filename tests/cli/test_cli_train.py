@@ -37,10 +37,7 @@ def metrics(logs: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((logs / "metrics.csv").open()))
 
 
-NOISE = (
-    *("litlogger", "TPU", "dirpath", "many workers", "args parameter", "GPU available"),
-    *("Seed set", "max_epochs"),
-)
+NOISE = ("litlogger", "TPU", "dirpath", "many workers", "GPU available", "Seed set", "max_epochs")
 
 
 # -- fit -------------------------------------------------------------------------------------------------------
@@ -88,10 +85,9 @@ def test_captions_and_the_model_summary_are_shown_on_request(cli: Cli, tiny: Pat
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("trial", ["--trainer.fast_dev_run=1", "--trainer.limit_val_batches=0"])
-def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
-    ran = cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)
-    assert (ran.code, ran.out) == (0, "")
+def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path):
+    for trial in ("--trainer.fast_dev_run=1", "--trainer.limit_val_batches=0"):
+        assert cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)[:2] == (0, "")
 
 
 def test_the_direction_of_what_is_watched():
@@ -107,9 +103,6 @@ def test_the_direction_of_what_is_watched():
             mode_of(metric, mode, "--x")
 
 
-PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -118,10 +111,7 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
             "--trainer.callbacks+=ModelCheckpoint --trainer.callbacks.monitor=val/CIDEr",
             "ModelCheckpoint.mode min",
         ),
-        (
-            f"--checkpoint.monitor val/NLL --model.scheduler {PLATEAU} --model.scheduler.init_args.mode max",
-            "better when it is lower",
-        ),
+        ("--model.scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau", "scheduler.init_args.mode min"),
     ],
 )
 def test_what_is_watched_is_refused_before_the_first_step(cli: Cli, tiny: Path, options: str, message: str):
@@ -230,9 +220,7 @@ def test_predict_captions_every_image_of_a_split(cli: Cli, trained: Trained, tmp
 
 
 @pytest.mark.nightly
-def test_the_command_decides_how_to_decode_and_the_checkpoint_what_the_model_is(
-    cli: Cli, trained, tmp_path, shapes
-):
+def test_the_command_decides_how_to_decode_and_the_checkpoint_the_model(cli: Cli, trained, tmp_path, shapes):
     other = tmp_path / "other.yaml"
     config = trained.config.read_text().replace("hidden_size: 12", "hidden_size: 20")
     other.write_text(config.replace("Softmax", "Multinoulli"))
@@ -270,9 +258,7 @@ def test_a_checkpoint_is_tested_without_a_configuration_on_data_of_the_user(cli:
 
 
 @pytest.mark.nightly
-def test_a_checkpoint_decides_neither_what_is_read_nor_how_many_processes(
-    cli: Cli, trained: Trained, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_checkpoint_decides_neither_data_nor_processes(cli: Cli, trained, copied, tmp_path, monkeypatch):
     (tmp_path / "mine" / "images").mkdir(parents=True)
     mine = tmp_path / "mine" / "images" / "test_009999.png"
     mine.write_bytes(b"mine")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers.command_line import Cli, check_refused
+from helpers.captioned_photos import write_captioned
+from helpers.command_line import QUIET, Cli, check_refused
+from helpers.fonts import installed_font
 from helpers.tiny_captioner import photo
 
 from caption.cli.configuration.own_data import next_commands, own_data_configuration
@@ -119,3 +122,38 @@ def test_nothing_is_written_for_data_with_faults_or_without_validation(cli: Cli,
     (own / "photos" / "photo3.jpg").write_bytes(b"")
     assert cli(*write, "train=0.7", "val=0.15", "test=0.15").code == 1
     assert not (own / "own.yaml").exists()
+
+
+# -- captions in Chinese: read, learnt, said, scored and drawn by character ----------------------------------------
+
+PATTERNS = ("一张{}的图。", "这是{}的图片。", "图里都是{}。")
+COLOURS = ("红色", "绿色", "蓝色")
+
+
+@pytest.mark.nightly
+def test_a_model_in_chinese(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    splits, letters = [*["train"] * 18, *["val"] * 3, *["test"] * 3], {*"".join((*PATTERNS, *COLOURS))}
+    write_captioned(tmp_path, splits, lambda number: [each.format(COLOURS[number % 3]) for each in PATTERNS])
+    data = ("check", "captions.jsonl")
+    assert "take the tokenizer 'characters'" in cli(*data).out
+    base = ("--base", "shapes_soft", "--tokenizer", "characters", "--write", "own.yaml")
+    assert cli(*data, *base).code == 0
+    short = ("--trainer.max_epochs", "3", "--model.scheduler", "null")
+    assert cli("fit", "-c", "own.yaml", *QUIET, *short).code == 0
+    with installed_font(tmp_path / "squares.ttf", "".join(letters)):
+        args = ("describe", "1.png", "--model", "runs/own/best.ckpt", "--format", "jsonl")
+        said = cli(*args, "--heatmap", "map.png", "--html", "page.html")
+    assert (said.code, "font" in said.err) == (0, False), said.err
+    caption = json.loads(said.out)
+    assert caption["text"] == "".join(caption["words"])
+    assert {*caption["words"]} <= letters
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert caption["words"][0] in page or json.dumps(caption["words"][0])[1:-1] in page
+    tested = cli("test", "-c", "own.yaml", "--ckpt_path", "runs/own/best.ckpt")
+    assert "tok:characters-1" in tested.out, tested.err
+    (captions,) = tmp_path.glob("runs/own/**/test_captions.json")
+    references = captions.with_name("test_references.json")
+    files = ("score", "--candidates", captions, "--references", references)
+    assert cli(*files, "--tokenizer", "characters").code == 0
+    check_refused(cli(*files), "'characters'")
