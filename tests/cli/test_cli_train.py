@@ -103,6 +103,9 @@ def test_the_direction_of_what_is_watched():
             mode_of(metric, mode, "--x")
 
 
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -111,7 +114,10 @@ def test_the_direction_of_what_is_watched():
             "--trainer.callbacks+=ModelCheckpoint --trainer.callbacks.monitor=val/CIDEr",
             "ModelCheckpoint.mode min",
         ),
-        ("--model.scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau", "scheduler.init_args.mode min"),
+        (
+            f"--checkpoint.monitor val/NLL --model.scheduler {PLATEAU} --model.scheduler.init_args.mode max",
+            "better when it is lower",
+        ),
     ],
 )
 def test_what_is_watched_is_refused_before_the_first_step(cli: Cli, tiny: Path, options: str, message: str):
