@@ -32,20 +32,17 @@ class _Guard:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.armed:
             return
+        names = [argument for argument in arguments if isinstance(argument, (str, bytes))]
         if event == "open":
             path, mode, flags = arguments
             writes = (isinstance(flags, int) and flags & WRITING) or set(mode or "") & set("wax+")
-            if not isinstance(path, (str, bytes)) or not (writes or self._is_secret(path)):
-                return
-            paths = [path]
+            paths = [path] if isinstance(path, (str, bytes)) and (writes or self._is_secret(path)) else []
         elif event == "os.listdir":
-            paths = [path for path in arguments if isinstance(path, str) and self._is_secret(path)]
+            paths = [path for path in names if self._is_secret(path)]
         elif event in CHANGES:
-            paths = [argument for argument in arguments if isinstance(argument, (str, bytes))]
-        elif event in PROCESSES:
-            paths = [f"/{event}"]
+            paths = names
         else:
-            return
+            paths = [f"/{event}"] if event in PROCESSES else []
         for path in map(os.fsdecode, paths):
             place = os.path.realpath(path)
             unchanged = event == "os.mkdir" and os.path.isdir(place)  # exist_ok
@@ -56,9 +53,8 @@ class _Guard:
                 raise PermissionError(13, "confined", path)
 
     def _is_secret(self, path: str | bytes) -> bool:
-        return self.secret is not None and Path(os.path.realpath(os.fsdecode(path))).is_relative_to(
-            self.secret
-        )
+        place = Path(os.path.realpath(os.fsdecode(path)))
+        return self.secret is not None and place.is_relative_to(self.secret)
 
 
 _guard = _Guard()

@@ -4,6 +4,7 @@ pipes, and names that no file can have."""
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -47,15 +48,14 @@ def obstacles(attack: Attack, products: Sequence[str], command: Sequence[str]) -
         yield Obstacle(label, partial(earlier, change), quick=not attack.is_folder)
     for companion in attack.companions:
         if "." in companion:
-            for label in PUT.keys() - {"a pipe"}:
+            for label in PUT.keys() - PIPES:
                 yield Obstacle(f"beside it {companion} is {label}", partial(_put, attack, companion, label))
 
 
 def _earlier(attack: Attack, command: Sequence[str], products: Sequence[str], change: str, here: Path) -> str:
     """The command has run before; since then, the user has changed all files, or has added one to each folder."""
     assert run([*command, attack.fresh]).code == 0
-    for name in products:
-        path = here / attack.fresh / name
+    for path in (here / attack.fresh / name for name in products):
         if change == "edited" and path.exists():
             path.write_bytes(path.read_bytes() + b" edited by the user")
         elif change == "private" and path.exists():
@@ -93,18 +93,7 @@ def _linked_folder(path: Path) -> None:
 def _read_fifo(path: Path) -> None:
     """A pipe with a reader, as of `tee`."""
     os.mkfifo(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-
-    def drain() -> None:
-        for _ in range(600):
-            try:
-                if not os.read(descriptor, 1 << 16):
-                    threading.Event().wait(0.05)
-            except BlockingIOError:
-                threading.Event().wait(0.05)
-        os.close(descriptor)
-
-    threading.Thread(target=drain, daemon=True).start()
+    threading.Thread(target=path.read_bytes, daemon=True).start()
 
 
 PUT: dict[str, Callable[[Path], Any]] = {
@@ -122,7 +111,9 @@ PUT: dict[str, Callable[[Path], Any]] = {
     "a full folder": _full_folder,
     "a link to a folder": _linked_folder,
     "a pipe": os.mkfifo,
+    "a pipe with a reader": _read_fifo,
 }
+PIPES = {"a pipe", "a pipe with a reader"}
 
 
 def _put(attack: Attack, name: str, label: str, here: Path) -> str:
@@ -136,7 +127,7 @@ def _put(attack: Attack, name: str, label: str, here: Path) -> str:
 def _inputs(attack: Attack) -> Iterator[Obstacle]:
     fresh = attack.fresh
 
-    def linked(name: str, link: Callable[[Path, Path], None], here: Path) -> str:
+    def linked(name: str, link: Callable[..., None], here: Path) -> str:
         link(here / name, here / fresh)
         return fresh
 
@@ -149,10 +140,7 @@ def _inputs(attack: Attack) -> Iterator[Obstacle]:
         (here / "linked").symlink_to(".")
         return f"linked/{name}"
 
-    def symlink(old: Path, new: Path) -> None:
-        new.symlink_to(old)
-
-    for number, name in enumerate(attack.inputs):
+    for name in attack.inputs:
         values = {
             "itself": name, "by ./": f"./{name}", "by a detour": f"photos/../{name}", "in other case": name.swapcase(),
             "inside": f"{name}/x", "with a slash": f"{name}/",
@@ -160,18 +148,18 @@ def _inputs(attack: Attack) -> Iterator[Obstacle]:
         setups: dict[str, Setup] = {
             **{label: lambda here, value=value: value for label, value in values.items()},
             "absolute": lambda here, name=name: str(here / name),
-            "by a link": partial(linked, name, symlink),
+            "by a link": partial(linked, name, os.symlink),
             "by a hard link": partial(linked, name, os.link),
             "by two links": partial(twice, name),
             "in a linked folder": partial(in_linked_folder, name),
         }
         for label, setup in setups.items():
-            quick = number == 0 and label in ("itself", "by a link")
+            quick = name == attack.inputs[0] and label in ("itself", "by a link")
             yield Obstacle(f"input {name} {label}", setup, quick)
     folders = (".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards", "download")
     for name in folders if attack.is_folder else ():
         yield Obstacle(f"folder {name}", lambda here, name=name: name, name in ("shapes", "run"))
-        yield Obstacle(f"folder {name} by a link", partial(linked, name, symlink))
+        yield Obstacle(f"folder {name} by a link", partial(linked, name, os.symlink))
 
 
 def _names(attack: Attack) -> Iterator[Obstacle]:
@@ -212,21 +200,12 @@ def _names(attack: Attack) -> Iterator[Obstacle]:
 
 
 def _at_the_place(attack: Attack) -> Iterator[Obstacle]:
-    without = (
-        {"empty", "an image", "read-only", "a hard link", "a folder"} if attack.is_folder else {"a pipe"}
-    )
-    for label in PUT.keys() - without:
+    in_folders = {"empty", "an image", "read-only", "a hard link", "a folder", "a pipe with a reader"}
+    for label in PUT.keys() - (in_folders if attack.is_folder else {"a pipe"}):
         quick = label == "a text" or (label == "a link" and not attack.is_folder)
         yield Obstacle(f"there is {label}", partial(_put, attack, attack.fresh, label), quick)
-    if attack.is_folder:
-        return
-
-    def with_reader(here: Path) -> str:
-        _read_fifo(here / attack.fresh)
-        return attack.fresh
-
-    yield Obstacle("there is a pipe with a reader", with_reader)
-    for name in (f"{attack.fresh}.partial", f".{attack.fresh}.partial", f"{attack.fresh}.tmp"):
+    names = (f"{attack.fresh}.partial", f".{attack.fresh}.partial", f"{attack.fresh}.tmp")
+    for name in () if attack.is_folder else names:
         for label in ("a text", "a link", "a folder"):
             yield Obstacle(f"{name} is {label}", partial(_put, attack, name, label))
 
@@ -261,7 +240,7 @@ def _in_folder(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
             _text(here / attack.fresh / part)
         return attack.fresh
 
-    for label in PUT:
+    for label in [label for label in PUT if label != "a pipe with a reader"]:
         quick, quickest = label in ("a text", "a link"), label == "a text"
         yield Obstacle(f"all files are {label}", partial(with_files, products, label), quick, quickest)
     links = ("a text", "a link", "a hard link", "a dangling link")
@@ -274,11 +253,8 @@ def _in_folder(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
     yield Obstacle("its folders are links to folders with the same names", partial(linked_parts, True), True)
     yield Obstacle("its folders are links to empty folders", partial(linked_parts, False))
     yield Obstacle("its folders are files", folders_as_files)
-    others = {
-        "another file": "mine.txt",
-        "a file like theirs": _like(products),
-        "a file in their folder": _in_theirs(products),
-    }
+    others = {"another file": "mine.txt", "a file like theirs": _like(products)}
+    others["a file in their folder"] = _in_theirs(products)
     for label, name in others.items():
         yield Obstacle(f"{label}, {name}, is there", partial(with_files, [name], "a text"), True)
     for name in (".caption.lock", ".caption-files.jsonl"):
@@ -288,19 +264,14 @@ def _in_folder(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
 
 def _kinds(products: Sequence[str]) -> list[str]:
     """One product of each kind: names that differ in digits alone are of one kind."""
-    by_kind: dict[str, str] = {}
-    for name in products:
-        by_kind.setdefault("".join("0" if letter.isdigit() else letter for letter in name), name)
-    return list(by_kind.values())
+    return [*{re.sub(r"\d", "0", name): name for name in reversed(products)}.values()]
 
 
 def _like(products: Sequence[str]) -> str:
     """A name of the same pattern as a product with a number, but with another number."""
     for name in products:
-        digits = [place for place, letter in enumerate(name) if letter.isdigit()]
-        if digits:
-            last = digits[-1]
-            return f"{name[:last]}{'7' if name[last] != '7' else '6'}{name[last + 1 :]}"
+        if last := re.match(r"(.*)(\d)(\D*)$", name):
+            return f"{last[1]}{'7' if last[2] != '7' else '6'}{last[3]}"
     return "like.txt"
 
 

@@ -7,6 +7,7 @@ of each kind, drawn by a fixed seed; the suite runs few.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -61,16 +62,25 @@ def hostile(victim: Path) -> list[Any]:
     deep: list[Any] = []
     for _ in range(150):
         deep = [deep]
-    command = {"class_path": "os.system", "init_args": {"command": f"touch {victim}/run"}}
-    paths = [str(victim), f"{victim}/best.ckpt", f"{victim}/../victim"]
-    commands = [f"pipe:touch {victim}/run", f"x; touch {victim}/y #"]
-    foreign = [{"class_path": "hostile_module.X"}, {"class_path": "caption.__main__.X", "init_args": {}}]
-    shapes = {"class_path": "caption.data.shapes.Shapes", "init_args": {"folder": str(victim)}}
-    texts = ["os.system", "hostile_module.X", "caption.cli.main.main", "s3://bucket/x", ""]
-    texts += ["\x1b[2J\n\u202e\x00", "\ud800"]
+    parts = {
+        "os.system": {"command": f"touch {victim}/run"},
+        "hostile_module.X": {},
+        "caption.__main__.X": {},
+    }
+    parts["caption.data.shapes.Shapes"] = {"folder": str(victim)}
+    texts = [str(victim), f"{victim}/best.ckpt", f"{victim}/../victim", f"pipe:touch {victim}/run"]
+    texts += [
+        f"x; touch {victim}/y #",
+        "os.system",
+        "hostile_module.X",
+        "caption.cli.main.main",
+        "s3://bucket/x",
+    ]
+    texts += ["", "\x1b[2J\n\u202e\x00", "\ud800"]
     numbers = [-1, -15, 0, 5000, 2**40, 10**18, 10**30, 1e308, float("nan"), float("-inf"), True]
-    others = [None, [], {}, deep, [1, "x"], {"a": 1}]
-    return [*paths, *commands, command, *foreign, shapes, *texts, *numbers, *others]
+    others = [None, [], {}, deep, [1, "x"], {"a": 1}, {"class_path": "hostile_module.X"}]
+    classes = [{"class_path": path, "init_args": arguments} for path, arguments in parts.items()]
+    return [*classes, *texts, *numbers, *others]
 
 
 def places(value: Any, path: Path_ = ()) -> Iterator[Path_]:
@@ -114,19 +124,15 @@ def check_all(
     faults = []
     for name, changed in cases(contents, victim, most):
         write(changed)
-        loaded, fault = set(sys.modules), []
+        loaded, ran = set(sys.modules), None
         try:
             with warnings.catch_warnings(), confined(victim.parent, secret=victim):
                 warnings.simplefilter("ignore")
                 ran = run()
         except AssertionError as error:
-            fault.append(str(error))
-            continue
-        finally:
-            fault += MODULES & (set(sys.modules) - loaded)
-            faults += [f"{name}: {fault}"] * bool(fault)
-        said = "" if ran is None else ran.out + ran.err
-        if ran is not None and (ran.code not in (0, 1, 2) or re.search("internal error|\x1b|\u202e", said)):
+            faults.append(f"{name}: {error}")
+        faults += [f"{name}: {module}" for module in MODULES & (set(sys.modules) - loaded)]
+        if ran and (ran.code not in (0, 1, 2) or re.search("internal error|\x1b|\u202e", ran.out + ran.err)):
             faults.append(f"{name}: {ran.code}: {ran.err[-500:]}")
     assert not faults, f"{len(faults)} cases:\n" + "\n".join(faults[:30])
 
@@ -165,31 +171,23 @@ def test_a_run_by_its_checkpoint_alone(cli: Cli, trained: Trained, victim: Path,
 
 
 def test_a_list_of_shards(victim: Path, tmp_path: Path):
-    lines = []
+    splits = ("train", "train", "train", "val")
     for number in range(4):
         photo(seed=number).save(tmp_path / f"{number}.png")
-        split = "val" if number == 3 else "train"
-        lines.append(json.dumps({"image": f"{number}.png", "caption": "a cat", "split": split}))
-    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    entries = [{"image": f"{n}.png", "caption": "a cat", "split": split} for n, split in enumerate(splits)]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, entries)))
     write_shards(JsonLines(str(tmp_path / "captions.jsonl")).read(), tmp_path / "shards", 2)
     index = json.loads((tmp_path / "shards" / "shards.json").read_text())
 
     def read() -> None:
-        try:
+        with contextlib.suppress(UserError):
             found = ShardIndex.read(str(tmp_path / "shards"))
             source = TrainingShards(str(tmp_path / "shards"), max_damaged=0.5)
-            vocabulary = found.vocabulary(1, "ptb")
-            options: dict[str, Any] = {
-                "captions_per_image": None,
-                "max_words": None,
-                "batch_size": 2,
-                "seed": 0,
-            }
-            options |= {"processes": 1, "rank": 0, "workers": 1}
-            for _ in ShardLoader(ShardBatches(found, source, vocabulary, ImageTransform(32), **options)):
+            options = {"captions_per_image": None, "max_words": None, "batch_size": 2, "seed": 0, "processes": 1,
+                       "rank": 0, "workers": 1}  # fmt: skip
+            batches = ShardBatches(found, source, found.vocabulary(1, "ptb"), ImageTransform(32), **options)
+            for _ in ShardLoader(batches):
                 pass
-        except UserError:
-            pass
 
     path = tmp_path / "shards" / "shards.json"
     check_all(index, victim, 150, lambda changed: path.write_text(json.dumps(changed)), read)
