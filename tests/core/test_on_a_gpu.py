@@ -6,13 +6,11 @@ import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from helpers import mechanisms
 from helpers.command_line import QUIET, TINY, run_command
-from helpers.fake_gpu import failure_of, fake_gpu_process, needs_python_backends
 from helpers.on_devices import (
     ENCODERS,
     LENGTHS,
@@ -21,7 +19,10 @@ from helpers.on_devices import (
     SEARCHES,
     descend,
     encode,
+    failure_of,
+    fake_gpu_process,
     learn,
+    needs_python_backends,
     numbers,
     pixels_for,
     refine,
@@ -134,16 +135,6 @@ def process() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
-def case_name(value: Any) -> str:
-    """`additive-Greedy`, `linear-True`."""
-    parts = value if isinstance(value, tuple) else (value,)
-    named = (
-        part if isinstance(part, (str, bool)) else getattr(part, "__name__", type(part).__name__)
-        for part in parts
-    )
-    return "-".join(map(str, named))
-
-
 @pytest.mark.nightly
 @needs_python_backends
 @pytest.mark.parametrize(
@@ -155,7 +146,7 @@ def case_name(value: Any) -> str:
         *((refine, (name, masked)) for name in CASES for masked in (False, True)),
         *((encode, (name,)) for name in ENCODERS),
     ],
-    ids=case_name,
+    ids=lambda value: getattr(value, "__name__", None) or "-".join(str(part)[:20] for part in value),
 )
 def test_no_operation_mixes_devices(
     work: Callable[..., None], arguments: tuple[object, ...], process: ProcessPoolExecutor

@@ -1,19 +1,27 @@
-"""What models and their parts do on a device, which is a GPU or a fake of one."""
+"""What models and their parts do on a device, which is a GPU or a fake of one: a GPU that computes nothing, and finds
+tensors of two devices in one operation. It needs no hardware, and no build of torch for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 import yaml
 from helpers import mechanisms
 from helpers.configurations import CONFIGS
-from helpers.fake_gpu import fake_gpu
 from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS
 from helpers.refiner_cases import case, views_of
 from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import backend_registration
 
 from caption import search
 from caption.captioner import Captioner
@@ -94,6 +102,70 @@ def descend(
     return losses
 
 
+# -- the fake GPU ---------------------------------------------------------------------------------------------------
+
+NAME = "gpu"
+EVERY_NUMBER = 2
+SETUP = "_setup_privateuseone_for_python_backend"
+needs_python_backends = pytest.mark.skipif(
+    not hasattr(backend_registration, SETUP), reason="this torch has no devices written in Python"
+)
+
+
+class Device:
+    """What torch asks of the module `torch.gpu`."""
+
+    is_initialized = is_available = staticmethod(lambda: True)
+    _is_in_bad_fork = staticmethod(lambda: False)
+    current_device = staticmethod(lambda: 0)
+    device_count = staticmethod(lambda: 1)
+    manual_seed_all = staticmethod(lambda seed: None)
+    get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])
+
+
+class Affirmative(FakeTensorMode):
+    """Tensors have a shape and a device, and no numbers. Code that asks for a number is told `EVERY_NUMBER`, or True.
+
+    So all captions have two words, and no search ends before its largest number of steps.
+    """
+
+    avoid_device_init = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].constant is None:
+            return True if args[0].dtype == torch.bool else EVERY_NUMBER
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_empty((args[0].numel(), args[0].dim()), dtype=torch.long)
+        return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+
+@contextmanager
+def fake_gpu() -> Iterator[torch.device]:
+    """Within, models and tensors move to the device with `to`. Only in a process of `fake_gpu_process`."""
+    with Affirmative(allow_non_fake_inputs=True):
+        yield torch.device(NAME, 0)
+
+
+def fake_gpu_process() -> ProcessPoolExecutor:
+    """A process with the device, which cannot be removed again."""
+    return ProcessPoolExecutor(1, get_context("spawn"), _register)
+
+
+def failure_of(work: Callable[..., None], *arguments: object) -> str:
+    """The traceback of a call, "" if it succeeds. Errors of fake tensors hold what no process can send."""
+    try:
+        work(*arguments)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def _register() -> None:
+    torch.set_num_threads(1)
+    setup: Callable[..., None] = getattr(backend_registration, SETUP)
+    setup(NAME, Device())
+
+
 # -- on the fake GPU, in a process of `fake_gpu_process` ---------------------------------------------------------------
 
 
@@ -116,30 +188,24 @@ def write(name: str, method: search.Search) -> None:
 def learn(name: str) -> None:
     """The loss and the gradients of an objective in a configuration, or with a critic."""
     objective: Objective = Reinforce(Critic()) if name == "critic" else configured_objective(name)
-    model = mechanisms.captioner(
-        mechanisms.decoder("hard" if "estimators" in name or name == "critic" else "additive")
-    )
+    samples = "estimators" in name or name == "critic"
+    model = mechanisms.captioner(mechanisms.decoder("hard" if samples else "additive"))
     objective.build(model.decoder.query_size, view_sizes(model.encoder), len(model.vocabulary))
     objective.prepare([[[4, 5, 2], [5, 6, 2]], [[6, 4, 2]]])
     with fake_gpu() as device:
         words, targets, lengths = torch.full((3, 2, 3, 5), 4).to(device)
         model, objective = model.to(device), objective.to(device)
-        views = model.encoder(pixels_for(model).to(device))
-        loss = objective(
-            model.decoder.train(), model.project(views), CaptionBatch(words, targets, lengths[..., 0])
-        )
+        memory = model.project(model.encoder(pixels_for(model).to(device)))
+        loss = objective(model.decoder.train(), memory, CaptionBatch(words, targets, lengths[..., 0]))
         loss.value.backward()
         assert all(tensor.device == device for tensor in (loss.value, *loss.logged.values()))
 
 
 def configured_objective(name: str) -> Objective:
     """The objective of a configuration, over that of shapes_soft."""
-    base, changed = (
-        yaml.safe_load((CONFIGS / f"{file}.yaml").read_text(encoding="utf-8"))["model"]["objective"]
-        for file in ("shapes_soft", name)
-    )
-    objective: Objective = make(laid_over(base, changed), Objective)
-    return objective
+    files = [(CONFIGS / f"{file}.yaml").read_text(encoding="utf-8") for file in ("shapes_soft", name)]
+    base, changed = (yaml.safe_load(text)["model"]["objective"] for text in files)
+    return make(laid_over(base, changed), Objective)
 
 
 def refine(name: str, masked: bool) -> None:
