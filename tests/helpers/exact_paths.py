@@ -54,8 +54,6 @@ class Paths(NamedTuple):
     """(P,) log p(s|a)."""
     log_likelihood: Tensor
     """(P,) log p(y|s,a)."""
-    locations: Tensor
-    """(P, T) int64."""
 
     @property
     def bound(self) -> Tensor:
@@ -78,10 +76,6 @@ def every_path(decoder: Decoder, memory: Memory, captions: CaptionBatch) -> Path
         unrolled = decoder(memory, copies.words, copies.lengths)
     trace = unrolled.trace
     assert trace.log_prob is not None
-    assert trace.location is not None
     log_likelihoods = word_log_likelihoods(unrolled, copies.targets)
-    return Paths(
-        unrolled.unpack(trace.log_prob)[0].sum(-1),
-        unrolled.unpack(log_likelihoods)[0].sum(-1),
-        unrolled.unpack(trace.location)[0, :, :steps],
-    )
+    sums = [unrolled.unpack(values)[0].sum(-1) for values in (trace.log_prob, log_likelihoods)]
+    return Paths(*sums)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.shared_data import GOLDENS, golden, needs_goldens, needs_java, needs_pycocoevalcap
+from helpers.shared_data import GOLDENS, golden, needs_goldens, needs_pycocoevalcap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,14 +54,6 @@ class TestPublished:
     @pytest.mark.parametrize("tokenizer", ["none", "ptb"])
     def test_nlg_eval(self, tokenizer):
         assert_published(evaluate(*nlg_eval(), tokenizer), "nlg_eval")
-
-    @needs_java
-    @pytest.mark.slow
-    def test_meteor(self, fake_captions, references):
-        for name, captions in (("coco_fakecap", (fake_captions, references)), ("nlg_eval", nlg_eval())):
-            expected = golden(f"{name}/expected.json")["scores"]["METEOR-1.5"]
-            meteor = evaluate(*captions, "none", ["METEOR-1.5"])["METEOR-1.5"]
-            assert meteor == pytest.approx(expected, abs=1e-6)
 
 
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), min_size=1, max_size=9).map(" ".join)

@@ -1,5 +1,5 @@
-"""The loss of soft attention. Its value is compared with that of caption.textbook in tests/core, its terms are in
-test_terms.py."""
+"""The loss of soft attention: its terms and their divisors, worked out by hand, label smoothing, and precision. Without
+them its value is compared with that of caption.textbook, in tests/core."""
 
 from __future__ import annotations
 
@@ -7,17 +7,114 @@ import math
 
 import pytest
 import torch
-from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
+from helpers.hand_unrolled import HandDecoder, logits_of, loss_of, uniform, unrolled
+from torch import Tensor
 from torch.nn import functional
 
 from caption.decoders import Unrolled
-from caption.objectives import CrossEntropy, DoublyStochastic
+from caption.errors import UserError
+from caption.objectives import AttentionPenalty, CrossEntropy, DoublyStochastic, Entropy, Reinforce, Term
+from caption.objectives.base import count_elements
+from caption.regions import WeightProperties
 
-LN2 = math.log(2)
-# One image, two captions: words of probability 1/2 and 1/4, and one word of probability 1/8.
+WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
+"""Of one image's two captions: α over two regions at two steps."""
 LOGITS, TARGETS = logits_of([[[1 / 2, 1 / 4], [1 / 8, 0.3]]])
+"""The first caption has words of probability 1/2 and 1/4, the second has one word of probability 1/8."""
 LENGTHS = torch.tensor([[2, 1]])
-WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.3, 0.7]]]])
+USUAL = WeightProperties()
+UNNORMALISED = WeightProperties(sums_to_one=False)
+SIGNED = WeightProperties(sums_to_one=False, signed=True)
+
+
+def value(
+    term: Term, lengths: list[list[int]], weights: Tensor = WEIGHTS, properties: WeightProperties = USUAL
+) -> Tensor:
+    """The sum of a term over the steps of these captions."""
+    steps = unrolled(torch.zeros(*weights.shape[:3], 2), torch.tensor(lengths), weights)
+    return term(steps, HandDecoder(steps, properties))
+
+
+@pytest.mark.parametrize(
+    ("per", "divisor"),
+    [((), 1), (("caption",), 3), (("word",), 6), (("region",), 5), (("caption", "region"), 15)],
+    ids=str,
+)
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_sum_is_divided_by_the_elements_of_the_batch(per: tuple[str, ...], divisor: int, samples: int):
+    """Three captions of 1, 2 and 3 words, and an absent one; the samples of a caption are averaged."""
+    lengths = torch.tensor([[1, 2], [0, 3]]).repeat_interleave(samples, 1)
+    batch = unrolled(torch.zeros(*lengths.shape, 3, 2), lengths, torch.ones(*lengths.shape, 3, 5))
+    mean = count_elements(batch, samples).mean(torch.tensor(30.0), per)
+    assert mean.item() == pytest.approx(30 / divisor / samples)
+
+
+@pytest.mark.parametrize("make", [CrossEntropy, Reinforce, lambda per: Entropy(1.0, per=per)])
+def test_other_divisors_are_refused(make):
+    with pytest.raises(ValueError, match="per must be one of 'caption', 'word', 'region', not 'image'"):
+        make(per=("caption", "image"))
+
+
+def test_each_term_has_a_weight_and_a_divisor_of_its_own():
+    batch = unrolled(torch.zeros(1, 2, 2, 2), torch.tensor([[2, 1]]), WEIGHTS)
+    targets = torch.zeros(1, 2, 2, dtype=torch.long)
+    terms = [DoublyStochastic(0.5, per=("region",)), Entropy(-3.0, per=("word",)), Entropy(7.0)]
+    loss = loss_of(CrossEntropy(terms), batch, targets)
+    # Of the three real steps the second is even and the third has shares of 1/4 and 3/4; log p is −ln 2 at each.
+    squares = (0.5**2 + 0.5**2) + (0.75**2 + 0.25**2)
+    entropies = math.log(2) - 0.25 * math.log(0.25) - 0.75 * math.log(0.75)
+    expected = 3 * math.log(2) / 2 + 0.5 * squares / 2 - 3 * entropies / 3 + 7 * entropies / 2
+    assert loss.value.item() == pytest.approx(expected, rel=1e-5)
+    assert loss.logged["doubly_stochastic"].item() == pytest.approx(squares / 2)  # without the weight
+
+
+def test_doubly_stochastic_by_hand():
+    # Σ_t α = (1.5, 0.5) -> 0.25 + 0.25;   (1.25, 0.75) -> 0.0625 + 0.0625
+    assert value(DoublyStochastic(), [[2, 2]]).item() == pytest.approx(0.5 + 0.125)
+    # Padding: one step each: (1, 0) -> 0 + 1;   (0.25, 0.75) -> 0.5625 + 0.0625
+    assert value(DoublyStochastic(), [[1, 1]]).item() == pytest.approx(1.0 + 0.625)
+    # An absent caption has none.
+    assert value(DoublyStochastic(), [[2, 0]]).item() == pytest.approx(0.5)
+    # Weights need not sum to one: Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
+    weights = torch.tensor([[[[0.5, 0.0], [0.25, 0.5]]]])
+    assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
+    with pytest.raises(UserError, match=r"needs weights of at least 0.* take DoublyStochastic out"):
+        value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
+
+
+def test_entropy_is_that_of_the_declared_weights():
+    weights = torch.tensor([[[[1.5, -0.5]]]])  # shares of 3/4 and 1/4
+    expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert value(Entropy(1.0), [[1]], weights, SIGNED).item() == pytest.approx(expected)
+
+
+def test_entropy_may_begin_later_and_counts_training_batches_alone():
+    term = Entropy(0.5, after=2)
+    for _ in range(3):
+        assert value(term.eval(), [[2, 1]]).item() == 0
+    sums = [value(term.train(), [[2, 0]]).item() for _ in range(4)]
+    assert sums == pytest.approx([0, 0, math.log(2), math.log(2)])
+    resumed = Entropy(0.5, after=2)
+    resumed.load_state_dict(term.state_dict())
+    assert value(resumed, [[2, 0]]).item() == pytest.approx(math.log(2))
+
+
+def test_the_penalty_that_the_attention_declares_is_a_mean_over_words():
+    heads = torch.arange(16.0).view(1, 2, 2, 4).requires_grad_()
+    batch = unrolled(torch.zeros(1, 2, 2, 2), torch.tensor([[2, 1]]), WEIGHTS, maps={"heads": heads})
+    targets = torch.zeros(1, 2, 2, dtype=torch.long)
+    mean_square = sum(x * x for x in range(12)) / 12  # of the three real steps
+    plain, loss = (loss_of(CrossEntropy(terms), batch, targets) for terms in ([], [AttentionPenalty(0.5)]))
+    assert loss.logged["attention_penalty"].item() == pytest.approx(mean_square)
+    assert (loss.value - plain.value).item() == pytest.approx(0.5 * mean_square, rel=1e-5)
+    loss.value.backward()
+    assert not loss.logged["attention_penalty"].requires_grad
+    torch.testing.assert_close(heads.grad[0, 0], heads.detach()[0, 0] / 12)  # 0.5 · 2 x / 12
+    # Without a penalty there is none.
+    assert value(AttentionPenalty(0.5), [[2, 1]]).item() == 0
+
+
+# -- cross-entropy -------------------------------------------------------------------------------------------------
 
 
 def example() -> Unrolled:
@@ -43,7 +140,7 @@ def test_label_smoothing_is_that_of_torch(per: tuple[str, ...], divisor: int):
     loss = loss_of(CrossEntropy([], label_smoothing=0.3, per=per), packed, TARGETS)
     torch.testing.assert_close(loss.value, 3 * of_words / divisor)
     assert loss.logged.keys() == {"NLL"}
-    assert loss.logged["NLL"].item() == pytest.approx(2 * LN2, rel=1e-5)  # of the words, not smoothed
+    assert loss.logged["NLL"].item() == pytest.approx(2 * math.log(2), rel=1e-5)  # of the words, not smoothed
 
 
 def test_half_precision_logits_are_summed_in_single():

@@ -98,12 +98,11 @@ def test_the_norm_of_the_gradient_is_logged_before_it_is_clipped(tmp_path: Path,
     assert logged.seen == pytest.approx(norms, rel=1e-4)
 
 
-def test_half_precision_is_to_blame_before_the_learning_rate(cli: Cli, tiny: Path, monkeypatch):
+def test_half_precision_is_to_blame_before_the_learning_rate(tmp_path: Path, reader: Shapes, monkeypatch):
     change(monkeypatch, 0, lambda loss, module: loss * math.inf)
-    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.precision", "16-true")
-    assert ran.code == 2
-    assert "Half precision ends at 65,504: set trainer.precision to bf16-true" in ran.err
-    assert "learning rate" not in ran.err
+    with pytest.raises(UserError, match=r"ends at 65,504: set trainer\.precision to bf16-true") as caught:
+        fit(tmp_path, reader, precision="16-true")
+    assert "learning rate" not in str(caught.value)
 
 
 def test_lower_precision_is_measured_and_named_where_it_is_slower(monkeypatch, recwarn):
