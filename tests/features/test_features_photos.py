@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.feature_stores import (
     TRANSFORM,
+    Images,
     contents,
     extract,
     make_encoder,
@@ -19,8 +20,8 @@ from helpers.feature_stores import (
 )
 from PIL import Image
 
-from caption.data.batches import Batch, CaptionedImages, collate
-from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
+from caption.data.batches import CaptionedImages
+from caption.data.feature_extraction import changed_photos, photo_digest
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
 from caption.errors import DataError
@@ -28,16 +29,14 @@ from caption.features.files import PhotoFile
 from caption.features.store import FeatureStore
 from caption.text.vocabulary import Vocabulary
 
-WORDS = Vocabulary(["a", "caption", "number"])
-
 
 @pytest.fixture
-def images(tmp_path: Path) -> list[CaptionedImage]:
+def images(tmp_path: Path) -> Images:
     return make_images(tmp_path / "images", 10)
 
 
 @pytest.fixture
-def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
+def folder(images: Images, tmp_path: Path) -> Path:
     extract(images, tmp_path / "store")
     return tmp_path / "store"
 
@@ -48,44 +47,20 @@ def replace_photo(image: CaptionedImage, seed: int = 1) -> None:
     Image.fromarray(noise).save(image.path)
 
 
-def one_batch(
-    images: list[CaptionedImage], store: Path | None, transform: ImageTransform = TRANSFORM
-) -> Batch:
-    opened = None if store is None else FeatureStore(store)
-    dataset = CaptionedImages(images, WORDS, transform, store=opened)
-    return collate([dataset[i] for i in range(len(images))], opened)
-
-
-# -- sizes --------------------------------------------------------------------------------------------------
-
-
-def test_the_size_is_that_of_the_upright_photo(tmp_path: Path) -> None:
+def test_boxes_are_those_of_the_upright_photos_and_none_is_opened(tmp_path: Path):
+    images = make_images(tmp_path / "images", 2)
     exif = Image.Exif()
     exif[0x0112] = 6  # rotated by 90 degrees
-    Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
-    pixels, photo = read_photo(tmp_path / "turned.jpg", TRANSFORM)
-    assert (photo.width, photo.height) == (30, 40)
-    assert pixels.shape == (3, 16, 16)
-    turned = CaptionedImage("turned", tmp_path / "turned.jpg", ("a caption",))
-    extract([turned], tmp_path / "store")
-    assert (
-        one_batch([turned], tmp_path / "store").boxes == one_batch([turned], None).boxes == [(0, 0, 30, 40)]
-    )
-
-
-def test_boxes_are_those_of_the_photos_and_none_is_opened(images: list[CaptionedImage], folder: Path) -> None:
-    transform = ImageTransform(16, "pad")
-    boxes = one_batch(images, None, transform).boxes
-    shutil.rmtree(images[0].path.parent)
-    assert one_batch(images, folder, transform).boxes == boxes
-
-
-# -- photos that changed ------------------------------------------------------------------------------------
+    Image.new("RGB", (40, 30)).save(images[1].path, exif=exif)
+    extract(images, tmp_path / "store")
+    shutil.rmtree(tmp_path / "images")
+    stored = CaptionedImages(images, Vocabulary(["a"]), TRANSFORM, store=FeatureStore(tmp_path / "store"))
+    assert [stored[i].box for i in range(2)] == [(0, 0, 24, 20), (0, 0, 30, 40)]
 
 
 def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
-    images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     read = ImageTransform.read
 
     def too_late(transform: ImageTransform, path: Path) -> Transformed:
@@ -99,7 +74,7 @@ def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
     assert changed == [images[2]]
 
 
-def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], folder: Path) -> None:
+def test_changed_photos_are_refused_and_named(images: Images, folder: Path):
     before = contents(folder)
     replace_photo(images[2])
     images[5].path.unlink()
@@ -110,7 +85,7 @@ def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], fold
     assert contents(folder) == before
 
 
-def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], folder: Path) -> None:
+def test_verifying_extracts_changed_photos_again(images: Images, folder: Path):
     kept = read(FeatureStore(folder), *(images[i].id for i in (0, 1, 3)))
     for i in (2, 5):
         replace_photo(images[i], seed=i)
@@ -129,7 +104,7 @@ def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], f
     assert extract(images, folder).present == 10
 
 
-def test_a_changed_photo_that_cannot_be_read_is_left_out(images: list[CaptionedImage], folder: Path) -> None:
+def test_a_changed_photo_that_cannot_be_read_is_left_out(images: Images, folder: Path):
     images[1].path.write_bytes(b"no image any more")
     done = extract(images, folder, verify=True)
     assert (done.changed, done.stored, [image.id for image, _ in done.failed]) == (1, 0, [images[1].id])

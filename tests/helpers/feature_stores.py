@@ -17,6 +17,7 @@ from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.features.store import FeatureStore
 
+Images = list[CaptionedImage]
 TRANSFORM = ImageTransform(16, "squash")
 IMAGE_BYTES = 8 * 8 * 6 * 2  # of 16 pixels through `make_encoder`
 
@@ -28,7 +29,7 @@ def make_encoder(seed: int = 0) -> SmallCNN:
     return encoder
 
 
-def make_images(folder: Path, count: int) -> list[CaptionedImage]:
+def make_images(folder: Path, count: int) -> Images:
     """Images of noise, with ids that alternate between numbers and names."""
     folder.mkdir(exist_ok=True)
     noise = np.random.default_rng(0)
@@ -47,7 +48,7 @@ def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
         return encoder(TRANSFORM(open_image(image.path))[None])[0].vectors[0]
 
 
-def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:
+def extract(images: Images, folder: Path, **options: Any) -> Extraction:
     """Create or resume a store of the images."""
     settings = {"batch_size": 4, "workers": 2, **options}
     return write_features(settings.pop("encoder", make_encoder()), TRANSFORM, images, folder, **settings)

@@ -40,21 +40,16 @@ def test_words_are_joined_as_the_languages_are_written():
     assert get_tokenizer("ptb").join(["a", "dog"]) == "a dog"
 
 
-@pytest.mark.parametrize(
-    ("captions", "language", "remedy"),
-    [
-        (CHINESE, "Chinese or Japanese", "'characters'"),
-        (JAPANESE, "Chinese or Japanese", "'characters'"),
-        (THAI, "Thai", "PyThaiNLP"),
-    ],
-)
-def test_clauses_in_place_of_words_are_refused_with_the_remedy(
-    captions: list[str], language: str, remedy: str
-):
-    with pytest.raises(DataError, match=f"{language}.*without spaces.*{remedy}"):
-        Vocabulary.build(captions, min_count=1)
-    with pytest.raises(UserError, match=f"references give no words: they are .*{language}.*{remedy}"):
-        evaluate({"1": captions[0]}, {"1": captions})
+def test_clauses_in_place_of_words_are_refused_with_the_remedy():
+    for captions, remedy in (
+        (CHINESE, "Chinese or Japanese, without spaces.*'characters'"),
+        (JAPANESE, "Chinese or Japanese, without spaces.*'characters'"),
+        (THAI, "Thai, without spaces.*PyThaiNLP"),
+    ):
+        with pytest.raises(DataError, match=f"give no words: they are {remedy}"):
+            Vocabulary.build(captions, min_count=1)
+        with pytest.raises(UserError, match=f"references give no words: they are {remedy}"):
+            evaluate({"1": captions[0]}, {"1": captions})
 
 
 def test_words_with_spaces_between_them_are_words():

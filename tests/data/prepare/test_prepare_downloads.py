@@ -21,15 +21,13 @@ def make(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_kinds_have_the_same_members_without_litter(kind: str, tmp_path: Path) -> None:
+def test_all_kinds_have_the_same_members_without_litter(kind: str, tmp_path: Path):
     path = make(kind, tmp_path)
     members = open_download(str(path))
     assert {member.path: member.size for member in members} == {n: len(d) for n, d in FILES.items()}
-    by_name = {member.name: member for member in members}
     for order in (members, members[::-1]):
         assert {member.path: member.read() for member in order} == FILES
-    assert by_name["one.txt"].text() == "one"
-    assert str(by_name["one.txt"]) == f"'a/one.txt' of '{path}'"
+    assert f"'a/one.txt' of '{path}'" in map(str, members)
     assert {(member.crc is not None, member.file is not None) for member in members} == {
         (kind == "zip", kind == "folder")
     }
@@ -37,7 +35,7 @@ def test_all_kinds_have_the_same_members_without_litter(kind: str, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 @pytest.mark.parametrize("left", [0.02, 0.9])
-def test_a_truncated_archive_is_an_error(kind: str, left: float, tmp_path: Path) -> None:
+def test_a_truncated_archive_is_an_error(kind: str, left: float, tmp_path: Path):
     path = KINDS[kind](tmp_path / f"files.{kind}", FILES)
     data = path.read_bytes()
     whole = len(data) if kind != "tar" else len(FILES["a/b/two.bin"])  # a tar is padded after its last file
@@ -46,7 +44,7 @@ def test_a_truncated_archive_is_an_error(kind: str, left: float, tmp_path: Path)
         [member.read() for member in open_download(str(path))]
 
 
-def test_a_damaged_member_is_named(tmp_path: Path) -> None:
+def test_a_damaged_member_is_named(tmp_path: Path):
     path = make("zip", tmp_path)
     data = bytearray(path.read_bytes())
     data[data.index(FILES["a/b/two.bin"]) + 1000] ^= 1
@@ -57,29 +55,23 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
         by_name["two.bin"].read()
 
 
-def test_no_path_leads_out(tmp_path: Path) -> None:
+def test_no_path_leads_out_and_links_are_left_out(tmp_path: Path):
     """A member's name, under which it is written, is the last part of its path."""
     paths = ["../up.jpg", "a/../../up.jpg", "/up.jpg", "C:/up.jpg", "..\\up.jpg", "a\\up.jpg"]
     for kind in ("zip", "tar"):
         path = KINDS[kind](tmp_path / f"out.{kind}", dict.fromkeys(paths, b"x"))
         assert {member.name for member in open_download(str(path))} == {"up.jpg"}
-
-
-def test_links_in_a_tar_are_left_out(tmp_path: Path) -> None:
-    path = make("tar", tmp_path)
     link = tarfile.TarInfo("link.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
     with tarfile.open(path, "a") as archive:
         archive.addfile(link)
-    assert {member.path for member in open_download(str(path))} == set(FILES)
+    assert {member.name for member in open_download(str(path))} == {"up.jpg"}
 
 
-def test_missing_downloads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        open_download(str(tmp_path / "missing.zip"))
+def test_a_file_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "x.json").write_bytes(b"\xef\xbb\xbf[1]")
-    (member,) = open_download("~/x.json")  # a file by itself
+    (member,) = open_download("~/x.json")
     assert (member.name, member.text()) == ("x.json", "[1]")
     (tmp_path / "x.json").unlink()
     with pytest.raises(DataError, match=r"x\.json' does not exist"):

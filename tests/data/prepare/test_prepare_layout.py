@@ -28,33 +28,25 @@ def archive(tmp_path: Path) -> Path:
     return make_zip(tmp_path / "photos.zip", {f"in/{name}": data for name, data in PHOTOS.items()})
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "photos", PHOTOS)
-
-
 def written(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (out / "images").iterdir()}
 
 
-def test_files_of_a_folder_take_no_room_twice(folder: Path, tmp_path: Path) -> None:
-    assert lay_out(planned(folder), tmp_path / "out") == []
-    assert written(tmp_path / "out") == PHOTOS
-    assert os.path.samefile(folder / "1.jpg", tmp_path / "out" / "images" / "1.jpg")
-
-
-def test_files_are_copied_without_links(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_folder_take_no_room_twice_or_are_copied_where_links_are_impossible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def refused(*paths: object, **options: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
+    folder = make_folder(tmp_path / "photos", PHOTOS)
+    assert lay_out(planned(folder), tmp_path / "linked") == []
+    assert os.path.samefile(folder / "1.jpg", tmp_path / "linked" / "images" / "1.jpg")
     monkeypatch.setattr(os, "link", refused)
-    assert lay_out(planned(folder), tmp_path / "out") == []
-    assert written(tmp_path / "out") == PHOTOS
+    assert lay_out(planned(folder), tmp_path / "copied") == []
+    assert written(tmp_path / "linked") == written(tmp_path / "copied") == PHOTOS
 
 
-def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path: Path) -> None:
+def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path: Path):
     out = tmp_path / "out"
     lay_out(planned(archive), out)
     spoiled = bytearray(PHOTOS["3.jpg"])
@@ -72,7 +64,7 @@ def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path
     assert written(out) == PHOTOS
 
 
-def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out = tmp_path / "out"
     put = files._put
     left = 3  # the list and two photos
@@ -93,7 +85,7 @@ def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch:
     assert written(out) == PHOTOS
 
 
-def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 100))
     with pytest.raises(DataError, match=r"the images take .*, but the disk of .* 100 bytes left"):
         lay_out(planned(archive), tmp_path / "out")
@@ -102,7 +94,7 @@ def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("kind", ["file", "link", "pipe"])
 @pytest.mark.parametrize("name", ["images/2.jpg", "list.txt"])
-def test_what_has_the_name_of_a_file_stays(archive: Path, tmp_path: Path, name: str, kind: str) -> None:
+def test_what_has_the_name_of_a_file_stays(archive: Path, tmp_path: Path, name: str, kind: str):
     out, theirs = tmp_path / "out", tmp_path / "theirs"
     (out / "images").mkdir(parents=True)
     theirs.write_bytes(b"mine")

@@ -50,7 +50,6 @@ def refused(data: Path, images: dict[str, str] | None = None, splits: dict[str, 
 @pytest.mark.parametrize(
     ("name", "content", "cls"),
     [
-        ("captions.json", COCO, "Coco"),
         ("captions.txt", json.dumps(COCO, indent=1), "Coco"),
         ("captions.json", json.dumps(COCO).replace("[{", "[\n{").replace("}]", "}\n]"), "Coco"),
         ("captions.json", KARPATHY, "Karpathy"),
@@ -59,72 +58,51 @@ def refused(data: Path, images: dict[str, str] | None = None, splits: dict[str, 
         ("captions.csv", "\n" + CSV + '"', "Csv"),
         ("captions.csv", "[image],image,caption\n1,a.jpg,A dog.\n", "Csv"),
         ("captions.jsonl", LINES, "JsonLines"),
-        (
-            "metadata.json",
-            LINES.replace('"image"', '"file_name"').replace('"caption"', '"text"'),
-            "JsonLines",
-        ),
+        ("metadata.json", LINES.replace("image", "file_name").replace("caption", "text"), "JsonLines"),
         ("captions.json", '{"image": "a.jpg", "caption": "A dog."}', "JsonLines"),
         ("captions.jsonl", '{"image": "a.jpg", "cap\n' + LINES, "JsonLines"),
         ("captions.json", [{"image": "a.jpg", "caption": "A dog."}], "JsonLines"),
     ],
 )
-def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: Path) -> None:
+def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: Path):
     """The name does not decide, and damage to single lines does not matter. Other files in the folder are ignored."""
-    others = {
-        "boxes.json": BOXES,
-        "list.json": [1],
-        "notes.txt": "Mine.\n",
-        "empty.txt": "",
-        "own.json": {"a": "b"},
-    }
-    results = {"results.json": [{"image_id": 1, "caption": "A dog."}]}
-    written(tmp_path, {name: content, "a.jpg": IMAGE, "b.jpg": IMAGE, **others, **results})
+    others = {"boxes.json": BOXES, "list.json": [1], "notes.txt": "Mine.\n", "empty.txt": ""}
+    others |= {"own.json": {"a": "b"}, "results.json": [{"image_id": 1, "caption": "A dog."}]}
+    hidden = {f"._{name}": content, ".own.json": COCO}  # which systems leave beside files
+    written(tmp_path, {name: content, "a.jpg": IMAGE, "b.jpg": IMAGE, **others, **hidden})
     spec = reader_for(str(tmp_path / name), {}, {})
     assert spec["class_path"] == f"caption.data.readers.{cls}"
     assert spec == reader_for(str(tmp_path), {}, {})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_other_files_have_no_reader(tmp_path: Path):
+    for content, message in (
         ("", "is empty"),
-        (
-            "photo;words\na.jpg;A dog\n",
-            "begins with 'photo;words', which is not a known format. It may be COCO",
-        ),
+        ("photo;words\na.jpg;A dog\n", "begins with 'photo;words', which is not a known format. It may be"),
         ('{"images": [', "is not JSON"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}]}, "neither 'annotations' nor 'sentences'"),
         ({"a": "A dog."}, "names no files of images"),
         ([{"image_id": 1, "caption": "A dog."}], "names no files of images"),
         (BOXES, "holds boxes, not captions"),
-    ],
-)
-def test_other_files_have_no_reader(content: Any, message: str, tmp_path: Path) -> None:
-    written(tmp_path, {"own.json": content})
-    assert message in refused(tmp_path / "own.json")
+    ):
+        assert message in refused(written(tmp_path, {"own.json": content}) / "own.json")
 
 
-def test_a_folder_with_none_several_or_damaged_files(tmp_path: Path) -> None:
+def test_a_folder_with_none_several_or_damaged_files(tmp_path: Path):
     """A damaged file is not ignored: otherwise a split would be missing from the report without a message."""
-    assert "has no caption file in a known format" in refused(
-        written(tmp_path / "none", {"boxes.json": BOXES})
-    )
-    several = written(tmp_path / "several", {"own.csv": CSV, "other.jsonl": LINES})
-    assert "other.jsonl (JSON lines), own.csv (CSV)" in refused(several)
-    two = written(tmp_path / "two", {"own.csv": CSV, "other.csv": CSV})
-    assert "several caption files" in refused(two)
-    damaged = written(tmp_path / "damaged", {"train.json": COCO, "val.json": json.dumps(COCO)[:-9]})
-    assert "val.json' is not JSON" in refused(damaged)
-
-
-def test_files_that_systems_hide_beside_others_are_ignored(tmp_path: Path) -> None:
-    written(tmp_path, {"own.csv": CSV, "._own.csv": CSV, ".own.json": COCO})
-    assert arguments(tmp_path)["captions"] == str(tmp_path / "own.csv")
+    for number, (files, message) in enumerate(
+        (
+            ({"boxes.json": BOXES}, "has no caption file in a known format"),
+            ({"own.csv": CSV, "other.jsonl": LINES}, "other.jsonl (JSON lines), own.csv (CSV)"),
+            ({"own.csv": CSV, "other.csv": CSV}, "several caption files"),
+            ({"train.json": COCO, "val.json": json.dumps(COCO)[:-9]}, "val.json' is not JSON"),
+        )
+    ):
+        assert message in refused(written(tmp_path / str(number), files))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path: Path, suffix: str) -> None:
+def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path: Path, suffix: str):
     row = json.dumps({"file_name": "a.jpg", "text": "A dog, Tom's."})
     table = 'file_name,text\na.jpg,"A dog, Tom\'s."\n' if suffix == "csv" else f"{row}\n"
     splits = {"train": "train", "validation": "val"}
@@ -142,25 +120,22 @@ def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path:
 # -- COCO ------------------------------------------------------------------------------------------------------
 
 
-def test_the_names_of_coco_files_tell_their_splits(tmp_path: Path) -> None:
+def test_the_names_of_coco_files_tell_their_splits_and_the_folders_of_their_images(tmp_path: Path):
     files = {f"captions_{split}2014.json": COCO for split in ("val", "train")}
-    written(tmp_path, {**files, "images/a.jpg": IMAGE})
-    assert arguments(tmp_path) == {
-        "captions": {split: str(tmp_path / f"captions_{split}2014.json") for split in ("train", "val")},
-        "images": dict.fromkeys(("train", "val"), str(tmp_path / "images")),
+    folder = written(tmp_path / "one", {**files, "images/a.jpg": IMAGE})
+    assert arguments(folder) == {
+        "captions": {split: str(folder / f"captions_{split}2014.json") for split in ("train", "val")},
+        "images": dict.fromkeys(("train", "val"), str(folder / "images")),
     }
+    folder = written(tmp_path / "two", {"train2014/a.jpg": IMAGE, "val2014/a.jpg": IMAGE})
+    annotations = written(folder / "annotations", files)
+    images = {"train": str(folder / "train2014"), "val": str(folder / "val2014")}
+    assert arguments(annotations)["images"] == images
+    chosen = arguments(annotations, {ALL: "elsewhere", "val": "there"})["images"]
+    assert chosen == {"train": "elsewhere", "val": "there"}
 
 
-def test_images_where_coco_has_them(tmp_path: Path) -> None:
-    files: dict[str, Any] = {f"annotations/captions_{split}2014.json": COCO for split in ("train", "val")}
-    written(tmp_path, {**files, "train2014/a.jpg": IMAGE, "val2014/a.jpg": IMAGE})
-    images = arguments(tmp_path / "annotations")["images"]
-    assert images == {"train": str(tmp_path / "train2014"), "val": str(tmp_path / "val2014")}
-    images = arguments(tmp_path / "annotations", {ALL: "elsewhere", "val": "there"})["images"]
-    assert images == {"train": "elsewhere", "val": "there"}
-
-
-def test_splits_of_coco_files_may_be_given(tmp_path: Path) -> None:
+def test_splits_of_coco_files_may_be_given(tmp_path: Path):
     written(tmp_path, dict.fromkeys(("one.json", "two.json", "three.json"), COCO))
     assert "do not tell which split is which" in refused(tmp_path)
     one, two = tmp_path / "one.json", tmp_path / "two.json"
@@ -180,40 +155,28 @@ def test_splits_of_coco_files_may_be_given(tmp_path: Path) -> None:
 # -- Flickr ----------------------------------------------------------------------------------------------------
 
 
-def test_flickrs_lists_are_found_by_name_and_content(tmp_path: Path) -> None:
-    lists = {
-        "trainImages.txt": "a.jpg\n",
-        "devImages.txt": "b.jpg\n",
-        "train_readme.txt": "How to train with it.\n",
-    }
+def test_flickrs_lists_are_found_by_name_and_content(tmp_path: Path):
+    lists = {"trainImages.txt": "a.jpg\n", "devImages.txt": "b.jpg\n", "train_readme.txt": "How to train.\n"}
     written(tmp_path, {"own_token.txt": TOKENS, **lists, "Flicker8k_Dataset/a.jpg": IMAGE})
+    named = {"train": str(tmp_path / "trainImages.txt"), "val": str(tmp_path / "devImages.txt")}
+    images = str(tmp_path / "Flicker8k_Dataset")
     for data in (tmp_path, tmp_path / "own_token.txt"):
         assert reader_for(str(data), {}, {}) == {
             "class_path": "caption.data.readers.Flickr",
-            "init_args": {
-                "captions": str(tmp_path / "own_token.txt"),
-                "splits": {
-                    "train": str(tmp_path / "trainImages.txt"),
-                    "val": str(tmp_path / "devImages.txt"),
-                },
-                "images": str(tmp_path / "Flicker8k_Dataset"),
-            },
+            "init_args": {"captions": str(tmp_path / "own_token.txt"), "splits": named, "images": images},
         }
     chosen = arguments(tmp_path, {ALL: "photos"}, {"test": "list.txt"})
     assert (chosen["splits"], chosen["images"]) == ({"test": "list.txt"}, "photos")
+    without = written(tmp_path / "without", {"own_token.txt": TOKENS})
+    assert "name them with --splits" in refused(without)
+    written(without, {"train1.txt": "a.jpg", "train2.txt": "b.jpg"})  # too many
+    assert "name them with --splits" in refused(without)
 
 
-def test_flickr_without_lists_or_with_too_many(tmp_path: Path) -> None:
-    written(tmp_path, {"own_token.txt": TOKENS})
-    assert "name them with --splits" in refused(tmp_path)
-    written(tmp_path, {"train1.txt": "a.jpg", "train2.txt": "b.jpg"})
-    assert "name them with --splits" in refused(tmp_path)
+# -- Karpathy, tables, fractions -------------------------------------------------------------------------------
 
 
-# -- Karpathy, tables ------------------------------------------------------------------------------------------
-
-
-def test_karpathys_images_may_be_in_subfolders(tmp_path: Path) -> None:
+def test_karpathys_images_may_be_in_subfolders(tmp_path: Path):
     entry = {"filename": "a.jpg", "filepath": "val2014", "split": "val", "sentences": [{"raw": "A dog."}]}
     written(tmp_path, {"dataset_coco.json": {"images": [entry]}, "images/val2014/a.jpg": IMAGE})
     data = tmp_path / "dataset_coco.json"
@@ -223,25 +186,22 @@ def test_karpathys_images_may_be_in_subfolders(tmp_path: Path) -> None:
     assert "one folder for data in Karpathy format" in refused(data, {"train": "x"})
 
 
-@pytest.mark.parametrize(("name", "content"), [("own.csv", CSV), ("own.jsonl", LINES)])
-def test_images_of_tables(name: str, content: str, tmp_path: Path) -> None:
-    data = written(tmp_path, {name: content})
-    file = str(tmp_path / name)
-    assert arguments(data) == {"captions": file, "images": str(tmp_path)}
-    written(tmp_path, {"images/a.jpg": IMAGE})
-    assert arguments(data) == {"captions": file, "images": str(tmp_path / "images")}
-    written(tmp_path, {"a.jpg": IMAGE})
-    assert arguments(data) == {"captions": file, "images": str(tmp_path)}
-    fractions = {"train": 0.5, "val": 0.5}
-    chosen = arguments(data, {ALL: "photos"}, {split: str(share) for split, share in fractions.items()})
-    assert chosen == {"captions": file, "images": "photos", "fractions": fractions}
-    assert "takes fractions" in refused(data, splits={"train": "train.csv"})
+def test_most_of_the_images_of_a_table_decide_where_they_are(tmp_path: Path):
+    """The first image may be missing or in another place."""
+    data = written(tmp_path, {"own.jsonl": LINES + '{"image": "c.jpg", "caption": "A bird."}'})
+    file, beside, below = str(tmp_path / "own.jsonl"), str(tmp_path), str(tmp_path / "images")
+    for found, folder in (({}, beside), ({"a.jpg": IMAGE}, beside), ({"images/b.jpg": IMAGE}, beside)):
+        written(tmp_path, found)
+        assert arguments(data) == {"captions": file, "images": folder}
+    written(tmp_path, {"images/c.jpg": IMAGE})
+    assert arguments(data) == {"captions": file, "images": below}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "cls"), [("coco.json", COCO, "Coco"), ("tokens.txt", TOKENS, "Flickr")]
+    ("name", "content", "cls"),
+    [("coco.json", COCO, "Coco"), ("tokens.txt", TOKENS, "Flickr"), ("own.csv", CSV, "Csv")],
 )
-def test_fractions_divide_any_data_without_splits(name: str, content: Any, cls: str, tmp_path: Path) -> None:
+def test_fractions_divide_any_data_without_splits(name: str, content: Any, cls: str, tmp_path: Path):
     data = written(tmp_path, {name: content, "a.jpg": IMAGE}) / name
     chosen = arguments(data, {ALL: "photos"}, {"train": "0.5", "val": "0.5"})
     no_lists = {"splits": None} if cls == "Flickr" else {}
@@ -249,15 +209,14 @@ def test_fractions_divide_any_data_without_splits(name: str, content: Any, cls: 
         "captions": str(data), "images": "photos", "fractions": {"train": 0.5, "val": 0.5}, **no_lists
     }  # fmt: skip
     assert "takes fractions" in refused(data, splits={"train": "0.5", "val": "other.txt"})
-    assert "leave out --splits" in refused(
-        written(tmp_path, {"k.json": KARPATHY}) / "k.json", splits={"train": "1"}
+
+
+def test_fractions_and_files_that_do_not_fit(tmp_path: Path):
+    assert "takes fractions" in refused(
+        written(tmp_path / "1", {"own.csv": CSV}), splits={"train": "train.csv"}
     )
-    several = written(tmp_path / "several", {"captions_train.json": COCO, "captions_val.json": COCO})
+    assert "leave out --splits" in refused(
+        written(tmp_path / "2", {"k.json": KARPATHY}), splits={"train": "1"}
+    )
+    several = written(tmp_path / "3", {"captions_train.json": COCO, "captions_val.json": COCO})
     assert "divides one file" in refused(several, splits={"train": "0.5", "val": "0.5"})
-
-
-def test_most_of_the_images_decide_where_they_are(tmp_path: Path) -> None:
-    """The first image may be missing or in another place."""
-    written(tmp_path, {"own.jsonl": LINES + '{"image": "c.jpg", "caption": "A bird."}', "a.jpg": IMAGE})
-    written(tmp_path / "images", {"b.jpg": IMAGE, "c.jpg": IMAGE})
-    assert arguments(tmp_path)["images"] == str(tmp_path / "images")

@@ -33,7 +33,7 @@ def reader(folder: Path, tokens: str = TOKENS, **lists: str) -> Flickr:
     return Flickr(str(folder / "tokens.txt"), splits, str(folder))
 
 
-def test_lists_give_the_splits_and_the_order(folder: Path) -> None:
+def test_lists_give_the_splits_and_the_order(folder: Path):
     """Unicode separators do not end a line, and only the first tab and the last mark end the name."""
     splits = reader(folder, train="b.jpg\na.jpg  \n\n", test="no#1.jpg").read()
     assert {
@@ -48,7 +48,7 @@ def test_lists_give_the_splits_and_the_order(folder: Path) -> None:
     }
 
 
-def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
+def test_all_faults_are_found_and_the_rest_is_read(folder: Path):
     tokens = TOKENS + "\nd.jpg#0 no tab\na.jpg#2\t \nb.jpg#x\tno number\n#0\tno name\n"
     flickr = reader(folder, tokens, train="a.jpg\nc.jpg", val="b.jpg")
     (folder / "val.txt").unlink()
@@ -57,14 +57,13 @@ def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
     assert {
         split: {image.id: len(image.captions) for image in images} for split, images in splits.items()
     } == {"train": {"a.jpg": 2, "c.jpg": 1}}
-    kinds = [*[Kind.MALFORMED] * 4, Kind.EMPTY]
-    assert [finding.kind for finding in findings] == kinds
+    assert [finding.kind for finding in findings] == [*[Kind.MALFORMED] * 4, Kind.EMPTY]
     places = [finding.text.partition(" of ")[0] for finding in findings]
     assert [*places[:3], places[4]] == ["line 8", "line 10", "line 11", "line 9"]
     assert "val.txt' does not exist" in findings[3].text
 
 
-def test_lists_that_do_not_fit(folder: Path) -> None:
+def test_lists_that_do_not_fit(folder: Path):
     for lists, message in (
         ({"train": "a.jpg", "val": "\n"}, "1 empty split in"),
         ({}, "no split"),

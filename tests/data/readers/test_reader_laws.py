@@ -50,7 +50,7 @@ def expected(data: Data) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_training_check_and_scoring_read_the_same(format: str, tmp_path: Path) -> None:
+def test_training_check_and_scoring_read_the_same(format: str, tmp_path: Path):
     data = clean(tmp_path)
     splits = reader_of(data, format).read()
     assert list(splits) == ["train", "val", "test"]
@@ -69,7 +69,7 @@ def test_training_check_and_scoring_read_the_same(format: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_byte_order_mark_and_line_ends_of_windows(format: str, tmp_path: Path) -> None:
+def test_byte_order_mark_and_line_ends_of_windows(format: str, tmp_path: Path):
     """Only line ends end a line: Unicode has other separators, which may stand inside a caption."""
     data = clean(tmp_path)
     data.entries[0].captions[0] = "a red\u2028dog\x85 runs"
@@ -85,7 +85,7 @@ def test_byte_order_mark_and_line_ends_of_windows(format: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("format", "fault"), PLANTABLE, ids=[f"{format}, {fault.what}" for format, fault in PLANTABLE]
 )
-def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tmp_path: Path) -> None:
+def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tmp_path: Path):
     """Training refuses it, and names the culprit, if it shows without decoding images or counting words."""
     data = clean(tmp_path)
     spoiled = fault.plant(data)
@@ -103,7 +103,7 @@ def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tm
         assert set(reader.read()) == {"train", "val", "test"}
 
 
-def test_faults_do_not_hide_each_other_and_the_documented_table_is_true(tmp_path: Path) -> None:
+def test_faults_do_not_hide_each_other_and_the_documented_table_is_true(tmp_path: Path):
     for format in FORMATS:
         (tmp_path / format).mkdir()
     for format, counts, invented in found_by_format(tmp_path, copies=3):
@@ -117,18 +117,17 @@ def test_faults_do_not_hide_each_other_and_the_documented_table_is_true(tmp_path
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_no_training_split(format: str, tmp_path: Path) -> None:
+def test_no_training_split(format: str, tmp_path: Path):
     data = clean(tmp_path)
     data.entries = [entry for entry in data.entries if entry.split == "test"]
     code, report = checked(write(data, format))
-    assert code == 1
-    kinds = ["missing training split", "missing evaluation split"]
-    assert [finding["kind"] for finding in report["findings"]] == kinds
+    kinds = [finding["kind"] for finding in report["findings"]]
+    assert (code, kinds) == (1, ["missing training split", "missing evaluation split"])
     assert report["vocabulary"] is report["splits"]["test"]["unknown_rate"] is None
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_files_that_are_not_text(format: str, tmp_path: Path) -> None:
+def test_files_that_are_not_text(format: str, tmp_path: Path):
     reader = reader_of(clean(tmp_path), format)
     for file in [path for path in tmp_path.iterdir() if path.is_file()]:
         file.write_bytes(b"caf\xe9")
@@ -139,7 +138,7 @@ def test_files_that_are_not_text(format: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_paths_start_from_the_current_folder_or_the_home(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     (tmp_path / "own").mkdir()
     write(data := clean(tmp_path / "own"), format)
     monkeypatch.chdir(tmp_path)
