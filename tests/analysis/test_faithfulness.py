@@ -20,7 +20,6 @@ from caption.analysis.faithfulness.rankings import (
     by_gradient,
     by_gradient_of_hiding,
     by_gradient_times_input,
-    by_occlusion,
     ranks,
 )
 from caption.analysis.replay import Replay, sentences
@@ -30,19 +29,6 @@ ALL = range(1, REGIONS)
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 DECOY = [0.9, 0.0, 0.1, 0.0, 0.0, 0.0]
 """Attends to region 0, and emits word two because of its small weight on region 2."""
-
-
-def test_removed_regions_leave_their_share_to_the_others():
-    read = [0.5, 0.3, 0.2, 0.0, 0.0, 0.0]
-    model = planted.captioner(read)
-    (batch,), replay = sentences(model, photo(), [caption_of("two")]), Replay(model.decoder)
-    hidden = [[], [0], [0, 1, 2], [*range(REGIONS)]]
-    visible = torch.tensor([[[region not in some for region in range(REGIONS)] for some in hidden]])
-    (reading,) = Removed().prepare(replay, batch)(next(replay.steps(batch)), visible)
-    left = reading.maps["attention"]
-    assert left[0, 0].tolist() == pytest.approx(read)
-    assert left[0, 1].tolist() == pytest.approx([0, 0.6, 0.4, 0, 0, 0])
-    assert not left[0, 2:].any()  # no weight remains, and it is not NaN
 
 
 def test_vectors_of_another_length_or_number_are_refused():
@@ -216,17 +202,3 @@ def test_the_gradient_of_hiding_is_relative_to_the_replacement():
         scores = by_gradient_of_hiding(asked)
         assert scores.shape == (1, 1, REGIONS)
         assert torch.allclose(scores[0, 0], read * (g - place), atol=1e-4)
-
-
-def test_occlusion_is_the_fall_when_a_region_is_hidden_alone():
-    asked = trial((0, 1))
-    falls = by_occlusion(asked)
-    assert falls.shape == (2, 1, REGIONS)
-    for image, turn in enumerate((0, 1)):
-        read = torch.tensor(MAP).roll(turn)
-        whole = log_p(2, read.tolist())
-        for region in range(REGIONS):
-            rest = read.clone()
-            rest[region] = 0
-            expected = whole - log_p(2, (rest / rest.sum()).tolist())
-            assert abs(float(falls[image, 0, region]) - expected) < 1e-5

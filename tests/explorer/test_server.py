@@ -1,7 +1,6 @@
 """The server's endpoints: what they answer, what they refuse, and that they live on."""
 
 import io
-import json
 import socket
 import threading
 import time
@@ -80,13 +79,6 @@ def test_what_a_lens_reads_is_described_and_asked_for():
         assert status == 400
         assert refused["error"].startswith("the lens knows no 'zebra")
         assert len(refused["error"]) < 300
-
-
-def test_the_data_of_the_static_page_is_described_too():
-    from caption.visualize.page_data import photo_record
-
-    caption = captioner()(photo(), candidates=2)
-    check(json.loads(json.dumps(photo_record(caption, "noise.png", (80, 40), (80, 40)))), "Photo")
 
 
 def test_what_makes_no_sense_is_refused_with_a_sentence(port):
