@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +20,6 @@ from PIL import Image
 
 from caption.cli.main import run_verb
 
-FORMATS = ("COCO", "Karpathy", "Flickr", "CSV", "JSON lines")
 CAPTIONS = (["A dog runs.", "One brown dog, running."], ["A cat runs.", "One brown cat, running."])
 LONG = "a " * 60 + "dog"
 
@@ -59,10 +57,9 @@ class Data:
         Image.fromarray(pixels).save(self.images / entry.name)
         return entry
 
-    def again(self, entry: Entry, split: str, **change: Any) -> None:
+    def again(self, entry: Entry, split: str) -> None:
         """The same entry once more, in some split."""
-        number = 1000 + len(self.entries)
-        self.entries.append(Entry(**{**vars(entry), "split": split, "id": number, **change}))
+        self.entries.append(Entry(entry.name, split, entry.captions, 1000 + len(self.entries)))
 
 
 def clean(folder: Path) -> Data:
@@ -79,20 +76,16 @@ def clean(folder: Path) -> Data:
 
 def write(data: Data, format: str) -> list[str]:
     """Write the captions; the arguments of `caption check`."""
-    writers = {
-        "COCO": _coco,
-        "Karpathy": _karpathy,
-        "Flickr": _flickr,
-        "CSV": _csv,
-        "JSON lines": _json_lines,
-    }
-    writers[format](data)
+    WRITERS[format](data)
     return [str(data.folder), "--min-count", "2"]
 
 
+def by_split(data: Data) -> dict[str, list[Entry]]:
+    return {entry.split: [e for e in data.entries if e.split == entry.split] for entry in data.entries}
+
+
 def _coco(data: Data) -> None:
-    splits = {entry.split: [e for e in data.entries if e.split == entry.split] for entry in data.entries}
-    for split, entries in splits.items():
+    for split, entries in by_split(data).items():
         images = [{"id": entry.id, "file_name": entry.name} for entry in entries]
         written = [(entry.id, caption) for entry in entries for caption in entry.captions]
         annotations: list[dict[str, Any]] = [
@@ -107,30 +100,21 @@ def _coco(data: Data) -> None:
 
 def _karpathy(data: Data) -> None:
     images: list[dict[str, Any]] = [
-        {
-            "filename": entry.name,
-            "cocoid": entry.id,
-            "split": entry.split,
-            "sentences": [{"raw": c} for c in entry.captions],
-        }
-        for entry in data.entries
+        {"filename": e.name, "cocoid": e.id, "split": e.split, "sentences": [{"raw": c} for c in e.captions]}
+        for e in data.entries
     ]
     images += [{"filename": 7, "split": "train", "sentences": []}] * data.malformed
     (data.folder / "dataset_own.json").write_text(json.dumps({"images": images}))
 
 
 def _flickr(data: Data) -> None:
-    by_name: dict[str, list[str]] = {}
-    for entry in data.entries:  # the token file names an image once, even if it is in several lists
-        by_name.setdefault(entry.name, entry.captions)
-    lines = [
-        f"{name}#{k}\t{caption}" for name, captions in by_name.items() for k, caption in enumerate(captions)
-    ]
-    lines += ["no tab here"] * data.malformed
-    (data.folder / "own.token.txt").write_text("\n".join(lines))
-    for split in {entry.split for entry in data.entries}:
-        names = [entry.name for entry in data.entries if entry.split == split]
-        (data.folder / f"{split}Images.txt").write_text("\n".join(names))
+    # The token file names an image once, even if it is in several lists.
+    by_name = {entry.name: entry.captions for entry in reversed(data.entries)}
+    names = dict.fromkeys(entry.name for entry in data.entries)
+    lines = [f"{name}#{k}\t{caption}" for name in names for k, caption in enumerate(by_name[name])]
+    (data.folder / "own.token.txt").write_text("\n".join(lines + ["no tab here"] * data.malformed))
+    for split, entries in by_split(data).items():
+        (data.folder / f"{split}Images.txt").write_text("\n".join(entry.name for entry in entries))
 
 
 def _csv(data: Data) -> None:
@@ -143,12 +127,19 @@ def _csv(data: Data) -> None:
 
 
 def _json_lines(data: Data) -> None:
-    lines = [
-        json.dumps({"image": entry.name, "captions": entry.captions, "split": entry.split})
-        for entry in data.entries
-    ]
-    lines += ['{"image": "photo1000.png", "cap'] * data.malformed
+    entries = [{"image": e.name, "captions": e.captions, "split": e.split} for e in data.entries]
+    lines = [*map(json.dumps, entries), *['{"image": "photo1000.png", "cap'] * data.malformed]
     (data.folder / "own.jsonl").write_text("\n".join(lines))
+
+
+WRITERS: dict[str, Callable[[Data], None]] = {
+    "COCO": _coco,
+    "Karpathy": _karpathy,
+    "Flickr": _flickr,
+    "CSV": _csv,
+    "JSON lines": _json_lines,
+}
+FORMATS = tuple(WRITERS)
 
 
 # -- faults: each is planted in a data set, and returns the name in its finding --------------------------------
@@ -277,22 +268,16 @@ def found_by_format(folder: Path, copies: int = 2) -> Iterator[tuple[str, dict[s
     findings."""
     for format in FORMATS:
         data = clean(folder / format)
-        planted = {
-            fault.what: [(fault, fault.plant(data)) for _ in range(copies)]
-            for fault in FAULTS
-            if format not in fault.impossible
-        }
-        _, report = checked(write(data, format))
-        left = list(report["findings"])
+        faults = [fault for fault in FAULTS if format not in fault.impossible]
+        planted = {fault: [fault.plant(data) for _ in range(copies)] for fault in faults}
+        left = checked(write(data, format))[1]["findings"]
         counts = {}
-        for what, faults in planted.items():
-            hits = 0
-            for fault, entry in faults:
+        for fault, entries in planted.items():
+            before = len(left)
+            for entry in entries:
                 hit = next((f for f in left if f["kind"] == fault.kind and names(f, entry)), None)
-                if hit is not None:
-                    left.remove(hit)
-                    hits += 1
-            counts[what] = (len(faults), hits)
+                left = [f for f in left if f is not hit]
+            counts[fault.what] = (copies, before - len(left))
         yield format, counts, len(left)
 
 
@@ -312,4 +297,3 @@ def table(folder: Path) -> str:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         print(table(Path(temporary)))
-    sys.exit(0)

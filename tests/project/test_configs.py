@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 import re
@@ -33,10 +32,12 @@ FILES = sorted(CONFIGS.glob("*.yaml"))
 TRAINING = sorted((CONFIGS / "training").glob("*.yaml"))
 MECHANISMS = sorted((CONFIGS / "attention").rglob("*.yaml"))
 PRESETS = sorted((CONFIGS / "presets").glob("*.yaml"))
-SOFT = {"paper": "paper_soft", "arctic": "arctic_soft", "sgrvinod": "sgrvinod"}
-HARD = {"paper": "paper_hard", "arctic": "arctic_hard"}
-FLICKR = {"COCO": "arctic_hard", "Flickr8k": "arctic_flickr8k", "Flickr30k": "arctic_flickr30k"}
-"""The columns of the tables in docs/results/presets.md."""
+COLUMNS = {
+    "Soft attention": ("paper_soft", "arctic_soft", "sgrvinod"),
+    "Hard attention": ("paper_hard", "arctic_hard"),
+    "Flickr8k and Flickr30k": ("arctic_hard", "arctic_flickr8k", "arctic_flickr30k"),
+}
+"""The presets in the columns of each table in docs/results/presets.md."""
 ABSENT = object()
 
 
@@ -83,12 +84,12 @@ def base(overlay: Path) -> Path:
 
 
 def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
-    """Caption an image with the model that a configuration describes, and learn from another caption."""
+    """Caption an image with the model that a configuration describes, small, and learn from other captions."""
     captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
         Vocabulary(["a", "red"]),
-        ImageTransform(**transform),
+        ImageTransform(**transform | {"size": 64}),
         make(model["search"], Search),
         make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
@@ -100,9 +101,8 @@ def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
     objective.prepare([[[4, 2]], [[5, 2]]])
     words = torch.tensor([[[1, 4, 5], [1, 5, 4]]]).expand(2, -1, -1)
     captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
-    captioner.decoder.train()
     source = Source(views, captioner.refiner)
-    loss = objective(captioner.decoder, captioner.project(views), captions, source).value
+    loss = objective(captioner.decoder.train(), captioner.project(views), captions, source).value
     loss.backward()
     assert loss.isfinite()
 
@@ -133,31 +133,30 @@ def family(path: Path) -> str:
     return match[1] if match else path.parent.name
 
 
-AT_NIGHT = {*MECHANISMS} - {*{family(path): path for path in MECHANISMS[::-1]}.values()}
-"""All but the first mechanism of each family."""
-overlays = pytest.mark.parametrize(
+FIRST = {family(path): path for path in MECHANISMS[::-1]}.values()
+"""The first mechanism of each family; the others are tried at night."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "path",
     [
         pytest.param(
-            path, marks=[pytest.mark.nightly] * (path in AT_NIGHT), id=f"{path.parent.name}-{path.stem}"
+            path,
+            marks=[pytest.mark.nightly] * (path in MECHANISMS and path not in FIRST),
+            id=f"{path.parent.name}-{path.stem}",
         )
         for path in TRAINING + MECHANISMS
     ],
 )
-
-
-@pytest.mark.slow
-@overlays
 def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
     before, after, written = parse(base(path)), parse(base(path), path), load(path)
     check_replaced(written, before, after, path.stem)
     names, one, other = flat(written), flat(before), flat(after)
     parents = {name.rpartition(".")[0] for name in names}
     named = ("config", *names, *(parent for parent in parents if one.get(parent, "") is None))
-    stray = {
-        name for name in differing(one, other) if not f"{name}.".startswith(tuple(f"{n}." for n in named))
-    }
-    assert stray == set()
+    inside = tuple(f"{name}." for name in named)
+    assert {name for name in differing(one, other) if not f"{name}.".startswith(inside)} == set()
     check_describes(after["model"], load(base(path))["data"]["transform"])
 
 
@@ -243,25 +242,20 @@ def test_hard_starts_from_soft_and_differs_only_in_attention_and_how_it_is_train
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["authors", "averaged", "leave_one_out", "paper"])
 def test_an_estimator_leaves_nothing_of_the_one_that_it_is_laid_over(estimator: str):
+    """And hard attention is trained by the one that its header names."""
     overlay = CONFIGS / "estimators" / f"{estimator}.yaml"
     over_soft, over_hard = (
-        parse(CONFIGS / f"shapes_{name}.yaml", overlay)["model"] for name in ("soft", "hard")
+        flat(parse(CONFIGS / f"shapes_{name}.yaml", overlay)["model"]) for name in ("soft", "hard")
     )
-    part = ["decoder", "init_args", "attention", "init_args", "alignment"]
-    for name in (["objective"], part):
-        one, other = over_soft, over_hard
-        for key in name:
-            one, other = one[key], other[key]
-        assert one == other
-
-
-@pytest.mark.parametrize(("data", "estimator"), [("shapes", "leave_one_out"), ("flickr8k", "authors")])
-def test_hard_attention_is_trained_by_the_estimator_that_its_header_names(data: str, estimator: str):
-    path, overlay = CONFIGS / f"{data}_hard.yaml", CONFIGS / "estimators" / f"{estimator}.yaml"
-    assert f"estimators/{estimator}.yaml" in header(path)
-    chosen, named = (flat(parse(*files)["model"]) for files in ([path], [path, overlay]))
-    # No baseline is the moving average, with its default.
-    assert {name for name in differing(chosen, named) if "baseline" not in name} == set()
+    parts = ("objective", "decoder.attention.alignment")
+    assert not [name for name in differing(over_soft, over_hard) if name.startswith(parts)]
+    data = {"leave_one_out": "shapes", "authors": "flickr8k"}.get(estimator)
+    if data:
+        path = CONFIGS / f"{data}_hard.yaml"
+        assert f"estimators/{estimator}.yaml" in header(path)
+        chosen, named = (flat(parse(*files)["model"]) for files in ([path], [path, overlay]))
+        # No baseline is the moving average, with its default.
+        assert {name for name in differing(chosen, named) if "baseline" not in name} == set()
 
 
 # -- presets -------------------------------------------------------------------------------------------------------
@@ -283,100 +277,83 @@ def test_over_a_configuration_all_switches_are_the_presets(path: Path):
     )
 
 
-def small(model: dict[str, Any], size: int = 5) -> dict[str, Any]:
-    """The same options with small sizes."""
-    model = copy.deepcopy(model)
+@each(PRESETS)
+def test_a_presets_decoder_learns_by_its_objective(path: Path):
+    torch.manual_seed(0)
+    model = load(path)["model"]
     arguments = model["decoder"]["init_args"]
     arguments["embedding_size"], arguments["hidden_size"] = 6, 8
-    arguments["attention"]["init_args"]["score"]["init_args"]["size"] = size
-    return model
-
-
-def check_learns(decoder: Decoder, objective: Objective, views: Any) -> None:
+    arguments["attention"]["init_args"]["score"]["init_args"]["size"] = 5
+    decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
+    decoder.build((7,), vocabulary_size=9, padding=0, start=1)
+    objective.build(decoder.query_size, (7,), 9)
     words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
     captions = CaptionBatch(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
-    loss = objective(decoder, decoder.project(views), captions)
+    loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)
     loss.value.backward()
     assert loss.value.isfinite()
     assert [name for name, parameter in decoder.named_parameters() if parameter.grad is None] == []
 
 
-@each(PRESETS)
-def test_a_presets_decoder_learns_by_its_objective(path: Path):
-    torch.manual_seed(0)
-    model = small(load(path)["model"])
-    decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
-    decoder.build((7,), vocabulary_size=9, padding=0, start=1)
-    objective.build(decoder.query_size, (7,), 9)
-    check_learns(decoder, objective, one_row(torch.randn(2, 4, 7)))
-
-
 @pytest.mark.nightly
 def test_vgg19s_regions_go_through_the_papers_model():
-    """From a photo through the transform of the configurations to 14x14 regions of 512 numbers, a loss, a caption."""
+    """From a photo through the transform of the configurations to 14x14 regions of 512 numbers and a caption."""
     config = parse(CONFIGS / "flickr8k_vgg.yaml", CONFIGS / "presets" / "paper_soft.yaml")
     assert config["model"]["encoder"]["init_args"]["layer"] == "features.35"
     torch.manual_seed(0)
-    model = small(load("paper_soft")["model"], 512)
     captioner = Captioner(
-        TorchvisionEncoder("vgg19", "features.35").eval(),
-        make(model["decoder"], Decoder),
+        TorchvisionEncoder("vgg19", "features.35"),
+        make(config["model"]["decoder"], Decoder),
         Vocabulary(["a", "dog", "runs"]),
         ImageTransform(**config["data"]["transform"]),
         BeamSearch(2, 4),
-    )
+    ).eval()
     photo = noise(375, 500)
     with torch.no_grad():
         (regions,) = captioner.encode([photo])
     assert (regions.vectors.shape, regions.grid) == ((1, 196, 512), (14, 14))
     assert regions.vectors.min() == 0  # behind the ReLU
-    objective = make(model["objective"], Objective)
-    objective.build(captioner.decoder.query_size, (512,), len(captioner.vocabulary))
-    check_learns(
-        captioner.decoder.train(), objective, (regions._replace(vectors=regions.vectors.expand(2, -1, -1)),)
-    )
-    captioner.eval()
-    (caption,) = captioner.describe([photo])
-    assert caption.weights.shape[1:] == (14, 14)
+    assert captioner.describe(photo).weights.shape[1:] == (14, 14)
 
 
 # -- docs/results/presets.md ---------------------------------------------------------------------------------------
 
 
-def table(heading: str) -> dict[str, dict[str, str]]:
-    """The rows of a table by their switch."""
+def switches(heading: str) -> dict[str, dict[str, Any]]:
+    """The values of a table by their switch and preset, and the source."""
     text = (REPOSITORY / "docs" / "results" / "presets.md").read_text(encoding="utf-8")
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    names, _, *cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
-    by_switch = {row[0].strip("`"): dict(zip(names, row, strict=True)) for row in cells}
-    assert len(by_switch) == len(cells)
-    return by_switch
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    names = (*COLUMNS[heading], *["source"] * (len(rows[0]) - 1 - len(COLUMNS[heading])))
+    assert len({switch for switch, *_ in rows}) == len(rows)
+    return {switch.strip("`"): dict(zip(names, cells, strict=True)) for switch, *cells in rows}
 
 
-def values(row: dict[str, str], columns: dict[str, str]) -> list[Any]:
-    return [ABSENT if row[name] == "—" else yaml.safe_load(row[name].strip("*`")) for name in columns]
+def value(cell: str) -> Any:
+    return ABSENT if cell == "—" else yaml.safe_load(cell.strip("*`"))
 
 
 @pytest.mark.parametrize(
-    ("heading", "columns", "part"),
+    ("heading", "part"),
     [
-        ("Soft attention", SOFT, ""),
-        ("Hard attention", HARD, ("model.decoder.attention.alignment", "model.objective")),
-        ("Flickr8k and Flickr30k", FLICKR, None),
+        ("Soft attention", ""),
+        ("Hard attention", ("model.decoder.attention.alignment", "model.objective")),
+        ("Flickr8k and Flickr30k", None),
     ],
 )
-def test_the_table_is_that_of_the_files(
-    heading: str, columns: dict[str, str], part: str | tuple[str, ...] | None
-):
+def test_the_table_is_that_of_the_files(heading: str, part: str | tuple[str, ...] | None):
     """It has all switches, those of its part, or all in which its presets differ; and no others."""
-    written = [flat(load(preset)) for preset in columns.values()]
-    expected = {
-        switch: row
-        for switch in set().union(*written) - {"trainer.default_root_dir"}
-        if (row := [one.get(switch, ABSENT) for one in written])
-        and (len(set(map(str, row))) > 1 if part is None else switch.startswith(part))
-    }
-    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
-    assert part is None or all(row["Source"] for row in table(heading).values())
-    assert {switch: values(row, columns) for switch, row in table(heading).items()} == expected
+    presets = {name: flat(load(name)) for name in COLUMNS[heading]}
+    expected = {}
+    for switch in set().union(*presets.values()) - {"trainer.default_root_dir"}:
+        row = {name: preset.get(switch, ABSENT) for name, preset in presets.items()}
+        if len(set(map(str, row.values()))) > 1 if part is None else switch.startswith(part):
+            expected[switch] = row
+    rows = switches(heading)
+    sources = [row.pop("source") for row in rows.values()]
+    assert part is None or all(sources)
+    assert {
+        switch: {name: value(cell) for name, cell in row.items()} for switch, row in rows.items()
+    } == expected
+    assert {path.stem for path in PRESETS} == {name for names in COLUMNS.values() for name in names}

@@ -82,20 +82,15 @@ def test_no_room_imports_a_higher_one():
 
 def test_there_is_no_circle():
     """Of rooms or of modules, but for results, which draw themselves. Packages re-export their own modules."""
-    modules: dict[str, set[str]] = {}
-    rooms: dict[str, set[str]] = {}
     packages = {module_name(path) for path in PACKAGE.rglob("__init__.py")}
-    for module, targets in graph().items():
-        for target in targets:
-            between = room(module), room(target)
-            if between in DRAWN:
-                continue
-            if between[0] != between[1]:
-                rooms.setdefault(between[0], set()).add(between[1])
-            if not {module, target} & packages:
-                modules.setdefault(module, set()).add(target)
-    for edges in (rooms, modules):
-        TopologicalSorter(edges).prepare()  # raises CycleError
+    imports = [(module, target) for module, targets in graph().items() for target in targets]
+    imports = [(module, target) for module, target in imports if (room(module), room(target)) not in DRAWN]
+    between = [(room(module), room(target)) for module, target in imports if room(module) != room(target)]
+    for edges in (between, [edge for edge in imports if not packages.intersection(edge)]):
+        sorter: TopologicalSorter[str] = TopologicalSorter()
+        for source, target in edges:
+            sorter.add(source, target)
+        sorter.prepare()  # raises CycleError
 
 
 def test_results_and_captioners_open_without_the_drawing():

@@ -95,14 +95,15 @@ def test_a_list_from_elsewhere_reaches_nothing_outside(tmp_path: Path):
 def test_a_foreign_file_of_the_lists_name_is_refused_before_any_work(tmp_path: Path, kind: str):
     path, mine = tmp_path / "own" / LIST, tmp_path / "mine"
     path.parent.mkdir()
-    mine.write_text("mine")
+    listed = '{"name": "a", "digest": "0"}\n'
+    mine.write_text(listed)
     put = {"text": lambda: path.write_text("mine"), "link": lambda: path.symlink_to(mine)}
     put |= {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir}
     put[kind]()
     with pytest.raises(UserError, match=r"is not the list of files .* with --out"):
         OwnFolder(tmp_path / "own", "--out").check(["a"])
     assert [each.name for each in path.parent.iterdir()] == [LIST]
-    assert mine.read_text() == "mine"
+    assert mine.read_text() == listed
     assert kind != "text" or path.read_text() == "mine"
 
 

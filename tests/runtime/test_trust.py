@@ -78,21 +78,24 @@ def test_a_class_of_another_package_is_refused_and_its_module_is_not_imported(
 
 
 @pytest.mark.parametrize("trust", ["stranger", ["stranger"], ("other", "stranger.Foreign")], ids=str)
-def test_a_package_that_the_user_trusts_is_imported(trust: Any, path: Path, canary: Path):
-    assert type(caption.load(path, trust=trust).encoder).__name__ == "Foreign"
-    assert canary.exists()
+def test_a_package_that_the_user_trusts_is_imported_for_parts_inside_parts_too(
+    trust: Any, path: Path, canary: Path
+):
     spec = {"class_path": "caption.encoders.SeveralEncoders", "init_args": {"encoders": [FOREIGN, FOREIGN]}}
     make(spec, Encoder, trust=iter([trust] if isinstance(trust, str) else trust))
+    assert canary.exists()
+    del sys.modules["stranger"]
+    canary.unlink()
+    assert type(caption.load(path, trust=trust).encoder).__name__ == "Foreign"
+    assert canary.exists()
 
 
-def test_a_module_that_is_imported_already_may_be_named(path: Path):
+def test_a_module_that_is_imported_already_may_be_named_and_its_lazy_names_are_not_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     import stranger  # type: ignore[import-not-found]
 
     assert type(caption.load(path).encoder) is stranger.Foreign
-
-
-def test_the_lazy_names_of_an_imported_module_are_not_made(monkeypatch: pytest.MonkeyPatch):
-    import stranger
 
     def importing(name: str) -> type:
         raise AssertionError("the module's __getattr__ ran")
@@ -155,31 +158,25 @@ def test_text_in_the_place_of_a_part_is_refused(place: str, trained: Trained, ca
     assert not canary.exists()
 
 
-def test_text_is_accepted_only_where_an_annotation_says_so():
-    plain = {"class_path": "caption.decoders.Gate", "init_args": {"size": "scalar"}}
-    check_texts({"gate": plain, "other": [1, None]})
-    score = {"class_path": "caption.attention.ScoredAttention", "init_args": {"score": "stranger.Foreign"}}
-    with pytest.raises(CheckpointError, match=r"argument score of caption\.attention\.ScoredAttention"):
-        check_texts([{"nested": score}])
-    passing = f"{__name__}.Passing"  # which passes the argument on to its base class
-    check_texts({"class_path": passing, "init_args": {"named": "stranger.Foreign"}})
-    with pytest.raises(CheckpointError, match="argument score"):
-        check_texts({"class_path": passing, "init_args": {"score": "stranger.Foreign"}})
-
-
 class Passing(caption.attention.ScoredAttention):
+    """Passes arguments on to its base class."""
+
     def __init__(self, named: str = "", **others: Any) -> None:
         super().__init__(**others)
 
 
+def test_text_is_accepted_only_where_an_annotation_says_so():
+    plain = {"class_path": "caption.decoders.Gate", "init_args": {"size": "scalar"}}
+    check_texts({"gate": plain, "other": [1, None]})
+    passing = f"{__name__}.Passing"
+    check_texts({"class_path": passing, "init_args": {"named": "stranger.Foreign"}})
+    for path in ("caption.attention.ScoredAttention", passing):
+        score = {"class_path": path, "init_args": {"score": "stranger.Foreign"}}
+        with pytest.raises(CheckpointError, match=f"argument score of {path}"):
+            check_texts([{"nested": score}])
+
+
 # -- modules of this package, and of the working directory ------------------------------------------------------
-
-
-def test_a_trusted_module_that_exits_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "exits_at_once.py").write_text("raise SystemExit(0)")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CheckpointError, match=r"exits_at_once\.X"):
-        find_object("exits_at_once.X", "exits_at_once")
 
 
 def test_of_the_working_directory_what_the_user_names_is_imported_and_what_that_imports(
@@ -201,6 +198,9 @@ def test_of_the_working_directory_what_the_user_names_is_imported_and_what_that_
     for name in ("unnamed1", "unnamed2", "sibling2_", "package2"):
         with pytest.raises(ModuleNotFoundError):
             import_module(name)
+    Path("exits_at_once.py").write_text("raise SystemExit(0)")
+    with pytest.raises(CheckpointError, match=r"exits_at_once\.X"):
+        find_object("exits_at_once.X", "exits_at_once")
 
 
 SHADOWS = ("tensorflow", "tabulate", "s3fs", "boto3", "sklearn", "IPython", "colorama", "filelock")

@@ -25,12 +25,9 @@ def test_the_smallest_learns_and_its_folder_is_measured(
     result = train("vit_gpt2", out, tmp_path / "scenes", counts, pretraining=5, steps=30, rate=2e-3, seed=0)
 
     assert result["loss"][-1] < result["loss"][0] - 1
-    captioner = load(f"transformers:{out}")
-    scene = tmp_path / "scenes" / "images" / "test_000001.png"
-    caption = captioner(scene)
+    caption = load(f"transformers:{out}")(tmp_path / "scenes" / "images" / "test_000001.png")
     assert caption.words
-    assert caption.weights.shape[1:] == (8, 8)
-    assert caption.box == (0, 0, 64, 64)
+    assert (caption.weights.shape[1:], caption.box) == ((8, 8), (0, 0, 64, 64))
 
     from tools import foreign_table
 
