@@ -29,7 +29,6 @@ from caption.analysis.faithfulness.ablation import Removed, Replaced
 from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Mask, Move, force_everywhere, intervene
 from caption.analysis.lens.file import load_lens
-from caption.analysis.pointing_game import ground
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.pruned_heads import head_pruning
 from caption.analysis.reference_attention import attend_references
@@ -76,14 +75,10 @@ def boxed(given: Material) -> list[BoxedPhoto]:
 
 
 VERBS: dict[str, Callable[[Material], Any]] = {
-    "figure": lambda g: g.captions[0].plot(style="paper", words=1),
     "a head's figure": lambda g: g.captions[0].plot(map="layer 1 heads", index=1, words=1),
-    "animation": lambda g: g.captions[0].save_animation(g.folder / "a.gif") or True,
     "page with the beam": lambda g: g.captioner.describe(
         g.photos[0], beam_size=3, candidates=2, beam_tree=True
     ).to_html(),
-    "arrays": lambda g: g.captions[0].save_attention(g.folder / "a.npz") or True,
-    "dictionary": lambda g: g.captions[0].to_dict(),
     "move": lambda g: intervene(g.captioner, g.photos[0], Move(right=1, at=0)),
     "mask": lambda g: intervene(g.captioner, g.photos[0], Mask((0, 0, 30, 40))),
     "force everywhere": lambda g: force_everywhere(g.captioner, g.photos[0], at=0),
@@ -105,9 +100,6 @@ VERBS: dict[str, Callable[[Material], Any]] = {
     "posterior": lambda g: posterior(g.captioner, g.photos, g.captions),
     "head roles": lambda g: head_roles(g.captions, "layer 0 heads").table(),
     "head pruning": lambda g: head_pruning(g.captioner, g.photos, g.captions),
-    "pointing": lambda g: (
-        ground((caption, photo.boxes) for caption, photo in zip(g.captions, boxed(g), strict=True)).pointings
-    ),
     "references": lambda g: attend_references(g.captioner, g.photos, [["a red circle"], ["gi giraffes."]]),
     "agreement": lambda g: agree({"one": g.captioner, "other": g.other}, g.photos)["one", "other"],
     "analyse": lambda g: study({"foreign": g.captioner, "other": g.other}, Images(g.photos, boxed(g))),

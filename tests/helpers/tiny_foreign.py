@@ -10,22 +10,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-WORDS = [
-    "a",
-    "red",
-    "green",
-    "blue",
-    "circle",
-    "square",
-    "triangle",
-    "left",
-    "right",
-    "of",
-    "above",
-    "and",
-    "two",
-    "small",
-]
+WORDS = "a red green blue circle square triangle left right of above and two small".split()  # noqa: SIM905
 PIECES = ("gi", "##raf", "##fe", "##s", ".", ",")
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -67,54 +52,48 @@ def vit_processor(**options: Any) -> Any:
     return transformers.ViTImageProcessor(**{"size": {"height": 32, "width": 32}, **options})
 
 
+TOWER: dict[str, Any] = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32,
+    "patch_size": 8, "initializer_range": 0.5,
+}  # fmt: skip
+"""4 x 4 patches and a class token."""
+BERT: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "max_position_embeddings": 64, "initializer_range": 0.5,
+}  # fmt: skip
+
+
 def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
-    """A VisionEncoderDecoderModel: 4 x 4 patches and a class token; two layers of two heads of GPT-2 or BERT."""
+    """A VisionEncoderDecoderModel with two layers of two heads of GPT-2 or BERT."""
     torch.manual_seed(seed)
-    tokenizer = byte_level_tokenizer() if decoder == "gpt2" else wordpiece_tokenizer()
-    tower = transformers.ViTConfig(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8,
-        initializer_range=0.5,
-    )  # fmt: skip
     if decoder == "gpt2":
+        tokenizer, start, end = byte_level_tokenizer(), 0, 0
         text = transformers.GPT2Config(
             vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.5,
             bos_token_id=0, eos_token_id=0,
         )  # fmt: skip
-        start, end = 0, 0
     else:
-        text = transformers.BertConfig(
-            vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=32, max_position_embeddings=64, initializer_range=0.5,
-        )  # fmt: skip
+        tokenizer = wordpiece_tokenizer()
+        text = transformers.BertConfig(vocab_size=len(tokenizer), **BERT)
         start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    tower = transformers.ViTConfig(**TOWER)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(tower, text)
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = (
-        start,
-        tokenizer.pad_token_id,
-        end,
-    )
+    special = {"decoder_start_token_id": start, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": end}
+    for name, value in special.items():
+        setattr(config, name, value)
     model = transformers.VisionEncoderDecoderModel(config).eval()
-    model.generation_config.update(
-        decoder_start_token_id=start,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=end,
-        max_length=9,
-        num_beams=1,
-    )
+    model.generation_config.update(**special, max_length=9, num_beams=1)
     return Tiny(model, vit_processor(), tokenizer)
 
 
 def blip(seed: int = 0) -> Tiny:
-    """BLIP: 4 x 4 patches and a class token, two layers of two heads."""
+    """BLIP, with two layers of two heads."""
     torch.manual_seed(seed)
     tokenizer = wordpiece_tokenizer()
-    tower = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
-             "image_size": 32, "patch_size": 8, "initializer_range": 0.5}  # fmt: skip
-    text = {"vocab_size": len(tokenizer), "hidden_size": 16, "encoder_hidden_size": 24, "num_hidden_layers": 2,
-            "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64,
-            "initializer_range": 0.5, "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
-            "sep_token_id": tokenizer.sep_token_id, "pad_token_id": tokenizer.pad_token_id}  # fmt: skip
-    config = transformers.BlipConfig(text_config=text, vision_config=tower, projection_dim=16)
+    end = {"eos_token_id": tokenizer.sep_token_id, "sep_token_id": tokenizer.sep_token_id}
+    special = {"bos_token_id": tokenizer.cls_token_id, "pad_token_id": tokenizer.pad_token_id, **end}
+    text = {"vocab_size": len(tokenizer), "encoder_hidden_size": 24, **BERT, **special}
+    config = transformers.BlipConfig(text_config=text, vision_config=TOWER, projection_dim=16)
     model = transformers.BlipForConditionalGeneration(config).eval()
     model.generation_config.update(max_length=9)
     processor = transformers.BlipImageProcessor(size={"height": 32, "width": 32})

@@ -103,17 +103,17 @@ def qwen2_vl(layers: int = 1, name: str = "Qwen2VL") -> Tiny:
     processor = transformers.Qwen2VLProcessor(images, tokenizer, videos, chat_template=template)
     names = ("image_token", "video_token", "vision_start_token", "vision_end_token")
     numbers = (len(tokenizer) - 4 + place for place in range(4))
-    tower: dict[str, Any] = {
-        "hidden_size": 16,
-        "depth": layers,
-        "num_heads": 2,
-        "patch_size": 4,
-        "initializer_range": 0.5,
-    }
+    tower: dict[str, Any] = {"depth": layers, "num_heads": 2, "patch_size": 4}
     if name == "Qwen2VL":
         tower["embed_dim"] = 16
     else:  # windows of 2 x 2 tokens, which the tower sorts together
-        tower.update(intermediate_size=32, out_hidden_size=16, window_size=16, fullatt_block_indexes=[])
+        tower |= {
+            "intermediate_size": 32,
+            "out_hidden_size": 16,
+            "window_size": 16,
+            "fullatt_block_indexes": [],
+        }
+    tower |= {"hidden_size": 16, "initializer_range": 0.5}
     config = getattr(transformers, f"{name}Config")(
         vision_config=tower,
         text_config={"vocab_size": len(tokenizer), **TEXT,

@@ -72,12 +72,10 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 
 
 def run_all(photos: list[str], job: Job, **options: Any) -> tuple[int, int, int]:
+    """Numbers of photos, of those that failed, and of pieces."""
     done = list(caption_photos(photos, job, per_piece=PER_PIECE, **options))
-    return (
-        sum(each.photos for each in done),
-        sum(each.failed for each in done),
-        sum(each.pieces for each in done),
-    )
+    failed, pieces = sum(each.failed for each in done), sum(each.pieces for each in done)
+    return sum(each.photos for each in done), failed, pieces
 
 
 @pytest.mark.nightly
@@ -147,12 +145,6 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
     assert all(file.stat().st_mtime_ns == time for file, time in kept.items())
 
 
-@pytest.mark.nightly
-def test_too_many_actors_are_refused(cluster: None, photos: list[str], model: Path, tmp_path: Path):
-    with pytest.raises(UserError, match="2 processors, too few for 3"):
-        run_all(photos, Job(str(model), str(tmp_path)), actors=3)
-
-
 # -- without a cluster -----------------------------------------------------------------------------------------
 
 
@@ -187,38 +179,31 @@ def test_parquet_has_the_main_columns(photos: list[str], model: Path, tmp_path: 
 
     caption_here(photos, Job(str(model), str(tmp_path / "lines")))
     caption_here(photos, Job(str(model), str(tmp_path / "table"), "parquet", {"beam_size": 1}))
-    rows = [
-        row
-        for file in sorted((tmp_path / "table").glob("*.parquet"))
-        for row in parquet.read_table(file).to_pylist()
-    ]
+    tables = map(parquet.read_table, sorted((tmp_path / "table").glob("*.parquet")))
+    rows = [row for table in tables for row in table.to_pylist()]
     assert [row["image"] for row in rows] == photos
     assert sum(row["error"] is not None for row in rows) == 1
-    assert {row["text"] for row in rows if row["text"]} <= {
-        " ".join(row["words"]) for row in rows if row["words"]
-    }
-    lines = entries(tmp_path / "lines")
-    assert any(
-        row["log_prob"] != line.get("log_prob") for row, line in zip(rows, lines, strict=True)
-    )  # beam 1, not 3
+    assert all(row["text"] == " ".join(row["words"]) for row in rows if row["text"])
+    of_beams = [line.get("log_prob") for line in entries(tmp_path / "lines")]
+    assert [row["log_prob"] for row in rows] != of_beams  # beam 1, not 3
 
 
 def test_a_folder_of_another_job_is_refused(photos: list[str], model: Path, tmp_path: Path):
-    job = Job(str(model), str(tmp_path / "out"))
-    prepare(job, photos, PER_PIECE)
-    prepare(job, photos, PER_PIECE)
-    with pytest.raises(UserError, match="another photos"):
-        prepare(job, photos[1:], PER_PIECE)
-    with pytest.raises(UserError, match="another per_piece"):
-        prepare(job, photos, PER_PIECE + 1)
-    with pytest.raises(UserError, match="another model"):
-        prepare(Job("shapes", job.out), photos, PER_PIECE)
-    with pytest.raises(UserError, match="another search"):
-        prepare(Job(str(model), job.out, search={"beam_size": 2}), photos, PER_PIECE)
+    out = str(tmp_path / "out")
+    job = Job(str(model), out)
+    for _ in range(2):
+        prepare(job, photos, PER_PIECE)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
-    with pytest.raises(UserError, match="files of something else"):
-        prepare(Job(str(model), str(tmp_path / "mine")), photos, PER_PIECE)
+    for other, given, per_piece, said in (
+        (job, photos[1:], PER_PIECE, "another photos"),
+        (job, photos, PER_PIECE + 1, "another per_piece"),
+        (Job("shapes", out), photos, PER_PIECE, "another model"),
+        (Job(str(model), out, search={"beam_size": 2}), photos, PER_PIECE, "another search"),
+        (Job(str(model), str(tmp_path / "mine")), photos, PER_PIECE, "files of something else"),
+    ):
+        with pytest.raises(UserError, match=said):
+            prepare(other, given, per_piece)
     for content in ("[]", "5", "[" * 100_000, "x"):
         (tmp_path / "out" / on_ray.JOB).write_text(content)
         with pytest.raises(UserError, match="captions cannot be written to"):
@@ -230,59 +215,53 @@ def test_files_that_are_there_stay(model: Path, photos: list[str], tmp_path: Pat
     out, theirs = tmp_path / "out", tmp_path / "theirs"
     job = Job(str(model), f"{scheme}{out}")
     prepare(job, photos, PER_PIECE)
-    names = ["captions-000000.jsonl", "captions-000001.jsonl"]
+    names = [f"captions-{number:06d}.jsonl" for number in range(3)]
     (out / names[0]).write_text("mine")
     (out / names[1]).symlink_to(theirs)
-    (out / f".captions-000002.jsonl.{os.getpid()}.partial").symlink_to(theirs)
-    for number in range(3):
-        on_ray.write_whole(job.out, f"captions-{number:06d}.jsonl", b"ours")
-    assert (out / names[0]).read_text() == "mine"
+    (out / f".{names[2]}.{os.getpid()}.partial").symlink_to(theirs)
+    for name in names:
+        on_ray.write_whole(job.out, name, b"ours")
+    assert [(out / name).read_text() for name in (names[0], names[2])] == ["mine", "ours"]
     assert not theirs.exists()
-    assert (out / "captions-000002.jsonl").read_text() == "ours"
     with pytest.raises(UserError, match="there is no folder"):
         prepare(Job(str(model), f"{scheme}{tmp_path}/no/such"), photos, PER_PIECE)
 
 
-def test_the_command_reads_folders_lists_and_urls(
+def test_the_command_reads_folders_lists_and_urls_and_has_defaults(
     photos: list[str], model: Path, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    seen: list[list[str]] = []
+    seen: list[tuple[list[str], Job, tuple[Any, ...]]] = []
 
     def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Done]:
-        seen.append(given)
-        assert (job.form, job.search, options) == ("parquet", {"beam_size": 2}, (None, 50))
+        seen.append((given, job, options))
         yield Done(len(given), 1)
 
     monkeypatch.setattr(on_ray, "caption_photos", captioned)
     folder = Path(photos[0]).parent
     (tmp_path / "list.txt").write_text(f"{photos[0]}\n\nfile://{folder}/sub\n")
-    common = ["--engine", "ray", "--model", model, "--out", tmp_path / "out"]
-    common += ["--format", "parquet", "--beam-size", 2, "--per-file", 50]
+    ray = ["--engine", "ray", "--out", tmp_path / "out"]
+    common = [*ray, "--model", model, "--format", "parquet", "--beam-size", 2, "--per-file", 50]
     ran = cli("describe", folder, *common)
     assert ran.code == 1
     assert f"{PHOTOS} photos" in ran.err
     assert cli("describe", "--list", tmp_path / "list.txt", *common).code == 1
     subfolder = [f"file://{name}" for name in photos if "/sub/" in name]
-    assert seen == [photos, [photos[0], *subfolder]]
+    assert [given for given, *_ in seen] == [photos, [photos[0], *subfolder]]
+    for _, job, options in seen:
+        assert (job.form, job.search, options) == ("parquet", {"beam_size": 2}, (None, 50))
     nothing = cli("describe", *common)
     assert nothing.code == 2
     assert "no photos" in nothing.err
+    cli("describe", *photos, *ray)
+    assert (seen[-1][1].model, seen[-1][1].device) == ("photos", "auto")
 
 
-def test_the_installed_model_for_photos_and_the_clusters_gpus_are_used_by_default(
-    photos: list[str], tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
-):
-    jobs: list[Job] = []
-
-    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Done]:
-        jobs.append(job)
-        yield Done(len(given), 0)
-
-    monkeypatch.setattr(on_ray, "caption_photos", captioned)
-    assert cli("describe", *photos, "--engine", "ray", "--out", tmp_path / "out").code == 0
-    assert (jobs[0].model, jobs[0].device) == ("photos", "auto")
-    for resources, said in (({"CPU": 4, "GPU": 2}, "2 GPUs"), ({"CPU": 4}, "4 processors")):
-        ray = SimpleNamespace(cluster_resources=lambda resources=resources: resources)
-        monkeypatch.setattr(on_ray, "connected", lambda ray=ray: ray)
-        with pytest.raises(UserError, match=f"the cluster has {said}, too few for 9"):
-            next(on_ray._run([Piece(str(number), []) for number in range(9)], jobs[0], 9))
+@pytest.mark.parametrize(
+    ("resources", "said"), [({"CPU": 4, "GPU": 2}, "2 GPUs"), ({"CPU": 4}, "4 processors")]
+)
+def test_too_many_actors_are_refused(resources: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch):
+    ray = SimpleNamespace(cluster_resources=lambda: resources)
+    monkeypatch.setattr(on_ray, "connected", lambda: ray)
+    job = Job("photos", "out", device="auto")
+    with pytest.raises(UserError, match=f"the cluster has {said}, too few for 9"):
+        next(on_ray._run([Piece(str(number), []) for number in range(9)], job, 9))
