@@ -20,17 +20,8 @@ tool = pytest.importorskip("tools.notebooks")
 
 ROOT = Path(__file__).parents[2]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NAMES = [
-    "01_first_look",
-    "02_soft_against_hard",
-    "03_is_the_attention_right",
-    "04_what_if_it_looked_elsewhere",
-    "05_build_a_mechanism",
-    "06_what_the_encoder_sees",
-]
+NAMES = [path.stem for path in PATHS]
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-
-each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
 def read(path: Path) -> Any:
@@ -50,18 +41,8 @@ def kinds(cell: Any) -> list[list[str]]:
     return [sorted(o.get("data", {o.output_type: None})) for o in cell.outputs]
 
 
-def test_they_are_all_there():
-    assert [path.stem for path in PATHS] == NAMES
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.nightly if path != PATHS[0] else pytest.mark.slow)
-        for path in PATHS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
 def test_stored_outputs_match_the_code(path: Path):
     """Up to rounding, which training amplifies: the fifth runs up to it, and trains below, on few scenes."""
     notebook = read(path)
@@ -76,7 +57,7 @@ def test_stored_outputs_match_the_code(path: Path):
             assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=0.03), stored_text
 
 
-@each
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
 def test_it_is_small_complete_and_portable(path: Path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 1_500_000
@@ -101,15 +82,11 @@ def test_it_is_small_complete_and_portable(path: Path):
     assert path.stem == NAMES[2] or any(figure.metadata for figure in figures)
 
 
-def settings(cell: Any) -> set[str]:
-    return set(re.findall(r"^([A-Z]+) = ", cell.source, re.MULTILINE))
-
-
 def changed(name: str, values: dict[str, Any]) -> Any:
     """A notebook whose first cell has one's own values, which must be all of its settings."""
     notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
     first = code(notebook)[0]
-    assert settings(first) == set(values)
+    assert set(re.findall(r"^([A-Z]+) = ", first.source, re.MULTILINE)) == set(values)
     first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
     return notebook
 
@@ -119,23 +96,26 @@ def printed(notebook: Any) -> str:
     return "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
 
 
+@pytest.fixture
+def photo(tmp_path: Path) -> str:
+    tiny_captioner.photo().save(tmp_path / "photo.png")
+    return str(tmp_path / "photo.png")
+
+
 @pytest.mark.nightly
-def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
+def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path, photo: str):
     """Run in one kernel, one after the other, with only the first cell changed."""
-    soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
+    soft, hard = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt"))
     checkpoint.save(tiny_captioner.captioner(), soft)
     checkpoint.save(tiny_captioner.captioner(alignment=Multinoulli()), hard)
-    tiny_captioner.photo().save(photo)
     boxes = {name: [(25, 5, 50, 30)] for name in tiny_captioner.WORDS}
+    places = {"WORDS": [0, 2], "HERE": (20, 0, 40, 40), "THERE": (7, 7)}
     own: list[tuple[str, dict[str, Any]]] = [
         (NAMES[0], {"MODEL": soft, "PHOTO": photo}),
         (NAMES[1], {"SOFT": soft, "HARD": hard, "PHOTOS": [photo]}),
         (NAMES[2], {"MODEL": hard, "PHOTOS": {photo: boxes}}),
         (NAMES[2], {"MODEL": soft, "PHOTOS": {photo: {}}}),
-        (
-            NAMES[3],
-            {"MODEL": hard, "PHOTO": photo, "WORDS": [0, 2], "HERE": (20, 0, 40, 40), "THERE": (7, 7)},
-        ),
+        (NAMES[3], {"MODEL": hard, "PHOTO": photo, **places}),
     ]
     joined = nbformat.v4.new_notebook()
     for name, values in own:
@@ -148,22 +128,19 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
 
 
 @pytest.mark.nightly
-def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
-    own, photo = str(tmp_path / "own.ckpt"), str(tmp_path / "photo.png")
+def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path, photo: str):
+    own = str(tmp_path / "own.ckpt")
     checkpoint.save(tiny_captioner.captioner(), own)
-    tiny_captioner.photo().save(photo)
     values = {"MODEL": own, "PHOTO": photo, "REGION": (2, 3), "SCENES": 60, "EPOCHS": 2}
     output = printed(changed(NAMES[4], values))
-    assert "8 x 8 regions, each a vector of 6 numbers" in output
-    assert "60 scenes, 120 captions" in output
+    for line in ("8 x 8 regions, each a vector of 6 numbers", "60 scenes, 120 captions", "heads[3]"):
+        assert line in output
     assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", output)) == 3
-    assert "heads[3]" in output
 
 
 @pytest.mark.nightly
-def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(tmp_path: Path):
-    tiny_captioner.photo().save(tmp_path / "photo.png")
-    values = {"MODEL": "photos", "PHOTO": str(tmp_path / "photo.png"), "THING": "saxophone", "WORD": 0}
+def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(photo: str):
+    values = {"MODEL": "photos", "PHOTO": photo, "THING": "saxophone", "WORD": 0}
     output = printed(changed(NAMES[5], values))
     assert "the encoder sees no saxophone in this photo" in output
     assert "unlike what the model knows: yes" in output
