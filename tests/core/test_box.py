@@ -9,7 +9,7 @@ BOX = (-5, 10, 15, 50)
 
 
 def test_shares_and_parts_are_inverse_and_exact_for_the_whole():
-    whole, part = (12.3, -7.7, 311.1, 205.9), (0.1, 3.0, 400.0, 99.0)
+    whole, part = (-12.3, -7.7, 0.7, 205.9), (0.1, 3.0, 400.0, 99.0)
     assert shares_of(whole, whole) == (0, 0, 1, 1)
     assert part_of(whole, (0, 0, 1, 1)) == whole
     assert part_of((10, 20, 30, 60), (-0.5, 0, 0.5, 1.25)) == (0, 20, 20, 70)
