@@ -14,7 +14,7 @@ from caption.data.decoding import ORIENTATION_TAG, open_image
 from caption.errors import ImageError
 
 
-def test_colours_survive_palette_and_cmyk(tmp_path: Path) -> None:
+def test_colours_survive_palette_and_cmyk(tmp_path: Path):
     image = Image.fromarray(corners())
     palette = open_image(saved(image.quantize(8), tmp_path / "palette.png"))
     np.testing.assert_array_equal(np.asarray(palette), corners())
@@ -23,7 +23,7 @@ def test_colours_survive_palette_and_cmyk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_transparency_is_laid_over_white(tmp_path: Path, mode: str) -> None:
+def test_transparency_is_laid_over_white(tmp_path: Path, mode: str):
     rgba = Image.new("RGBA", (8, 4), (0, 0, 0, 255))
     rgba.paste((0, 0, 0, 0), (0, 0, 4, 4))
     image = rgba.quantize(4) if mode == "P" else rgba.convert(mode)
@@ -34,7 +34,7 @@ def test_transparency_is_laid_over_white(tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "clear"), [("L", 10), ("RGB", (10, 10, 10)), ("P", 0)])
-def test_a_transparent_colour_key_is_laid_over_white(tmp_path: Path, mode: str, clear: object) -> None:
+def test_a_transparent_colour_key_is_laid_over_white(tmp_path: Path, mode: str, clear: object):
     image = Image.new("RGB", (4, 4), (10, 10, 10))
     image.paste((90, 90, 90), (2, 0, 4, 4))
     keyed = image.quantize(2) if mode == "P" else image.convert(mode)
@@ -45,7 +45,7 @@ def test_a_transparent_colour_key_is_laid_over_white(tmp_path: Path, mode: str, 
     assert pixels.getpixel((3, 0)) == (90, 90, 90)
 
 
-def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path) -> None:
+def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path):
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     image = Image.fromarray(values)
     big_endian = Image.frombytes("I;16B", (8, 8), values.astype(">u2").tobytes())
@@ -68,7 +68,7 @@ def test_sixteen_bits_are_divided_by_256_not_clipped(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_32_bit_greyscale_is_scaled(tmp_path: Path, values: np.ndarray, expected: list[int]) -> None:
+def test_32_bit_greyscale_is_scaled(tmp_path: Path, values: np.ndarray, expected: list[int]):
     path = saved(Image.fromarray(values), tmp_path / "deep.tif")
     assert np.asarray(open_image(path))[0, :, 0].tolist() == expected
 
@@ -77,7 +77,7 @@ def test_32_bit_greyscale_is_scaled(tmp_path: Path, values: np.ndarray, expected
     "mode",
     ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "I;16", "I", "F"],
 )
-def test_every_mode_becomes_rgb_in_strips_as_in_one_piece(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mode_becomes_rgb_in_strips_as_in_one_piece(mode: str, monkeypatch: pytest.MonkeyPatch):
     image = scene(150, 110)
     if mode in ("I;16", "I", "F"):
         values = np.asarray(image.convert("L"), float) * 300 - (0 if mode == "I;16" else 5000)
@@ -91,13 +91,13 @@ def test_every_mode_becomes_rgb_in_strips_as_in_one_piece(mode: str, monkeypatch
     assert np.array_equal(np.asarray(open_image(image)), np.asarray(whole))
 
 
-def test_a_mode_that_pillow_cannot_convert_is_named() -> None:
+def test_a_mode_that_pillow_cannot_convert_is_named():
     with pytest.raises(ImageError, match="mode La"):
         open_image(Image.new("LA", (4, 4)).convert("La"))
 
 
 @pytest.mark.parametrize(("mode", "orientation"), [("RGB", 6), ("CMYK", 1)])
-def test_the_colour_profile_is_kept(tmp_path: Path, mode: str, orientation: int) -> None:
+def test_the_colour_profile_is_kept(tmp_path: Path, mode: str, orientation: int):
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
     scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut", exif=exif)

@@ -25,7 +25,7 @@ from caption.runtime.prefetch import prefetch
 
 
 @pytest.mark.parametrize("name", ["moving.gif", "moving.tif"])
-def test_the_first_frame_of_an_animation(tmp_path: Path, name: str) -> None:
+def test_the_first_frame_of_an_animation(tmp_path: Path, name: str):
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
     path = saved(frames[0], tmp_path / name, save_all=True, append_images=frames[1:])
     assert open_image(path).getpixel((8, 8)) == (255, 0, 0)
@@ -59,22 +59,16 @@ def oriented(path: Path, orientation: int) -> Path:
 
 @pytest.mark.parametrize("name", ["turned.png", "turned.jpg", "turned.tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation(tmp_path: Path, orientation: int, name: str) -> None:
+def test_exif_orientation_turns_an_image_once(tmp_path: Path, orientation: int, name: str):
     image = open_image(oriented(tmp_path / name, orientation))
     assert image.size == (40, 24)
     for x, y in [(5, 5), (35, 5), (5, 20), (35, 20)]:
         np.testing.assert_allclose(image.getpixel((x, y)), corners()[y, x], atol=16)
+    again = open_image(saved(image, tmp_path / "again.png"))
+    assert open_image(image).tobytes() == again.tobytes() == image.tobytes()
 
 
-@pytest.mark.parametrize("name", ["turned.jpg", "turned.tif"])
-def test_an_image_is_turned_once(tmp_path: Path, name: str) -> None:
-    once = open_image(oriented(tmp_path / name, 6))
-    assert open_image(once).tobytes() == once.tobytes()
-    again = open_image(saved(once, tmp_path / "again.png"))
-    assert again.tobytes() == once.tobytes()
-
-
-def test_a_photo_in_memory_is_not_changed_and_not_copied_where_it_is_upright_rgb(tmp_path: Path) -> None:
+def test_a_photo_in_memory_is_not_changed_and_not_copied_where_it_is_upright_rgb(tmp_path: Path):
     photo = scene(90, 60)
     assert open_image(photo) is photo
     with Image.open(oriented(tmp_path / "turned.png", 6)) as image:
@@ -84,7 +78,7 @@ def test_a_photo_in_memory_is_not_changed_and_not_copied_where_it_is_upright_rgb
 
 
 @pytest.mark.parametrize("exif", [b"Exif\x00\x00garbage!", b"II*\x00\x08", 9, 42])
-def test_a_damaged_orientation_does_not_cost_the_picture(tmp_path: Path, exif: bytes | int) -> None:
+def test_a_damaged_orientation_does_not_cost_the_picture(tmp_path: Path, exif: bytes | int):
     if isinstance(exif, int):
         block = Image.Exif()
         block[0x0112] = exif
@@ -106,7 +100,6 @@ FILES = {
     "empty": (b"", "is empty"),
     "text": (b"dear diary\n", "not an image"),
     "the beginning of a JPEG": (b"\xff\xd8", "not an image"),
-    "zeros": (b"\x00" * 4096, "not an image"),
     **{f"half a {kind}": (stored(kind)[: len(stored(kind)) // 2], "truncated|not an image")
        for kind in ("JPEG", "PNG", "GIF", "BMP", "TIFF")},
     "a damaged middle": (stored("PNG").replace(b"IDAT", b"IDAT\xff", 1), "damaged"),
@@ -114,14 +107,14 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path, name: str):
     content, reason = FILES[name]
     (tmp_path / "photo.jpg").write_bytes(content)
     with pytest.raises(ImageError, match=rf"photo\.jpg'.* {reason}"):
         open_image(tmp_path / "photo.jpg")
 
 
-def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
+def test_a_pillow_image_that_does_not_decode(tmp_path: Path):
     (tmp_path / "photo.jpg").write_bytes(stored("JPEG")[:900])
     with Image.open(tmp_path / "photo.jpg") as image, pytest.raises(ImageError, match=r"photo\.jpg"):
         open_image(image)
@@ -129,7 +122,7 @@ def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
         open_image(Image.new("RGB", (0, 5)))
 
 
-def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_refused(tmp_path: Path):
     """A few bytes that claim to be 3.6 thousand million pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -140,9 +133,6 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bomb.png").write_bytes(content)
     with pytest.raises(ImageError, match=r"bomb\.png' is too large"):
         open_image(tmp_path / "bomb.png")
-
-
-# -- refusals --------------------------------------------------------------------------------------------------
 
 
 def run_length_encoded(width: int, height: int, data: bytes = b"\x00\x01") -> bytes:
@@ -171,8 +161,7 @@ def test_a_program_is_not_a_photo(tmp_path):
 
 
 def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
-    for name, width in (("small", 30), ("large", 31)):
-        scene(width, 20).save(tmp_path / f"{name}.png")
+    paths = {width: saved(scene(width, 20), tmp_path / f"{width}.png") for width in (30, 31)}
     monkeypatch.setattr(decoding, "LARGE_PIXELS", 30 * 20)
     running: list[int] = []
     together: list[int] = []
@@ -186,11 +175,11 @@ def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
         return upright(image, *arguments)
 
     monkeypatch.setattr(decoding, "_upright", counted)
-    for name, expected in (("large", 1), ("small", 4)):
+    for width, expected in ((31, 1), (30, 4)):
         together.clear()
-        assert len(list(prefetch(open_image, [tmp_path / f"{name}.png"] * 8, ahead=8, workers=4))) == 8
+        assert len(list(prefetch(open_image, [paths[width]] * 8, ahead=8, workers=4))) == 8
         assert max(together) == expected
-    with decoded(tmp_path / "large.png"):
+    with decoded(paths[31]):
         assert decoding._large_image.locked()
     assert not decoding._large_image.locked()
 
@@ -210,10 +199,8 @@ def test_pillows_log_does_not_reach_stderr(tmp_path, monkeypatch, capsys):
 def test_heic_photos_are_read_where_pillow_heif_is_installed(tmp_path, monkeypatch):
     """With a stand-in for the package, whose photos begin as HEIC does and go on as PNG."""
     head = b"\0\0\0\x18ftypheic"
-    pixels = Image.new("RGB", (4, 3), "red")
-    stored = io.BytesIO()
-    pixels.save(stored, "PNG")
-    (tmp_path / "IMG_1.HEIC").write_bytes(head + stored.getvalue())
+    png = saved(Image.new("RGB", (4, 3), "red"), tmp_path / "red.png")
+    (tmp_path / "IMG_1.HEIC").write_bytes(head + png.read_bytes())
 
     def open_heic(file: IO[bytes], filename: object = None) -> Image.Image:
         return Image.open(io.BytesIO(file.read()[len(head) :]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,23 +62,6 @@ def test_the_training_captions_give_the_vocabulary_within_the_limits():
 # -- loaders ---------------------------------------------------------------------------------------------------
 
 
-def test_training_batches_are_shuffled_and_captions_drawn_again(reader: Shapes):
-    loader = module(reader, captions_per_image=1).train_dataloader()
-    state = torch.get_rng_state()
-    list(loader.batch_sampler)
-    assert torch.equal(torch.get_rng_state(), state)  # nothing is drawn from the global generator
-    first = list(loader)
-    assert all(batch.lengths.shape == (8, 1) and (batch.lengths > 0).all() for batch in first)
-    assert sorted(image_id for batch in first for image_id in batch.ids) == list(range(1, 41))
-    loader.sampler.set_epoch(1)
-    second = list(loader)
-    assert [batch.ids for batch in first] != [batch.ids for batch in second]
-    drawn = [
-        {i: c for b in epoch for i, c in zip(b.ids, captions_of(b), strict=True)} for epoch in (first, second)
-    ]
-    assert sum(drawn[0][i] != drawn[1][i] for i in drawn[0]) > 20
-
-
 def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one(reader: Shapes):
     assert len(module(reader, batch_size=16).train_dataloader()) == 2
     (batch,) = module(reader, batch_size=100).train_dataloader()
@@ -103,16 +87,11 @@ def test_evaluation_sees_every_image_once_in_order_with_all_captions_and_its_box
 def test_each_process_has_an_image_even_if_there_are_fewer_images_than_processes(
     monkeypatch: pytest.MonkeyPatch, split: str, shares: list[list[int]]
 ):
-    data = Given(
-        train=[image(0, "a")], val=[image(number, "a") for number in (1, 2, 3)], test=[image(4, "a")]
-    )
-    given = []
+    data = module(Given(train=[image(0, "a")], val=[image(i, "a") for i in (1, 2, 3)], test=[image(4, "a")]))
     for rank in (0, 1):
-        made = module(data)
-        monkeypatch.setattr(made, "_processes", lambda rank=rank: (2, rank))
-        loader = made.test_dataloader() if split == "test" else made.val_dataloader()
-        given.append([loader.dataset.examples[index][0].id for index in loader.sampler])
-    assert given == shares
+        monkeypatch.setattr(data, "_processes", lambda rank=rank: (2, rank))
+        loader = getattr(data, f"{split}_dataloader")()
+        assert [loader.dataset.examples[index][0].id for index in loader.sampler] == shares[rank]
 
 
 def test_batches_of_near_equal_lengths_have_every_caption_once(reader: Shapes):
@@ -125,34 +104,50 @@ def test_batches_of_near_equal_lengths_have_every_caption_once(reader: Shapes):
     assert padding / sum(int(batch.lengths.sum()) for batch in batches) < 0.05
 
 
-def contents(loader: DataLoader[Any]) -> list[Any]:
-    return [(batch.ids, batch.targets.tolist()) for batch in loader]
+def contents(loader: Iterable[Batch]) -> list[Any]:
+    """The ids and captions of each batch."""
+    return [(batch.ids, captions_of(batch)) for batch in loader]
 
 
 @pytest.mark.parametrize("batching", ["images", "lengths"])
-def test_seed_and_epoch_alone_decide_the_batches(reader: Shapes, batching: str):
+def test_seed_and_epoch_alone_decide_order_and_captions(reader: Shapes, batching: str):
+    options = {"batching": batching, "captions_per_image": 1}
     torch.manual_seed(3)
-    loader, same = (
-        module(reader, batching=batching, captions_per_image=2).train_dataloader() for _ in range(2)
-    )
+    loader, same = (module(reader, **options).train_dataloader() for _ in range(2))
     torch.manual_seed(4)
-    other = module(reader, batching=batching, captions_per_image=2).train_dataloader()
+    other = module(reader, **options).train_dataloader()
+    state = torch.get_rng_state()
+    list(loader.batch_sampler)
+    assert torch.equal(torch.get_rng_state(), state)  # nothing is drawn from the global generator
     first = contents(loader)
     assert first == contents(same) != contents(other)
     for each in (loader, same):
         each.sampler.set_epoch(1)
     torch.rand(10)
-    assert contents(loader) == contents(same) != first
+    second = contents(loader)
+    assert second == contents(same) != first
+    if batching == "images":
+        drawn = [
+            {
+                image_id: of_image
+                for ids, captions in epoch
+                for image_id, of_image in zip(ids, captions, strict=True)
+            }
+            for epoch in (first, second)
+        ]
+        assert sorted(drawn[0]) == sorted(drawn[1]) == list(range(1, 41))
+        assert sum(drawn[0][image_id] != drawn[1][image_id] for image_id in drawn[0]) > 20
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, workers: int):
-    loader = module(reader, captions_per_image=2, workers=workers).train_dataloader()
+    loader, stopped, resumed = (
+        module(reader, captions_per_image=2, workers=workers).train_dataloader() for _ in range(3)
+    )
     epochs = []
     for epoch in range(3):
         loader.sampler.set_epoch(epoch)
         epochs.append(contents(loader))
-    stopped = module(reader, captions_per_image=2, workers=workers).train_dataloader()
     stopped.sampler.set_epoch(1)
     batches = iter(stopped)
     for _ in range(3):
@@ -160,11 +155,10 @@ def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, w
     state = stopped.state_dict()
     assert state == {"epoch": 1, "given": 3}
 
-    resumed = module(reader, captions_per_image=2, workers=workers).train_dataloader()
     resumed.load_state_dict(state)
     started = iter(resumed)  # Lightning calls iter() before it sets the epoch
     resumed.sampler.set_epoch(1)
-    assert [(batch.ids, batch.targets.tolist()) for batch in started] == epochs[1][3:]
+    assert contents(started) == epochs[1][3:]
     assert resumed.state_dict() == {"epoch": 1, "given": 5}
     resumed.load_state_dict(state)
     resumed.sampler.set_epoch(2)

@@ -80,34 +80,31 @@ def with_box(*box: object) -> dict[str, Any]:
     return {"a.png": {"size": [60, 40], "objects": [{"kind": "x", "names": ["y"], "box": box}]}}
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, and none of the photos is called so"),
-        ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "has 60x40 pixels, and its boxes were drawn on 40x60"),
-        ({**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"),
-        ({**INSTANCES, "images": [{"id": number} for number in (1, 2)]}, "image 1 of .* has no valid 'file_name'"),
-        ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
-        ({**INSTANCES, "all": 2}, '"all", if it is there, is a list'),
-        (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
-        (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
-        (with_box(0, 0, float("inf"), 9), "not 4 numbers"),
-        (with_box(True, 0, 9, 9), "not 4 numbers"),
-        ({**INSTANCES, "images": [*INSTANCES["images"], {"id": 1, "file_name": "c.png"}]}, "4 entries have 3 ids"),
-    ],
-    ids=[
-        "other photos", "size", "size of COCO", "no names", "captions", "not a list", "no area", "outside", "inf",
-        "bool", "twice",
-    ],
-)  # fmt: skip
-def test_mistakes_are_named(tmp_path: Path, photos: list[Path], content: Any, said: str):
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "other photos": ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, and none of the photos is called so"),
+    "size": ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "has 60x40 pixels, and its boxes were drawn on 40x60"),
+    "size of COCO": (
+        {**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"
+    ),
+    "no names": ({**INSTANCES, "images": [{"id": 1}, {"id": 2}]}, "image 1 of .* has no valid 'file_name'"),
+    "captions": ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
+    "not a list": ({**INSTANCES, "all": 2}, '"all", if it is there, is a list'),
+    "no area": (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
+    "outside": (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
+    "inf": (with_box(0, 0, float("inf"), 9), "not 4 numbers"),
+    "bool": (with_box(True, 0, 9, 9), "not 4 numbers"),
+    "twice": ({**INSTANCES, "images": [*INSTANCES["images"], {"id": 1, "file_name": "c.png"}]}, "4 entries have 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_mistakes_are_named(tmp_path: Path, photos: list[Path], kind: str):
+    content, said = MISTAKES[kind]
     with pytest.raises(UserError, match=said):
         read_photo_boxes([written(tmp_path, content)], photos)
 
 
 def test_a_name_that_two_photos_have_is_refused(tmp_path: Path, photos: list[Path]):
-    (tmp_path / "more").mkdir()
-    photos[0].rename(tmp_path / "more" / "a.png")
     with pytest.raises(UserError, match=r"two photos are called a\.png"):
         read_photo_boxes([written(tmp_path, OWN)], [*photos, tmp_path / "more" / "a.png"])
 

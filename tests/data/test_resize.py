@@ -30,7 +30,7 @@ TRANSFORMS = [
 
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("size", [(96, 160), (31, 8), (1, 1)])
-def test_the_output_has_the_requested_size(fit: str, size: tuple[int, int]) -> None:
+def test_the_output_has_the_requested_size(fit: str, size: tuple[int, int]):
     for original in [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)]:
         pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
         assert (pixels.shape, pixels.dtype) == ((3, *size), torch.uint8)
@@ -63,7 +63,7 @@ def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
 @pytest.mark.parametrize("original", [(640, 301), (301, 517), (450, 450), (1001, 143), (64, 48)])
 def test_a_marker_survives_the_round_trip(
     fit: str, resize: int | None, size: int | tuple[int, int], original: tuple[int, int]
-) -> None:
+):
     """Exact to a quarter of a resized pixel, at any position."""
     width, height = original
     transform = ImageTransform(size, fit, resize)
@@ -87,7 +87,7 @@ def test_a_marker_survives_the_round_trip(
         ((999, 10), (120, 1)),
     ],
 )
-def test_the_padding_matches_the_box(original: tuple[int, int], content: tuple[int, int]) -> None:
+def test_the_padding_matches_the_box(original: tuple[int, int], content: tuple[int, int]):
     """Grey begins exactly at the row where the box leaves the image, and is centred to whole pixels."""
     transform = ImageTransform((97, 120), "pad")
     grey = (transform(Image.new("RGB", original, "white")) == PAD_GREY[0]).all(0)
@@ -110,7 +110,7 @@ def test_the_padding_matches_the_box(original: tuple[int, int], content: tuple[i
     columns=st.integers(1, 512),
 )
 @settings(deadline=None)
-def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
+def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: int):
     """Squash: all of the image. Crop: a centred part, undistorted, touching two edges. Pad: all and more."""
     squash, crop, pad = (ImageTransform((rows, columns), fit).box(width, height) for fit in FITS)
     assert squash == (0, 0, width, height)
@@ -129,12 +129,12 @@ def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: 
     assert pad.left == 0 or pad.top == 0
 
 
-def test_channels_and_rows_are_in_order() -> None:
+def test_channels_and_rows_are_in_order():
     pixels = ImageTransform((24, 40))(Image.fromarray(corners()))
     np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), corners())
 
 
-def test_round_trip_through_plain_types() -> None:
+def test_round_trip_through_plain_types():
     for transform in (*TRANSFORMS, ImageTransform(), ImageTransform(resize=256)):
         data = json.loads(json.dumps(transform.to_dict()))
         assert ImageTransform.from_dict(data) == transform
@@ -155,7 +155,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=str)
-def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
+def test_options_that_are_none(options: dict[str, Any], message: str):
     with pytest.raises(DataError, match=message):
         ImageTransform(**options)
 
@@ -173,7 +173,7 @@ def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
         (256, (300, 256), (22, 0, 278, 256)),
     ],
 )
-def test_a_resized_image_shows_its_centre(size, original: tuple[int, int], box: tuple[int, ...]) -> None:
+def test_a_resized_image_shows_its_centre(size, original: tuple[int, int], box: tuple[int, ...]):
     """Numbers worked out by hand: the shorter side is 256 pixels, of which the output has the middle ones."""
     transform = ImageTransform(size, "crop", 256)
     assert transform.box(*original) == box

@@ -73,7 +73,7 @@ def file_bytes(folder: Path) -> dict[str, bytes]:
 # -- scenes and captions ---------------------------------------------------------------------------------------
 
 
-def test_five_different_captions_are_true_and_boxes_tight_around_the_drawn_pixels() -> None:
+def test_five_different_captions_are_true_and_boxes_tight_around_the_drawn_pixels():
     scenes = [random_scene(3, "train", number) for number in range(200)]
     for scene in scenes:
         captions = describe_scene(scene)
@@ -88,7 +88,7 @@ def test_five_different_captions_are_true_and_boxes_tight_around_the_drawn_pixel
             assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
 
 
-def test_no_arrangement_is_in_two_splits_for_any_seed() -> None:
+def test_no_arrangement_is_in_two_splits_for_any_seed():
     for seed in (0, 1):
         for split in ("train", "val", "test"):
             assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
@@ -118,7 +118,7 @@ def test_the_grammar_relates_words(caption: str, subject: list[str], related: li
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def test_captions_and_boxes_load_with_pycocotools(folder: Path) -> None:
+def test_captions_and_boxes_load_with_pycocotools(folder: Path):
     for split, count in SMALL.items():
         captions, objects = (COCO(str(folder / f"{split}{name}.json")) for name in ("", "_objects"))
         assert captions.getImgIds() == objects.getImgIds()
@@ -129,7 +129,7 @@ def test_captions_and_boxes_load_with_pycocotools(folder: Path) -> None:
                 assert picture.mode == "RGB"
             boxes = {}
             for thing in objects.loadAnns(objects.getAnnIds(imgIds=image["id"])):
-                category = objects.loadCats(thing["category_id"])[0]
+                (category,) = objects.loadCats(thing["category_id"])
                 assert category["name"].split()[-1] == category["supercategory"]
                 left, top, width, height = thing["bbox"]
                 assert 0 < thing["area"] <= width * height
@@ -139,7 +139,7 @@ def test_captions_and_boxes_load_with_pycocotools(folder: Path) -> None:
             assert all(is_true(text, boxes) for text in texts)
 
 
-def test_the_data_is_that_of_this_version(folder: Path) -> None:
+def test_the_data_is_that_of_this_version(folder: Path):
     """If this fails because of an intended change, raise `VERSION` with the digests."""
     text = hashlib.sha256()
     for split in SMALL:
@@ -154,7 +154,7 @@ def test_the_data_is_that_of_this_version(folder: Path) -> None:
     assert pixels.hexdigest() == "9abcbf230779a8da2b39f474723d434cd33886c90601ec840da2a5adbd6695af"
 
 
-def test_impossible_requests_are_refused(tmp_path: Path) -> None:
+def test_impossible_requests_are_refused(tmp_path: Path):
     for wrong, message in (
         ({"train": -1}, "-1 scenes"),
         ({"val": 1_000_000}, "val split"),
@@ -166,7 +166,7 @@ def test_impossible_requests_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_it_is_written_once_and_missing_files_are_noticed(few: Path) -> None:
+def test_it_is_written_once_and_missing_files_are_noticed(few: Path):
     times = {path: path.stat().st_mtime_ns for path in few.rglob("*")}
     assert not write_shapes(few, 3, 1, 1)
     assert {path: path.stat().st_mtime_ns for path in few.rglob("*")} == times
@@ -180,7 +180,7 @@ def test_it_is_written_once_and_missing_files_are_noticed(few: Path) -> None:
 @pytest.mark.parametrize("change", [{"train": 2}, {"test": 0}, {"size": 80}])
 def test_other_parameters_replace_everything_but_files_of_others(
     few: Path, change: dict[str, int], tmp_path: Path
-) -> None:
+):
     wanted = {"train": 3, "val": 1, "test": 1, **change}
     theirs = few / "images" / "test_009999.png"  # as of a larger data set, which was never written here
     theirs.write_bytes(b"mine")
@@ -192,7 +192,7 @@ def test_other_parameters_replace_everything_but_files_of_others(
     assert file_bytes(few) == file_bytes(tmp_path / "fresh")
 
 
-def test_of_two_that_start_together_one_writes(tmp_path: Path) -> None:
+def test_of_two_that_start_together_one_writes(tmp_path: Path):
     """As the processes of one training do."""
     with ThreadPoolExecutor(2) as threads:
         made = list(threads.map(lambda _: write_shapes(tmp_path / "both", 20, 1, 1), range(2)))
@@ -210,7 +210,7 @@ def test_of_two_that_start_together_one_writes(tmp_path: Path) -> None:
 )
 def test_files_of_others_are_named_and_stay(
     few: Path, tmp_path: Path, name: str, wanted: dict[str, int], kind: str
-) -> None:
+):
     theirs = tmp_path / "theirs"
     theirs.write_bytes(b"mine")
     (few / name).unlink(missing_ok=True)
@@ -226,9 +226,7 @@ def test_files_of_others_are_named_and_stay(
 
 
 @pytest.mark.parametrize("survived", [0, 4])
-def test_a_killed_run_is_not_taken_for_complete(
-    few: Path, survived: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_is_not_taken_for_complete(few: Path, survived: int, monkeypatch: pytest.MonkeyPatch):
     """It counts as complete neither for its own arguments nor for those of the earlier run."""
     drawn = 0
 
