@@ -49,6 +49,7 @@ def test_the_maps_are_those_of_the_layers():
     model = refined(SelfAttentionRefiner(None, 2, 2, dropout=0.5))
     first, second = region_maps(model.train(), [photo(), photo(seed=1)], batch_size=1)
     assert model.training
+    assert not any(part._forward_hooks for part in model.modules())  # recorded for this call alone
     assert [heads.shape for heads in first.layers] == [(2, 64, 64)] * 2
     np.testing.assert_allclose(np.sum(first.layers, -1), 1, rtol=1e-5)
     assert not np.allclose(first.layers[1], second.layers[1])

@@ -32,6 +32,7 @@ def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], pa
     unrolled = unroll(model, regions, words, steps)
     real = torch.arange(words.shape[-1]) < steps[..., None]
     assert unrolled.shape == tuple(words.shape)
+    assert not unrolled.queries.requires_grad  # what learns from them does not train the decoder
     assert torch.equal(unrolled.unpack(torch.ones_like(unrolled.positions)).bool(), real)
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1)).float()
     state = model.start(model.project(one_row(regions)), words.shape[1])

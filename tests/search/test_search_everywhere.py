@@ -54,8 +54,8 @@ def test_half_precision_is_summed_in_single(search: Search, dtype: torch.dtype) 
 
 
 @every_search
-def test_the_models_tensor_is_left_alone_and_no_gradient_is_kept(search: Search) -> None:
-    log_probs = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().requires_grad_()
+def test_the_models_tensor_is_left_alone_and_neither_nan_is_said_nor_a_gradient_kept(search: Search) -> None:
+    log_probs = torch.tensor([0.1, 0.2, math.nan, 0.4]).log().requires_grad_()
     before = log_probs.detach().clone()
 
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
@@ -63,9 +63,9 @@ def test_the_models_tensor_is_left_alone_and_no_gradient_is_kept(search: Search)
 
     hypotheses = search(step, State(None, None, None), 2, START, END, [3])
     assert hypotheses.trace is None
-    assert torch.equal(log_probs, before)
+    assert torch.equal(log_probs.nan_to_num(nan=7.0), before.nan_to_num(nan=7.0))
     assert not hypotheses.log_probs.requires_grad
-    assert not (hypotheses.words == 3).any()
+    assert not (hypotheses.words >= 2).any()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,6 @@ def test_the_models_tensor_is_left_alone_and_no_gradient_is_kept(search: Search)
         (BeamSearch, {"beam_size": 1001}, "beam_size"),
         (BeamSearch, {"candidates": 1.0}, "candidates"),
         (BeamSearch, {"length_normalization": "1"}, "length_normalization"),
-        (BeamSearch, {"length_normalization": -0.1}, "length_normalization"),
         (BeamSearch, {"length_normalization": math.nan}, "length_normalization"),
         (BeamSearch, {"beam_size": 2, "candidates": 3}, "candidates"),
         (Sampling, {"temperature": 0.0}, "temperature"),
