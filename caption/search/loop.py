@@ -87,9 +87,9 @@ class History:
         """The steps, the last first; the places there of the hypotheses with these endings (B, N); which of them had a
         word there (B, N)."""
         slots = endings.slots
-        for time in reversed(range(len(self.entries))):
-            positions, extension, _ = self.entries[time]
-            at, emitted = (positions[:, None], slots), time < endings.emitted
+        for time, (positions, extension, _) in reversed(list(enumerate(self.entries))):
+            emitted = time < endings.emitted
+            at = (positions[:, None], slots.where(emitted, 0))  # a later step may have fewer hypotheses
             yield time, at, emitted
             slots = extension.parents[at].where(emitted, slots)
 
