@@ -57,14 +57,15 @@ def test_with_weights_of_the_port_it_computes_what_timms_model_computes(number: 
     torch.testing.assert_close(regions.vectors, expected, rtol=0, atol=1e-4 * float(expected.max()))
 
 
-def test_files_of_torchvisions_names_load_and_other_names_are_refused(tmp_path: Path):
+def test_files_of_torchvisions_names_load_and_names_that_the_port_lacks_are_refused(tmp_path: Path):
     state, file = efficientnet_lite("efficientnet_lite0").state_dict(), tmp_path / "own.pth"
     torch.save(state, file)
     encoder = EfficientNetLite("efficientnet_lite0", weights=str(file))
     encoder.load_pretrained()
     assert torch.equal(encoder.trunk.state_dict()["features.8.0.weight"], state["features.8.0.weight"])
     for odd in ("_blocks.99._bn1.weight", "_blocks.0._gate.weight", "_swish.beta"):
-        torch.save({**state, odd: torch.empty(0)}, file)
+        port = {"_conv_stem.weight": state["features.0.0.weight"], odd: torch.empty(0)}
+        torch.save(port, file)
         with pytest.raises(CheckpointError, match=f"1 tensors too many, {odd}"):
             encoder.load_pretrained()
     with pytest.raises(UserError, match=r"named efficientnet_b2: choose one of efficientnet_lite0"):
