@@ -210,7 +210,11 @@ def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation
     with decoded(path, transform._excess) as photo:
         assert photo.image.size == (-(-read.width // photo.scale), -(-read.height // photo.scale))
         assert photo.scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
-    if kind != "jpg":
+    if kind == "jpg":
+        asked: list[tuple[int, int]] = []
+        with decoded(path, lambda *size: asked.append(size) or 1.0):
+            assert asked == [(read.width, read.height)]  # upright
+    else:
         assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
 
 

@@ -56,7 +56,8 @@ def evaluation(shards: Path) -> JsonLines:
 
 def make_batches(folder: Path | str, **options: Any) -> ShardBatches:
     index = ShardIndex.read(str(folder))
-    source = TrainingShards(str(folder), shuffle_buffer=4, max_damaged=options.pop("max_damaged", 0.0))
+    buffer, max_damaged = options.pop("shuffle_buffer", 4), options.pop("max_damaged", 0.0)
+    source = TrainingShards(str(folder), buffer, max_damaged)
     usual = {"captions_per_image": None, "max_words": None, "batch_size": 4, "seed": 0}
     options = {**usual, "processes": 1, "rank": 0, "workers": 1, **options}
     return ShardBatches(index, source, index.vocabulary(1, "ptb"), ImageTransform(48, "squash"), **options)
@@ -98,6 +99,8 @@ def test_order_and_drawn_captions_are_others_in_each_epoch_and_the_same_again(sh
     assert orders[1] != orders[0]
     assert sorted(map(str, orders[1])) == sorted(map(str, orders[0]))
     assert len(set(drawn)) > 1
+    by_shard = [names(ShardLoader(make_batches(shards, shuffle_buffer=1, epoch=epoch))) for epoch in range(3)]
+    assert not by_shard[0] == by_shard[1] == by_shard[2]
 
 
 def test_a_batch_has_the_captions_and_pixels_of_its_images(shards: Path, source: Path):
