@@ -112,7 +112,8 @@ def _describe(plan: Plan) -> int:
         _choose_at_test(captioner, options.at_test)
     from caption.search import adjusted
 
-    pictures = Pictures(plan, captioner, {name: _load_models([name], options) for name in options.compare})
+    others = {name: _load_models([name], options) for name in options.compare}
+    pictures = Pictures(plan, {plan.model: captioner, **others})
     search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
     stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
     failed = 0

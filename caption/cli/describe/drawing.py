@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +26,14 @@ class Pictures:
 
     Args:
         whole: what is to be done.
-        captioner: the model.
-        others: those beside it, by name.
+        captioners: the model, then those beside it, by name.
     """
 
-    def __init__(self, whole: Plan, captioner: Captioner, others: Mapping[str, Captioner]) -> None:
-        self.whole, self.plan, self.captioner, self.others = whole, whole.pictures, captioner, others
-        self.photos = whole.inputs.photos
+    def __init__(self, whole: Plan, captioners: Mapping[str, Captioner]) -> None:
+        self.whole, self.plan, self.captioners = whole, whole.pictures, captioners
         self.read: dict[Identity, str] = {}
-        self.captions: list[Caption] = []
+        self.captions: dict[str, list[Caption]] = {name: [] for name in captioners}
         self.names: list[str] = []
-        self.compared: dict[str, list[Caption]] = {name: [] for name in others}
         self.written: list[Path] = []
 
     def add(self, index: int, caption: Caption) -> str | None:
@@ -48,13 +44,16 @@ class Pictures:
         """
         photo = caption.image
         assert photo is not None
+        of_models = {self.whole.model: caption}
+        for name, other in list(self.captioners.items())[1:]:
+            of_models[name] = other.describe(photo, beam_tree=self.plan.page is not None)
         if self.plan.matrices or self.plan.page:
-            caption = _with_word_maps(caption, self.captioner)
+            of_models = {name: _with_word_maps(own, self.captioners[name]) for name, own in of_models.items()}
+            caption = of_models[self.whole.model]
         if self.plan.sheet or self.plan.page:
-            self.captions.append(caption)
-            self.names.append(Path(self.photos[index]).name)
-        for name, other in self.others.items():
-            self.compared[name].append(_with_word_maps(other.describe(photo, beam_tree=True), other))
+            self.names.append(Path(self.whole.inputs.photos[index]).name)
+            for name, own in of_models.items():
+                self.captions[name].append(own)
         if self.plan.matrices and caption.words:
             from caption.visualize import plot_matrix, save_figure
 
@@ -68,15 +67,15 @@ class Pictures:
             spoken = {word.casefold() for word in caption.words}
             panels["words"] = [word for word in words if word.casefold() in spoken]
             if not panels["words"]:
-                missing = first_few(map(repr, words))
-                name = printable(self.photos[index])
-                return f"the caption of {name} has no word {missing}: there is no picture of it"
-        self._draw(caption, photo, self.plan.heatmaps[index], panels)
+                name = printable(self.whole.inputs.photos[index])
+                return f"the caption of {name} has no word {first_few(map(repr, words))}: there is no picture of it"
+        self._draw(of_models, photo, self.plan.heatmaps[index], panels)
         return None
 
-    def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
+    def _draw(self, of_models: dict[str, Caption], photo: Photo, path: Path, panels: dict[str, Any]) -> None:
         from caption.visualize import compare_captions, plot_caption, plot_word, save_animation, save_figure
 
+        caption = of_models[self.whole.model]
         style = {**self.plan.style, "own_scale": panels.get("own_scale", False)}
         if self.plan.per_word:
             from caption.visualize.words import steps_of
@@ -99,31 +98,28 @@ class Pictures:
                 opener=replacing_own, **style,
             )  # fmt: skip
         else:
-            of_models = {self.whole.model: caption} | {name: own[-1] for name, own in self.compared.items()}
-            several = len(of_models) > 1
-            draw: Any = partial(compare_captions, of_models) if several else partial(plot_caption, caption)
-            fig = draw(photo, **panels, **self.plan.style)
+            if len(of_models) > 1:
+                fig = compare_captions(of_models, photo, **panels, **self.plan.style)
+            else:
+                fig = plot_caption(caption, photo, **panels, **self.plan.style)
             save_figure(fig, path, opener=replacing_own, width=self.plan.width)
         self.written.append(path)
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
-        if not self.captions:
+        if not self.names:
             return
         from caption.visualize import contact_sheet, save_figure, save_html, to_html
 
+        captions = self.captions[self.whole.model]
         if self.plan.sheet:
             panels = {name: value for name, value in self.plan.panels.items() if name in OF_SHEETS}
-            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.plan.style)
+            sheet = contact_sheet(captions, names=self.names, **panels, **self.plan.style)
             width = self.plan.width or int(SHEET_DPI * sheet.get_size_inches()[0])
             save_figure(sheet, self.plan.sheet, opener=replacing_own, width=width)
             self.written.append(self.plan.sheet)
         if self.plan.page:
-            # Ctrl-C may come between two models.
-            complete = min(map(len, self.compared.values()), default=0)
-            of_models = {self.whole.model: self.captions, **self.compared}
-            captions = {name: own[:complete] for name, own in of_models.items()}
-            page = to_html(captions if complete else self.captions, **self.plan.style)
+            page = to_html(self.captions if len(self.captions) > 1 else captions, **self.plan.style)
             save_html(page, self.plan.page, opener=replacing_own)
             self.written.append(self.plan.page)
 
