@@ -44,7 +44,7 @@ def test_a_model_of_plain_torch_is_doubted_as_any_other(captioner: Any) -> None:
     assert len(permute(captioner, PHOTO))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_lines_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

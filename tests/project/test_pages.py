@@ -174,9 +174,10 @@ def test_the_tutorial_takes_photos_of_ones_own(folder: Path, capsys: pytest.Capt
 # -- all other pages -----------------------------------------------------------------------------------------------
 
 NIGHTLY = [
-    pytest.param(page, marks=pytest.mark.nightly) for page in ("analysis.md", "export.md", "pictures.md")
+    pytest.param(page, marks=pytest.mark.nightly)
+    for page in ("analysis.md", "export.md", "features.md", "pictures.md")
 ]
-RUN = [*NIGHTLY, "../README.md", "explore.md", "features.md", "presets.md", "scores.md"]
+RUN = [*NIGHTLY, "../README.md", "explore.md", "presets.md", "scores.md"]
 """Pages whose blocks of Python run here, in their order, with the commands between them."""
 EVERY = ["../README.md", *sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))]
 IN_OTHER_TESTS = {*PARTS, TUTORIAL, "own-data.md"}

@@ -13,7 +13,7 @@ pytest.importorskip("nbconvert", reason="the site is built with the extra docs")
 
 ROOT = Path(__file__).parents[2]
 DESK, TELEPHONE = (1400, 900), (390, 844)
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 OUTSIDE = """(() => {
     const column = document.querySelector(".md-content__inner").getBoundingClientRect();
@@ -48,7 +48,6 @@ def resized(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
-@pytest.mark.nightly
 def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
     written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
     # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.

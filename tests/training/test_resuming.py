@@ -162,7 +162,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[int, signal.Signals | None]]]]
     "tempered": ({"callback": lambda: AttentionTemperature(16.0, 1.0)}, [(8, TERM)]),
     "moving average": ({"callback": lambda: EMAWeightAveraging(decay=0.8)}, [(12, TERM)]),
 }
-FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("averaged", 6)}
+FEW = {("soft", 3), ("soft", 12), ("hard", 4)}
 """The others run at night."""
 
 
