@@ -194,9 +194,11 @@ def test_single_regions_are_calibrated_by_what_people_name() -> None:
 
 
 def test_reliability_against_sums_by_hand() -> None:
-    found = Reliability(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
-    assert found.error == pytest.approx((2 * 0.45 + 2 * 0.15) / 4)
-    assert found.nll == pytest.approx(-(np.log(0.95) + np.log(0.05) + 2 * np.log(0.85)) / 4)
+    found = Reliability(
+        np.array([0.95, 0.95, 0.15, 0.15, 0.15]), np.array([True, False, False, False, False])
+    )
+    assert found.error == pytest.approx((2 * 0.45 + 3 * 0.15) / 5)
+    assert found.nll == pytest.approx(-(np.log(0.95) + np.log(0.05) + 3 * np.log(0.85)) / 5)
 
 
 # -- the encoders' classifiers --------
