@@ -13,12 +13,7 @@ from typing import Any
 from caption.cli.configuration.arguments import count, whole_number
 from caption.errors import UserError, printable
 from caption.runtime.files import is_device, short_name
-from caption.runtime.outputs import (
-    FIGURES,
-    check_encoder,
-    output_file,
-    output_paths,
-)
+from caption.runtime.outputs import ANIMATIONS, FIGURES, check_encoder, output_file, output_paths
 
 STYLES = ("heat", "paper", "glow", "cells")
 STYLE = ("style", "smooth", "cmap", "opacity")
@@ -104,10 +99,9 @@ def plan_pictures(options: argparse.Namespace, photos: Sequence[str]) -> Picture
     matrices = output_paths(options.matrix, photos, FIGURES, "--matrix") if options.matrix else []
     sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
     page = options.html and output_file(options.html, (".html", ".htm"), "--html")
-    if options.compare and not (page or heatmaps):
-        raise UserError(
-            "--compare shows other models on a page or in figures: name --html FILE or --heatmap FILE"
-        )
+    figures = not options.per_word and any(path.suffix.lower() not in ANIMATIONS for path in heatmaps)
+    if options.compare and not (page or figures):
+        raise UserError("--compare needs a page or a figure: name --html FILE or --heatmap FILE.png")
     for name in ("rows", "title", "legend") if options.compare else ():
         if name in options.given:
             raise UserError(f"{options.given[name]} is for figures of one model: leave out --compare")

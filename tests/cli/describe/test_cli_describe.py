@@ -205,7 +205,12 @@ def test_models_are_compared_on_the_page_and_in_figures(cli: Cli, model, photos,
     heights = [Image.open(path).height for path in (alone, maps / f"{photos[0].stem}.png")]
     assert heights[1] > 2 * heights[0]
     for wrong, said in (
-        (("--compare", "shapes"), "name --html FILE or --heatmap FILE"),
+        (("--compare", "shapes"), "name --html FILE or --heatmap FILE.png"),
+        (
+            ("--compare", "shapes", "--heatmap", tmp_path / "words", "--per-word"),
+            "--compare needs a page or a figure",
+        ),
+        (("--compare", "shapes", "--heatmap", tmp_path / "moving.gif"), "--compare needs a page or a figure"),
         (("--compare", model, "--html", page), "which is shown already"),
         (("--compare", "shpaes", "--html", page), "did you mean shapes?"),
         (("--compare", "shapes", "--heatmap", maps, "--rows", "2"), "--rows is for figures of one model"),
