@@ -19,6 +19,7 @@ from helpers import tiny_captioner
 from caption import checkpoint
 from caption.attention import (
     AdditiveScore,
+    MutualCrossAttention,
     ParallelCoAttention,
     ScoredAttention,
     Softmax,
@@ -70,6 +71,9 @@ MODELS = {
     "a gate": lambda: tiny_captioner.captioner(search=BeamSearch(3, 8, length_normalization=0.7)),
     "a gate, a state that grows": lambda: large(
         ShowAttendAndTellDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
+    ),
+    "a tensor whose size is that of the photos": lambda: large(
+        ShowAttendAndTellDecoder(MutualCrossAttention(WordLSTM(6)), 6, 7)
     ),
     "smoothed scores, a query with the previous word, a GRU": lambda: large(
         ShowAttendAndTellDecoder(scored(smoothing=1.0, previous_word=True), 6, 7, cell=GRUCell()), Early()

@@ -63,7 +63,7 @@ class MutualCrossAttention(CoAttention):
     def memory(self, views: Views) -> GridMemory:
         vectors, _, mask = regions = views[0]
         unit = functional.normalize(self.key(vectors), dim=-1)
-        count = unit.new_full((len(unit), 1, 1), unit.shape[1])
+        count = unit.new_full((unit.shape[0], 1, 1), unit.shape[1])
         if mask is not None:
             unit = unit.masked_fill(~mask[..., None], 0.0)
             count = mask.sum(1)[:, None, None].to(unit.dtype)
