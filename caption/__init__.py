@@ -17,26 +17,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from caption.runtime import torchvision_compat
+from caption.core.runtime import torchvision_compat
 
 if TYPE_CHECKING:
     from caption import analysis as analysis
     from caption import visualize as visualize
+    from caption.analysis.explorer.widget import explore as explore
     from caption.captioner import Captioner as Captioner
-    from caption.captions import Captions as Captions
-    from caption.explorer.widget import explore as explore
     from caption.models.model_zoo import installed_models as installed_models
     from caption.models.model_zoo import load as load
-    from caption.result import Caption as Caption
+    from caption.results.caption import Caption as Caption
+    from caption.results.captions import Captions as Captions
 
 __version__: str
 _HOMES = {
     "load": "caption.models.model_zoo",
     "installed_models": "caption.models.model_zoo",
     "Captioner": "caption.captioner",
-    "Caption": "caption.result",
-    "Captions": "caption.captions",
-    "explore": "caption.explorer.widget",
+    "Caption": "caption.results.caption",
+    "Captions": "caption.results.captions",
+    "explore": "caption.analysis.explorer.widget",
 }
 _PACKAGES = ("analysis", "visualize")
 __all__ = ["__version__", *_HOMES, *_PACKAGES]
@@ -46,7 +46,7 @@ torchvision_compat.install()
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from caption.version import package_version
+        from caption.core.version import package_version
 
         return package_version()
     if name in _PACKAGES:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from torch import Tensor, nn
 
-from caption.box import Box, BoxLike, part_of, shares_of
-from caption.captioning import Placement, captions_of
-from caption.captions import Captions
+from caption.core.box import Box, BoxLike, part_of, shares_of
+from caption.core.errors import ImageError
+from caption.core.regions import Grid, Views
+from caption.core.runtime.eval_mode import eval_mode
 from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahead, encode
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
-from caption.errors import ImageError
-from caption.regions import Grid, Views
-from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
+from caption.results.caption import Caption
+from caption.results.captions import Captions
+from caption.results.from_hypotheses import Placement, captions_of
 from caption.search import BeamSearch, Hypotheses, Search, Step, adjusted, search_spec
 from caption.search.beam import recording
 from caption.search.step_functions import with_likeliest_words
@@ -91,7 +91,7 @@ class Captioner(nn.Module):
         """Encode photos to regions, without gradients.
 
         Raises:
-            caption.errors.ImageError: a photo cannot be read.
+            caption.core.errors.ImageError: a photo cannot be read.
         """
         return encode(self.encoder, [decode(photo, self.transform) for photo in photos], self.device)
 
@@ -181,8 +181,8 @@ class Captioner(nn.Module):
             a Caption for a photo, a list of them for a list, which a notebook shows as a gallery.
 
         Raises:
-            caption.errors.ImageError: a photo cannot be read.
-            caption.errors.UserError: a number is out of its range.
+            caption.core.errors.ImageError: a photo cannot be read.
+            caption.core.errors.UserError: a number is out of its range.
         """
         search = adjusted(search or self.search, beam_size, candidates, length_normalization)
         captions = Captions()
@@ -248,7 +248,7 @@ class Captioner(nn.Module):
         photos: Sequence[Photo] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> Iterator[Caption]:
-        """Convert the hypotheses of B images to B captions; see `caption.captioning.captions_of`.
+        """Convert the hypotheses of B images to B captions; see `caption.results.from_hypotheses.captions_of`.
 
         Args:
             hypotheses: from `generate`.

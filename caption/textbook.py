@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from caption.core.runtime.files import replacing_own
+from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
-from caption.runtime.files import replacing_own
-from caption.runtime.outputs import FIGURES, check_outputs, output_file
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 from caption.visualize import save_figure
 

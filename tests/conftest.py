@@ -151,7 +151,7 @@ def model(once: Callable[..., Path]) -> Path:
     """The file of `helpers.tiny_captioner.captioner()`; nobody may change it."""
     from helpers.tiny_captioner import captioner
 
-    from caption import checkpoint
+    from caption.models import checkpoint
 
     return once("model", lambda folder: checkpoint.save(captioner(), folder / "tiny.ckpt")) / "tiny.ckpt"
 

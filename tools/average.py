@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from caption import Captioner, checkpoint, load
+from caption import Captioner, load
+from caption.models import checkpoint
 from caption.training.warm_start import word_tensors
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from caption.analysis.table import Cell, Table
-from caption.errors import UserError
-from caption.runtime.files import replacing
+from caption.core.errors import UserError
+from caption.core.runtime.files import replacing
 
 __all__ = ["read_sections", "table", "write_sections"]
 

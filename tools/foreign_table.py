@@ -20,17 +20,17 @@ import numpy as np
 from caption.analysis import adversarial_maps, faithfulness_curves
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom
 from caption.analysis.pointing_game import best_map, ground
+from caption.core.errors import UserError
+from caption.core.runtime.files import replacing
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
-from caption.errors import UserError
-from caption.foreign.captioner import ForeignCaptioner
-from caption.foreign.rollout import rollout
 from caption.metrics import evaluate
 from caption.models.model_zoo import load
-from caption.result import Caption
-from caption.runtime.files import replacing
+from caption.models.transformers.captioner import ForeignCaptioner
+from caption.models.transformers.rollout import rollout
+from caption.results.caption import Caption
 from tools import make_parser
 from tools.documents import table, write_sections
 from tools.tables.render import SHOWN

@@ -22,7 +22,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from PIL import Image
 
-from caption.runtime.files import replacing
+from caption.core.runtime.files import replacing
 from tools import make_parser
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"

@@ -23,9 +23,9 @@ from caption.analysis.per_word import PerWord
 from caption.analysis.reference_attention import attend
 from caption.analysis.replay import iter_photos
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.result import Caption
+from caption.results.caption import Caption
 
 
 @dataclass(frozen=True, repr=False)

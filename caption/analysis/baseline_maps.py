@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from caption.box import BoxLike, cell_centres, shares_of
+from caption.core.box import BoxLike, cell_centres, shares_of
 from caption.data.boxes import Boxes
-from caption.result import Caption
+from caption.results.caption import Caption
 
 
 def uniform(captions: Iterable[Caption]) -> list[Caption]:

@@ -12,10 +12,10 @@ from torch import nn
 from caption.analysis.reliability import Reliability
 from caption.analysis.replay import batches
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.runtime.eval_mode import eval_mode
 from caption.data.batches import pad_captions
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.runtime.eval_mode import eval_mode
 
 TEMPERATURES = np.geomspace(0.5, 2.0, 61)
 """Those that are tried; neighbours differ by 2.3 %."""
@@ -53,7 +53,7 @@ def calibrate(
 
     Raises:
         UserError: there are no captions.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     if not any(references):
         raise UserError("calibration needs captions, and there are none")

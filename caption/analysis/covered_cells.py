@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from caption.box import BoxLike, cell_centres, cell_edges
+from caption.core.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import ObjectMask
 
 
@@ -36,7 +36,7 @@ def coverage(
 ) -> np.ndarray:
     """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
 
-    Only the area that the model has seen counts, and the outermost cells reach to its end (`caption.box.cell_edges`). A
+    Only the area that the model has seen counts, and the outermost cells reach to its end (`core.box.cell_edges`). A
     cell without any has 0. The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each
     box. Where one is a mask, boxes count in whole pixels, too.
     """

@@ -33,11 +33,11 @@ from caption.analysis.replay import Replay, sentences
 from caption.analysis.table import Table, Value
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.regions import Regions, WeightProperties
 from caption.data.decoding import Photo
-from caption.errors import UserError
 from caption.metrics.significance import Estimate
-from caption.regions import Regions, WeightProperties
-from caption.result import Caption
+from caption.results.caption import Caption
 
 OWN, MEAN, OTHER, EVEN = "own map", "mean map", "another image's map", "even map"
 WORD, MODEL = "the word alone", "word and model together"
@@ -90,7 +90,7 @@ def noun_uses(
         batch_size: photos at once.
 
     Raises:
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
         ValueError: fewer than two photos have captions.
     """
     replay = Replay(captioner.decoder)

@@ -23,7 +23,7 @@ from torch import Tensor
 from caption.analysis.map_statistics import divergence
 from caption.analysis.table import Cell, Table, Tabled, numbers
 from caption.attention.map_entropy import entropy
-from caption.result import Caption, map_label
+from caption.results.caption import Caption, map_label
 
 RARE = 0.001
 """A word is rare if fewer than one in a thousand words is this one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.regions import Grid
+from caption.core.regions import Grid
 
 ROUNDING = 1e-4
 """A sum that differs from 1 by less is 1."""

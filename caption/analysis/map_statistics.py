@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from caption.attention import map_entropy as measures
-from caption.result import Caption
+from caption.results.caption import Caption
 
 UNSEEN = 0.1
 """A region with less coverage counts as unseen: a tenth of what the doubly stochastic term asks for."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from caption.analysis.table import Cell, Value, share
 from caption.metrics.significance import Estimate
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.text.tokenizer import get_tokenizer
 
 GROUPS: Mapping[str, frozenset[str]] = {

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from caption.analysis.table import Table, Tabled, Value, numbers
+from caption.core.tensor_tree import TensorTree, combine, map_tensors
 from caption.metrics.significance import Estimate, estimate
-from caption.tensor_tree import TensorTree, combine, map_tensors
 
 if TYPE_CHECKING:
     from caption.analysis.replay import Sentences, Step

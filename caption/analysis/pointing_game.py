@@ -17,10 +17,10 @@ import numpy as np
 
 from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.table import Table
-from caption.box import BoxLike, cell_centres
+from caption.core.box import BoxLike, cell_centres
 from caption.data.boxes import Boxes
 from caption.metrics.significance import estimate
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.text.mentions import Mention, find_mentions
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Grounding:
 
         Raises:
             ValueError: there are no mentions, not one photo for each caption, or most is less than 1.
-            caption.errors.ImageError: a photo cannot be opened.
+            caption.core.errors.ImageError: a photo cannot be opened.
         """
         from caption.data.decoding import open_image
         from caption.visualize.layout import Page, add_axes, grid_of, new_figure

@@ -24,10 +24,10 @@ from torch import Tensor
 from caption.analysis.map_arithmetic import TINY
 from caption.analysis.replay import Replay, Step, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.regions import WeightProperties
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.regions import WeightProperties
-from caption.result import Caption
+from caption.results.caption import Caption
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def posterior(
     Raises:
         UserError: the decoder has no attention, or one with negative weights.
         ValueError: there are more or fewer captions than photos.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     if captioner.decoder.properties.signed:
         raise UserError(

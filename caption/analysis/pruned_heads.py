@@ -23,9 +23,9 @@ from torch import Tensor
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, iter_photos, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.result import Caption
+from caption.results.caption import Caption
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +51,7 @@ def head_pruning(
     Raises:
         UserError: the decoder has no attention, or a single map for each word.
         ValueError: photos and captions differ in number, or there are no words.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))
     captions = captioner.describe(photos) if captions is None else list(captions)

@@ -9,7 +9,7 @@ import numpy as np
 from caption.analysis.replay import Replay, sentences, words_alone
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.result import Caption
+from caption.results.caption import Caption
 
 
 def attend(
@@ -30,7 +30,7 @@ def attend(
     Raises:
         UserError: the decoder has no attention.
         ValueError: photos and captions differ in number.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     replay = Replay(captioner.decoder)
     fed: list[Caption] = []
@@ -68,7 +68,7 @@ def attend_references(
 
     Raises:
         UserError: the decoder has no attention.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     texts = [(photo, text) for photo, several in zip(photos, references, strict=True) for text in several]
     captions = [words_alone(captioner.vocabulary.tokenizer(text)) for _, text in texts]

@@ -29,13 +29,13 @@ from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
+from caption.core.regions import Grid, Views
+from caption.core.runtime.eval_mode import eval_mode
+from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
 from caption.data.batch_inference import DecodedPhoto, decode, encode
 from caption.data.decoding import Photo
 from caption.decoders.base import Decoder, Memory
-from caption.regions import Grid, Views
-from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
-from caption.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
+from caption.results.caption import Caption
 from caption.text.vocabulary import PAD, START
 
 Maps = Mapping[str, TensorTree]
@@ -133,7 +133,7 @@ def sentences(
 
     Raises:
         ValueError: there are more or fewer captions than photos.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     supply = None if captions is None else iter(captions)
     first = 0

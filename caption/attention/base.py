@@ -8,10 +8,10 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from caption.attention.maps import weighted_sum
-from caption.errors import UserError
-from caption.parts import Part
-from caption.regions import Regions, Views, WeightProperties, check_views
-from caption.tensor_tree import TensorTree
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.regions import Regions, Views, WeightProperties, check_views
+from caption.core.tensor_tree import TensorTree
 
 
 class Query(NamedTuple):

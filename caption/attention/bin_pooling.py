@@ -13,8 +13,8 @@ from torch.nn import functional
 from caption.attention.base import QuerySizes
 from caption.attention.options import at_least_one
 from caption.attention.pooling import Pooling
-from caption.errors import UserError
-from caption.regions import Grid
+from caption.core.errors import UserError
+from caption.core.regions import Grid
 
 PooledBy = Literal["max", "mean"]
 

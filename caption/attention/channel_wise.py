@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
+from caption.core.regions import Views, mean_region
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views, mean_region
-from caption.tensor_tree import TensorTree
 
 
 class ChannelMaps(NamedTuple):

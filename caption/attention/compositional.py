@@ -9,9 +9,9 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.options import above_zero
+from caption.core.regions import Views, WeightProperties
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views, WeightProperties
-from caption.tensor_tree import TensorTree
 
 GateForm = Literal["centred", "doubled"]
 """How the gate gets above ½, although no distance is below 0."""

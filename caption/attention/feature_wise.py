@@ -9,9 +9,9 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked
+from caption.core.regions import Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views
-from caption.tensor_tree import TensorTree
 
 
 class FeatureMaps(NamedTuple):

@@ -15,8 +15,8 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Rea
 from caption.attention.maps import weighted_sum
 from caption.attention.options import above_zero, at_least_one
 from caption.attention.stochastic import AtTest, Stochastic
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.tensor_tree import TensorTree
 
 
 class WindowAttention(Attention):

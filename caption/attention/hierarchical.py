@@ -12,8 +12,8 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Wei
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_each
-from caption.regions import Views
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Views
+from caption.core.tensor_tree import TensorTree
 
 
 class BlockMaps(NamedTuple):

@@ -17,9 +17,9 @@ from torch.nn import functional
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
-from caption.errors import UserError
-from caption.regions import Grid, Regions, Views
-from caption.tensor_tree import TensorTree
+from caption.core.errors import UserError
+from caption.core.regions import Grid, Regions, Views
+from caption.core.tensor_tree import TensorTree
 
 
 class TwoLevelMaps(NamedTuple):

@@ -12,8 +12,8 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Wei
 from caption.attention.maps import weighted_sum
 from caption.attention.scored import Alignment, Score, ScoredAttention, ScoredState
 from caption.attention.stochastic import stochastic_parts
-from caption.errors import UserError
-from caption.regions import Views, WeightProperties
+from caption.core.errors import UserError
+from caption.core.regions import Views, WeightProperties
 
 
 class LookMaps(NamedTuple):

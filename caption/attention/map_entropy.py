@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.regions import WeightProperties
+from caption.core.regions import WeightProperties
 
 USUAL = WeightProperties()
 

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention
 from caption.attention.maps import named_maps, with_maps
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.regions import Grid
 from caption.kernels.scaled_dot_product import ScaledDotProduct
-from caption.regions import Grid
 
 Edit = Callable[[Tensor, int, Grid], Tensor]
 """`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from caption.tensor_tree import TensorTree
+from caption.core.tensor_tree import TensorTree
 
 
 def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:

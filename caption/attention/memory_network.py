@@ -11,9 +11,9 @@ from caption.attention.base import Attention, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.multi_hop import HopMaps
 from caption.attention.options import at_least_one
+from caption.core.regions import Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views
-from caption.tensor_tree import TensorTree
 
 Tying = Literal["adjacent", "layer-wise"]
 

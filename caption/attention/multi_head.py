@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import above_zero, at_least_one
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.regions import Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.parts import Part
-from caption.regions import Views
-from caption.tensor_tree import TensorTree
 
 
 class HeadMaps(NamedTuple):

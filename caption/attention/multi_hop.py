@@ -11,9 +11,9 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Wei
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless
+from caption.core.regions import Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views
-from caption.tensor_tree import TensorTree
 
 
 class HopMaps(NamedTuple):

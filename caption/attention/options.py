@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 def at_least_one(part: object, **options: int) -> None:

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.options import at_least_one
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.regions import Grid, Views, WeightProperties
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Grid, Views, WeightProperties
-from caption.tensor_tree import TensorTree
 
 
 class Pooling(Attention):

@@ -12,9 +12,9 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Wei
 from caption.attention.maps import cell_positions, hide_masked, weighted_sum
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_copies
+from caption.core.regions import Regions, Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Regions, Views
-from caption.tensor_tree import TensorTree
 
 
 class RotatoryMaps(NamedTuple):

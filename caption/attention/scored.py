@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.smoothing import smoothed
-from caption.errors import UserError
-from caption.parts import Part
-from caption.regions import Grid, Regions, Views, WeightProperties
-from caption.tensor_tree import TensorTree, map_tensors
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.regions import Grid, Regions, Views, WeightProperties
+from caption.core.tensor_tree import TensorTree, map_tensors
 
 
 class Score(Part, nn.Module):

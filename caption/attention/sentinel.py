@@ -10,10 +10,10 @@ from torch import Tensor
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.regions import Views, WeightProperties
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Views, WeightProperties
-from caption.tensor_tree import TensorTree
 
 
 class SentinelMaps(NamedTuple):

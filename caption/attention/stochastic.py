@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from caption.errors import UserError
-from caption.parts import check_choice
+from caption.core.errors import UserError
+from caption.core.parts import check_choice
 
 AtTest = Literal["expectation", "argmax", "sample"]
 """What is read outside training: the expected context (the authors' default), the most probable location, or a

@@ -34,10 +34,10 @@ from caption.cli.configuration.arguments import add_device, add_trust, count
 from caption.cli.describe.photos import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import ImageError, UserError, first_few, printable
-from caption.runtime.files import MARK, replacing_own, seal
-from caption.runtime.outputs import check_outputs, output_file
-from caption.runtime.progress import progress_bar
+from caption.core.errors import ImageError, UserError, first_few, printable
+from caption.core.runtime.files import MARK, replacing_own, seal
+from caption.core.runtime.outputs import check_outputs, output_file
+from caption.core.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.analysis.study import Images

@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
 def main(options: argparse.Namespace) -> int:
     """Run `caption calibrate`."""
 
-    from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
     from caption.cli.configuration.parts import read_splits
+    from caption.core.runtime.files import creating
+    from caption.core.runtime.outputs import new_file
+    from caption.core.runtime.progress import counted, progress_bar
+    from caption.models import checkpoint
     from caption.models.model_zoo import load
-    from caption.runtime.files import creating
-    from caption.runtime.outputs import new_file
-    from caption.runtime.progress import counted, progress_bar
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     captioner = load(options.model, trust=options.trust)

@@ -16,14 +16,14 @@ from caption.cli.configuration.arguments import count
 from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
+from caption.core.errors import DataError, UserError, did_you_mean, printable
+from caption.core.runtime.outputs import new_file
 from caption.data.findings import Kind
 from caption.data.splits import SPLIT_NAMES
-from caption.errors import DataError, UserError, did_you_mean, printable
-from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
+    from caption.core.parts import Spec
     from caption.data.check import Check, Limits
-    from caption.parts import Spec
     from caption.text.vocabulary import Vocabulary
 
 EPILOG = f"""\
@@ -47,10 +47,10 @@ def main(options: argparse.Namespace) -> int:
     plan = _plan(options)
 
     # These import torch, which takes seconds that --help should not take.
+    from caption.core.parts import make
+    from caption.core.runtime.trust import class_paths
     from caption.data.check import check_data
     from caption.data.readers.base import CaptionReader
-    from caption.parts import make
-    from caption.runtime.trust import class_paths
 
     config, spec = _config_and_reader(plan)
     limits = _limits(plan.options, config)
@@ -182,7 +182,7 @@ def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, 
 def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
     """The words of the model that a configuration starts from, if there is one; it may not have been trained yet."""
     from caption.cli.configuration.own_data import warm_start
-    from caption.errors import UserError
+    from caption.core.errors import UserError
     from caption.models import model_zoo
 
     if (model := warm_start(config)) is None:
@@ -195,10 +195,10 @@ def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
 
 def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
     """Fractions for data that names no splits, with a word about them; none for other data."""
+    from caption.core.parts import make
     from caption.data.findings import Findings
     from caption.data.readers.base import CaptionReader
     from caption.data.readers.detect import reader_for
-    from caption.parts import make
 
     try:
         reader = make(reader_for(data, images, {}), CaptionReader)  # type: ignore[type-abstract]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.errors import UserError, printable, reported_as
-from caption.runtime.files import replacing_own
-from caption.runtime.outputs import FIGURES, check_outputs, output_file
+from caption.core.errors import UserError, printable, reported_as
+from caption.core.runtime.files import replacing_own
+from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.cli.score import Result

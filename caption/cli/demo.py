@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
-from caption.errors import Stopped
-from caption.runtime.files import OwnFolder
-from caption.runtime.inputs import TEXT, read_input
+from caption.core.errors import Stopped
+from caption.core.runtime.files import OwnFolder
+from caption.core.runtime.inputs import TEXT, read_input
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation
@@ -36,7 +36,7 @@ REPORTED = (
 def main(options: argparse.Namespace) -> int:
     """Run `caption demo`."""
     folder = Path(os.path.expanduser(options.out))
-    from caption.runtime.files import locked
+    from caption.core.runtime.files import locked
 
     try:
         with locked(folder, "--out"):
@@ -108,7 +108,7 @@ def _test(attention: str, own: OwnFolder) -> Evaluation:
 
 def _draw(own: OwnFolder, attention: str) -> None:
     """Draw heatmaps and a page of the first test images. They are not selected, so they show the model as it is."""
-    from caption import checkpoint
+    from caption.models import checkpoint
     from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
 
     def opener(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:

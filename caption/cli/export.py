@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from caption.cli.configuration.arguments import add_precision, add_trust, count
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.captioner import Captioner
@@ -75,8 +75,8 @@ def _load(options: argparse.Namespace) -> Captioner:
 
 
 def _write_onnx(options: argparse.Namespace) -> None:
-    from caption.export import onnx_files
-    from caption.runtime.files import make_folder
+    from caption.core.runtime.files import make_folder
+    from caption.models.export import onnx_files
 
     folder = Path(os.path.expanduser(options.out))
     onnx_files.require_packages()
@@ -88,9 +88,9 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 
 def _write_file(options: argparse.Namespace) -> None:
-    from caption import checkpoint
-    from caption.runtime.files import creating
-    from caption.runtime.outputs import new_file
+    from caption.core.runtime.files import creating
+    from caption.core.runtime.outputs import new_file
+    from caption.models import checkpoint
 
     out = new_file(options.out, (f".{options.format}",), "--out")
     captioner = _load(options)

@@ -25,9 +25,9 @@ def main(options: argparse.Namespace) -> int:
     """Run `caption features`."""
     # These import torch, which takes seconds; --help must not wait for it.
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
-    from caption.data.feature_extraction import write_features
+    from caption.core.runtime.files import make_folder
+    from caption.data.features.extraction import write_features
     from caption.models.model_zoo import check_device, load
-    from caption.runtime.files import make_folder
 
     make_folder(Path(os.path.expanduser(options.out)), "--out")
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")

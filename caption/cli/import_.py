@@ -19,9 +19,9 @@ def main(options: argparse.Namespace) -> int:
     """Run `caption import`."""
 
     # These import torch, which takes seconds that --help should not take.
-    from caption import checkpoint
-    from caption.runtime.files import creating
-    from caption.runtime.outputs import new_file
+    from caption.core.runtime.files import creating
+    from caption.core.runtime.outputs import new_file
+    from caption.models import checkpoint
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     captioner = SOURCES[options.source](options)
@@ -39,7 +39,7 @@ def _arctic(options: argparse.Namespace) -> Captioner:
     shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
     weights, which are downloaded without --encoder-weights, give others.
     """
-    from caption.importers import arctic
+    from caption.models.importers import arctic
 
     encoder = (options.encoder, options.encoder_weights)
     return arctic.load(options.model, options.options, options.vocabulary, *encoder)
@@ -55,7 +55,7 @@ def _sgrvinod(options: argparse.Namespace) -> Captioner:
     --encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
     ResNet-101 is downloaded.
     """
-    from caption.importers import sgrvinod
+    from caption.models.importers import sgrvinod
 
     return sgrvinod.load(options.state, options.word_map, options.encoder, options.encoder_weights)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_config, add_trust
 from caption.cli.exit_codes import DONE
-from caption.runtime.outputs import FIGURES
+from caption.core.runtime.outputs import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.lens import Calibration
@@ -35,9 +35,9 @@ def main(options: argparse.Namespace) -> int:
     from caption.analysis.lens.figure import plot_reliability
     from caption.analysis.lens.file import SUFFIX, save_lens
     from caption.cli.configuration.parts import read_splits
+    from caption.core.runtime.outputs import new_file
+    from caption.core.runtime.progress import counted, progress_bar
     from caption.models.model_zoo import load
-    from caption.runtime.outputs import new_file
-    from caption.runtime.progress import counted, progress_bar
     from caption.visualize import save_figure
 
     out = new_file(options.out, (SUFFIX,), "--out")

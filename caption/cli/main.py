@@ -15,9 +15,9 @@ from typing import Any
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.errors import Stopped, UserError, did_you_mean, printable, shortened
-from caption.runtime.allocator import keep_freed_memory
-from caption.runtime.signals import name_of, stopping_at_once
+from caption.core.errors import Stopped, UserError, did_you_mean, printable, shortened
+from caption.core.runtime.allocator import keep_freed_memory
+from caption.core.runtime.signals import name_of, stopping_at_once
 
 # The modules in caption.cli are imported only when needed: torch takes seconds.
 VERBS = {
@@ -133,7 +133,7 @@ def _run(args: list[str]) -> int:
         print(USAGE, end="", file=sys.stdout if args else sys.stderr)
         return DONE if args else WRONG_USAGE
     if args[0] == "--version":
-        from caption.version import package_version
+        from caption.core.version import package_version
 
         print(package_version())
         return DONE

@@ -12,7 +12,7 @@ from typing import Any
 from caption.cli.configuration.arguments import add_config, add_noun, count
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import UserError, printable
+from caption.core.errors import UserError, printable
 
 EPILOG = """\
 Zip and tar archives, unpacked folders and single files may be given in any number and order.
@@ -89,8 +89,8 @@ def _write_shards(options: argparse.Namespace) -> int:
     configuration that reads both is printed. Needs the extra webdataset.
     """
     from caption.cli.configuration.parts import read_splits
+    from caption.core.runtime.files import make_folder
     from caption.data.shards.writing import write_shards
-    from caption.runtime.files import make_folder
 
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from caption.errors import HIDDEN, printable
+from caption.core.errors import HIDDEN, printable
 
 NOT_SHOWN = re.compile(f"{HIDDEN.pattern}|[\ud800-\udfff]")
 """What JSON escapes: halves of characters, too, which stand for bytes in names of files that are not Unicode."""

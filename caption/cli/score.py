@@ -13,7 +13,7 @@ from typing import Any
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.errors import DataError, UserError, printable
+from caption.core.errors import DataError, UserError, printable
 from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, whole_number
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError, optional_package
+from caption.core.errors import UserError, optional_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,9 +35,9 @@ def main(options: argparse.Namespace) -> int:
     with optional_package("caption serve", "'show-attend-and-tell[serve]'"):
         import uvicorn
 
-        from caption.explorer.protocol import ImpatientProtocol
-        from caption.explorer.server import application
-    from caption.explorer.service import Service
+        from caption.analysis.explorer.protocol import ImpatientProtocol
+        from caption.analysis.explorer.server import application
+    from caption.analysis.explorer.service import Service
     from caption.models.model_zoo import PHOTO_MODEL
 
     sock = _bound(options.host, options.port)

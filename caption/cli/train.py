@@ -52,7 +52,6 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from caption import checkpoint
 from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import jsonargparse_message, reason
@@ -67,13 +66,13 @@ from caption.cli.configuration.resumed import (
 from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
+from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
+from caption.core.runtime.ddp import leave_process_group
+from caption.core.runtime.files import locked, make_folder, make_parents, write_new
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
 from caption.metrics.cider import ALIKE
-from caption.models import model_zoo
-from caption.runtime.ddp import leave_process_group
-from caption.runtime.files import locked, make_folder, make_parents, write_new
+from caption.models import checkpoint, model_zoo
 from caption.text.ngrams import alike
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import Vocabulary

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from caption.errors import ImageError
+from caption.core.errors import ImageError
 
 CHANNELS = (1, 3, 4)
 """Of a grey image, RGB and RGBA."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from caption.errors import DataError
+from caption.core.errors import DataError
 
 
 def mirror(pixels: Tensor) -> Tensor:

@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from caption.box import Box
+from caption.core.box import Box
+from caption.core.errors import ImageError, UserError
+from caption.core.regions import Views
+from caption.core.runtime.prefetch import prefetch
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
-from caption.errors import ImageError, UserError
-from caption.regions import Views
-from caption.runtime.prefetch import prefetch
 
 if TYPE_CHECKING:
     from caption.data.decoding import Photo

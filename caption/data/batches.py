@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from caption.box import Box
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.core.regions import Views
+from caption.core.tensor_tree import combine, select_images
 from caption.data.augmentation import HorizontalFlip, mirror
+from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform, Transformed
 from caption.data.splits import CaptionedImage
-from caption.errors import UserError
-from caption.features.store import FeatureStore
-from caption.regions import Views
-from caption.tensor_tree import combine, select_images
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 

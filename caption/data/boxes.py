@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from caption.box import Box, BoxLike
+from caption.core.box import Box, BoxLike
+from caption.core.errors import DataError, kind_and_reason
 from caption.data.files import object_list, read_json, short_repr
-from caption.errors import DataError, kind_and_reason
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from PIL import Image
 
-from caption.errors import ImageError
+from caption.core.errors import ImageError
 
 STRIP_PIXELS = 200_000
 """Images are converted in strips of this size: only the result takes as much memory as the image, and strips stay in

@@ -13,10 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
 
+from caption.core.errors import ImageError, printable
+from caption.core.runtime.inputs import PHOTO, open_input
 from caption.data.arrays import image_of_array
 from caption.data.colours import to_rgb
-from caption.errors import ImageError, printable
-from caption.runtime.inputs import PHOTO, open_input
 
 if TYPE_CHECKING:
     import numpy as np

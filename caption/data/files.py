@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from caption.errors import DataError
-from caption.runtime.inputs import CONFIGURATION, TEXT, Kind, read_input
+from caption.core.errors import DataError
+from caption.core.runtime.inputs import CONFIGURATION, TEXT, Kind, read_input
 
 
 def read_text(path: str | os.PathLike[str], kind: Kind = TEXT) -> str:
     """The text of a UTF-8 file, with or without byte order mark. `~` is the home folder; line ends are kept.
 
     Raises:
-        UserError: the file cannot be read (see `caption.runtime.inputs.read_input`), or is not UTF-8.
+        UserError: the file cannot be read (see `caption.core.runtime.inputs.read_input`), or is not UTF-8.
     """
     path = user_path(path)
     return utf8_text(read_input(path, kind), f"'{path}'")

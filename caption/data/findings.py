@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
-from caption.errors import DataError, first_few
+from caption.core.errors import DataError, first_few
 
 NOTE = False
 

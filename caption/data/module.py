@@ -10,18 +10,18 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
+from caption.core.errors import DataError
+from caption.core.runtime.seeds import derive_seed
+from caption.core.runtime.signals import ignore_stop_signals
+from caption.core.tensor_tree import map_tensors
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages
+from caption.data.features.store import FeatureStore
 from caption.data.order import BatchLoader, EpochBatches, TrainingLoader
 from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.data.splits import Splits
-from caption.errors import DataError
-from caption.features.store import FeatureStore
-from caption.runtime.seeds import derive_seed
-from caption.runtime.signals import ignore_stop_signals
-from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import Vocabulary
 
 MOST_WORKERS = 256

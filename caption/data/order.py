@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
+from caption.core.errors import UserError
+from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch, CaptionedImages
-from caption.errors import UserError
-from caption.runtime.seeds import derive_seed
 
 Key = tuple[int, int]
 """The index of an example, and the seed of what is drawn for it in this epoch."""

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from caption.core.errors import DataError, UserError, first_few
 from caption.data.boxes import Boxes, Instances
 from caption.data.decoding import open_image
 from caption.data.files import field, object_list, read_json, short_repr
-from caption.errors import DataError, UserError, first_few
 from caption.text.english import coco_words
 
 COCO_KEYS = frozenset({"images", "annotations", "categories"})

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from caption.box import Box
+from caption.core.box import Box
+from caption.core.errors import DataError
 from caption.data.decoding import decoded
-from caption.errors import DataError
 
 if TYPE_CHECKING:
     from caption.data.decoding import Photo

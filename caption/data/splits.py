@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption.errors import DataError
+from caption.core.errors import DataError
 
 SPLIT_NAMES = ("train", "val", "test")
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
+from caption.core.regions import Views, mean_region
+from caption.core.tensor_tree import State, TensorTree
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
 from caption.decoders.cells import Recurrence
@@ -13,8 +15,6 @@ from caption.decoders.initial import Initial, InitialState
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import word_table
 from caption.kernels.linear import Linear
-from caption.regions import Views, mean_region
-from caption.tensor_tree import State, TensorTree
 
 
 class AdaptiveDecoder(CellDecoder):

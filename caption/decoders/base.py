@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, AttentionOutput
 from caption.attention.maps import named_maps, sum_of_penalties
-from caption.parts import Part
-from caption.regions import Views, WeightProperties
-from caption.tensor_tree import State, TensorTree
+from caption.core.parts import Part
+from caption.core.regions import Views, WeightProperties
+from caption.core.tensor_tree import State, TensorTree
 
 
 class Memory(NamedTuple):

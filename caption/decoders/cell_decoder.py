@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from caption.core.tensor_tree import State, TensorTree
 from caption.decoders.base import Memory
 from caption.decoders.cells import LSTMCell, RecurrentCell, init_recurrent
 from caption.decoders.unroll import RecurrentDecoder
 from caption.kernels.linear import Linear
-from caption.tensor_tree import State, TensorTree
 
 
 class CellState(NamedTuple):

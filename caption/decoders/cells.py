@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.parts import Part
 from caption.kernels.linear import linear
-from caption.parts import Part
 
 
 class Recurrence(NamedTuple):

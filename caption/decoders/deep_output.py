@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.parts import Part
 from caption.kernels.linear import Linear
-from caption.parts import Part
 
 
 class Readout(Part, nn.Module):

@@ -9,11 +9,11 @@ from operator import itemgetter
 import torch
 from torch import Tensor, nn
 
+from caption.core.errors import UserError
+from caption.core.regions import Views
+from caption.core.tensor_tree import State, TensorTree, map_tensors
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders import Refiner
-from caption.errors import UserError
-from caption.regions import Views
-from caption.tensor_tree import State, TensorTree, map_tensors
 
 
 class EnsembleDecoder(Decoder):

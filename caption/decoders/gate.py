@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from caption.core.parts import Part
 from caption.kernels.linear import Linear
-from caption.parts import Part
 
 
 class Gate(Part, nn.Module):

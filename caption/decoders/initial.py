@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
+from caption.core.parts import Part
+from caption.core.regions import Regions, mean_region
 from caption.kernels.linear import Linear
-from caption.parts import Part
-from caption.regions import Regions, mean_region
 
 
 class Initial(Part, nn.Module):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.tensor_tree import TensorTree, combine, map_tensors, select_images
+from caption.core.tensor_tree import TensorTree, combine, map_tensors, select_images
 
 
 class PackedCaptions(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from caption.core.regions import Views, check_views, mean_region
+from caption.core.tensor_tree import State
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
 from caption.decoders.cells import Recurrence, lstm_update
 from caption.decoders.unroll import Advanced
 from caption.kernels.linear import Linear
-from caption.regions import Views, check_views, mean_region
-from caption.tensor_tree import State
 
 
 class ShowAndTellDecoder(CellDecoder):

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
+from caption.core.regions import Views
+from caption.core.tensor_tree import State
 from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
@@ -16,8 +18,6 @@ from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
-from caption.regions import Views
-from caption.tensor_tree import State
 
 
 class Outputs(NamedTuple):

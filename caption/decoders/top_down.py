@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
+from caption.core.regions import Views, mean_region
+from caption.core.tensor_tree import State, TensorTree
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cells import Recurrence, init_recurrent, lstm_update
 from caption.decoders.deep_output import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import word_table
 from caption.kernels.linear import Linear, linear
-from caption.regions import Views, mean_region
-from caption.tensor_tree import State, TensorTree
 
 
 class TopDownState(NamedTuple):

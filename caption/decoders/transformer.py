@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
 from caption.attention.options import at_least_one
+from caption.core.errors import UserError
+from caption.core.parts import Spec, make
+from caption.core.regions import Views
+from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
-from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ScaledDotProduct
-from caption.parts import Spec, make
-from caption.regions import Views
-from caption.tensor_tree import State, TensorTree, leaves, map_tensors
 
 
 class Cache(NamedTuple):

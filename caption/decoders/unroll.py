@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from caption.core.tensor_tree import State, TensorTree, map_tensors
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.decoders.cells import Recurrence
 from caption.decoders.packing import PackedCaptions
 from caption.kernels.deferred_linear import DeferredLinear
-from caption.tensor_tree import State, TensorTree, map_tensors
 
 
 class Advanced(NamedTuple):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
-from caption.errors import UserError, reported_as
+from caption.core.errors import UserError, reported_as
+from caption.core.parts import Part
+from caption.core.runtime.inputs import STREAM, open_input
 from caption.kernels.linear import Linear
-from caption.parts import Part
-from caption.runtime.inputs import STREAM, open_input
 from caption.text.vocabulary import Vocabulary
 
 LONGEST_LINE = 1_000_000

@@ -8,13 +8,13 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from caption.box import Box
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.regions import Regions, Views
+from caption.core.runtime.eval_mode import eval_mode
 from caption.encoders.grid_boxes import grid_boxes
 from caption.encoders.inference import inference_form
-from caption.errors import UserError
-from caption.parts import Part
-from caption.regions import Regions, Views
-from caption.runtime.eval_mode import eval_mode
 
 PIXELS = 2**18
 """Pixels of the images that a CPU encodes at once without gradients, at least one per thread. The feature maps of more

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from caption.core.errors import CheckpointError, UserError
+from caption.core.regions import mean_region
+from caption.core.runtime.eval_mode import eval_mode
 from caption.encoders.base import Encoder
 from caption.encoders.pretrained import PretrainedEncoder
-from caption.errors import CheckpointError, UserError
-from caption.regions import mean_region
-from caption.runtime.eval_mode import eval_mode
 
 ROUNDED = 2e-3
 """Relative difference of weights that were stored in half precision."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from caption.core.errors import UserError
 from caption.encoders.torchvision import TorchvisionEncoder
-from caption.errors import UserError
 
 MEAN, STD = 127 / 255, 128 / 255
 """The weights were trained on (x - 127) / 128."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from caption.box import Box
+from caption.core.box import Box
 
 PLACE = "covered_box"
 """The attribute in which a tensor carries the part of the input that it covers, while it is followed."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.errors import CheckpointError, UserError, reported_as
 from caption.encoders.base import Encoder
 from caption.encoders.weights import read_state, weights_file
-from caption.errors import CheckpointError, UserError, reported_as
 
 
 class PretrainedEncoder(Encoder):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from caption.core.errors import UserError
 from caption.encoders.base import Encoder
-from caption.errors import UserError
 
 
 class SeveralEncoders(Encoder):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.options import at_least_one
+from caption.core.errors import CheckpointError, UserError, reported_as
 from caption.encoders.base import Encoder
 from caption.encoders.weights import read_state, weights_file
-from caption.errors import CheckpointError, UserError, reported_as
 
 
 class Dilated(nn.Conv2d):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError, optional_package
 from caption.encoders.pretrained import PretrainedEncoder
-from caption.errors import UserError, optional_package
 
 FEATURES = "features"
 

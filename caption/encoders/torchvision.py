@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError
 from caption.encoders.pretrained import PretrainedEncoder
-from caption.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

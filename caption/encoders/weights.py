@@ -12,9 +12,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from caption.errors import CheckpointError, UserError, first_few, printable, reported_as
-from caption.runtime.safe_loading import load_safetensors, load_tensors
-from caption.runtime.trust import packages
+from caption.core.errors import CheckpointError, UserError, first_few, printable, reported_as
+from caption.core.runtime.safe_loading import load_safetensors, load_tensors
+from caption.core.runtime.trust import packages
 
 PACKAGED = re.compile(
     r"caption\.models:\w+\.(ckpt|safetensors)"

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from caption.core.errors import DataError, first_few
+from caption.core.runtime.inputs import TEXT, read_stream
 from caption.data.files import coco_id, read_text, utf8_text
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, caption_fault
 from caption.data.readers.detect import detect_format
-from caption.errors import DataError, first_few
 from caption.metrics.score import Id
-from caption.runtime.inputs import TEXT, read_stream
 
 STDIN = "-"
 

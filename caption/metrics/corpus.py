@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from caption.errors import UserError, first_few
+from caption.core.errors import UserError, first_few
 from caption.metrics.score import Id
 from caption.text.ngrams import Counts, ngram_counts
 from caption.text.scripts import unspaced

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from caption.errors import UserError, did_you_mean
+from caption.core.errors import UserError, did_you_mean
+from caption.core.version import package_version
 from caption.metrics.bleu import bleu
 from caption.metrics.cider import VARIANTS, cider
 from caption.metrics.corpus import Corpus, References
@@ -13,7 +14,6 @@ from caption.metrics.rouge import rouge_l
 from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.spice import spice
 from caption.text.tokenizer import get_tokenizer
-from caption.version import package_version
 
 DEFAULT_METRICS = ("BLEU", "CIDEr", "ROUGE-L")
 _OTHERS: dict[str, Callable[[Corpus], MetricScore]] = {

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.parts import make
 from caption.decoders import Decoder
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.encoders import Encoder, Refiner, SeveralEncoders
-from caption.errors import UserError
-from caption.parts import make
 
 
 def ensemble(captioners: Sequence[Captioner]) -> Captioner:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from caption import checkpoint
 from caption.captioner import Captioner
-from caption.errors import UserError, optional_package
-from caption.runtime.files import creating
+from caption.core.errors import UserError, optional_package
+from caption.core.runtime.files import creating
+from caption.models import checkpoint
 
 MODEL, CARD = "model.safetensors", "README.md"
 

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.errors import UserError, did_you_mean, reported_as
+from caption.core.errors import UserError, did_you_mean, reported_as
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -86,10 +86,10 @@ def lens_path(model: str | os.PathLike[str]) -> Path:
 
 def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captioner:
     if name.startswith("transformers:"):
-        from caption.foreign.loading import load
+        from caption.models.transformers.loading import load
 
         return load(name, check_device(device))
-    from caption import checkpoint
+    from caption.models import checkpoint
 
     return checkpoint.load(find(name), check_device(device), trust)
 
@@ -110,8 +110,8 @@ def check_device(device: str | torch.device) -> torch.device:
 
 def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
     """The vocabulary of a model, see `load`; its other parts are not made."""
-    from caption import checkpoint
-    from caption.errors import CheckpointError, DataError
+    from caption.core.errors import CheckpointError, DataError
+    from caption.models import checkpoint
     from caption.text.vocabulary import Vocabulary
 
     file = find(model)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.parts import Part, check_choice
+from caption.core.regions import Views
+from caption.core.runtime.ddp import process_count, total
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders.refiners.base import Refiner
-from caption.parts import Part, check_choice
-from caption.regions import Views
-from caption.runtime.ddp import process_count, total
 
 Unit = Literal["caption", "word", "region"]
 """An element that a sum is divided by the number of."""

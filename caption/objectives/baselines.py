@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.parts import Part
+from caption.core.runtime.ddp import total
 from caption.decoders.base import Unrolled
 from caption.kernels.linear import Linear
 from caption.objectives.base import PER_WORD, count_elements
-from caption.parts import Part
-from caption.runtime.ddp import total
 
 
 class Rewards(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from caption.core.errors import UserError
 from caption.decoders.base import Decoder, Memory
-from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
     PER_WORD,

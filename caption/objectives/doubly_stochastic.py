@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from caption.core.errors import UserError
 from caption.decoders.base import Decoder, Unrolled
 from caption.encoders.refiners.base import Refiner
-from caption.errors import UserError
 from caption.objectives.terms import Term
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError
+from caption.core.runtime.ddp import mean
 from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.errors import UserError
 from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
-from caption.runtime.ddp import mean
 
 SMALLEST = 1e-8
 """Weights below count as this in log α."""

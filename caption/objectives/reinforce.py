@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
+from caption.core.errors import UserError
+from caption.core.runtime.ddp import mean
+from caption.core.runtime.eval_mode import eval_mode
 from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.errors import UserError
 from caption.objectives.base import (
     PER_CAPTION,
     PER_WORD,
@@ -30,8 +32,6 @@ from caption.objectives.base import (
 from caption.objectives.baselines import Baseline, MovingAverage, Rewards
 from caption.objectives.entropy import Entropy
 from caption.objectives.terms import Term, add_terms
-from caption.runtime.ddp import mean
-from caption.runtime.eval_mode import eval_mode
 
 
 class Reinforce(Objective):

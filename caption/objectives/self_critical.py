@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError
+from caption.core.runtime.eval_mode import eval_mode
 from caption.decoders.base import Decoder, Memory
-from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
-from caption.runtime.eval_mode import eval_mode
 from caption.search import Sampling
 from caption.text.vocabulary import END, FORBIDDEN, START
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
+from caption.core.parts import Part
 from caption.decoders.base import Decoder, Unrolled
 from caption.encoders.refiners.base import Refiner
 from caption.objectives.base import PER_CAPTION, Elements, Unit, check_units
-from caption.parts import Part
 
 
 class Term(Part, nn.Module):

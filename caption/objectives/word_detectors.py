@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.smoothing import smoothed
+from caption.core.regions import Regions
 from caption.kernels.linear import Linear
-from caption.regions import Regions
 from caption.text.vocabulary import END, FORBIDDEN
 
 FAR_BELOW = -1e9

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.errors import UserError
-from caption.tensor_tree import State, TensorTree
+from caption.core.errors import UserError
+from caption.core.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
 """`step(state, words) -> (log_probs, state)`.

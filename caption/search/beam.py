@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.kernels.top_k import top_k
 from caption.search.base import Hypotheses, require_count, require_number
 from caption.search.loop import Endings, Extension, Frontier, Search

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.search.beam import Beam, BeamSearch, no_endings, padded_topk
 from caption.search.loop import Endings, Frontier, Search
 

@@ -15,9 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from caption.parts import Spec, public_path
-from caption.search.base import Hypotheses, SearchRecord, Step
-from caption.tensor_tree import (
+from caption.core.parts import Spec, public_path
+from caption.core.tensor_tree import (
     State,
     TensorTree,
     combine,
@@ -26,6 +25,7 @@ from caption.tensor_tree import (
     select_hypotheses,
     select_images,
 )
+from caption.search.base import Hypotheses, SearchRecord, Step
 
 
 class Extension(NamedTuple):

@@ -9,7 +9,7 @@ from types import NoneType
 import torch
 from torch import Tensor
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.kernels.top_k import inverse_cdf, top_k
 from caption.search.base import require_count, require_number
 from caption.search.independent import IndependentHypotheses

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from caption.core.tensor_tree import State, TensorTree, select_hypotheses
 from caption.kernels.top_k import top_k
 from caption.search.base import Step
-from caption.tensor_tree import State, TensorTree, select_hypotheses
 
 
 def with_prefix(step: Step, words: Sequence[int]) -> Step:

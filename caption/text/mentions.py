@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from caption.box import BoxLike
+from caption.core.box import BoxLike
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.text.scripts import HAN_AND_KANA, MARKS
 from caption.text.treebank import pieces, tokenize
 

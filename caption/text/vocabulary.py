@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, SupportsInt, overload
 
-from caption.errors import HIDDEN, DataError
+from caption.core.errors import HIDDEN, DataError
 from caption.text.scripts import unspaced
 from caption.text.tokenizer import get_tokenizer
 

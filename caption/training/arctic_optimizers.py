@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 class _Arctic(Optimizer):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from caption.attention.scored import Score
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 class AttentionTemperature(Callback):

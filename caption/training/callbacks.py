@@ -18,10 +18,10 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.attention.stochastic import override_at_test
-from caption.errors import ImageError, UserError, printable
+from caption.core.errors import ImageError, UserError, printable
 
 if TYPE_CHECKING:
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 DPI = 80
 PICTURE_LOGGERS = (TensorBoardLogger, WandbLogger, CometLogger, MLFlowLogger)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from caption.captioner import Captioner
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 def compile_captioner(captioner: Captioner, device: torch.device) -> None:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
+from caption.core.regions import WeightProperties
+from caption.core.runtime.ddp import mean
 from caption.decoders.base import Unrolled
-from caption.regions import WeightProperties
-from caption.runtime.ddp import mean
 
 
 @torch.no_grad()

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from caption.core.errors import UserError
+from caption.core.runtime.files import make_parents, write_new
 from caption.data.batches import Batch
-from caption.errors import UserError
-from caption.runtime.files import make_parents, write_new
 from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"

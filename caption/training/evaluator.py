@@ -17,14 +17,14 @@ from caption.analysis.map_statistics import measure_maps
 from caption.analysis.pointing_game import ground
 from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
 from caption.captioner import Captioner
+from caption.core.regions import Views
+from caption.core.runtime.ddp import process_count
+from caption.core.runtime.files import OwnFolder, file_digest, make_parents
 from caption.data.batches import Batch
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
 from caption.objectives import word_log_likelihoods
-from caption.regions import Views
-from caption.result import Caption
-from caption.runtime.ddp import process_count
-from caption.runtime.files import OwnFolder, file_digest, make_parents
+from caption.results.caption import Caption
 from caption.search import Search, search_spec
 
 ImageId = int | str

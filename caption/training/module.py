@@ -14,20 +14,21 @@ from torch import Tensor
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from caption import checkpoint
 from caption.attention.stochastic import AtTest
 from caption.captioner import Captioner
+from caption.core.errors import CheckpointError, UserError
+from caption.core.regions import Views
+from caption.core.runtime.ddp import mean_of_each
+from caption.core.runtime.files import OwnFolder
+from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.errors import CheckpointError, UserError
+from caption.encoders.fine_tuning import FrozenStatistics, batch_norm_warning
+from caption.models import checkpoint
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
-from caption.regions import Views
-from caption.runtime.ddp import mean_of_each
-from caption.runtime.files import OwnFolder
-from caption.runtime.seeds import derive_seed
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
 from caption.training.compiling import compile_captioner
@@ -35,7 +36,6 @@ from caption.training.defaults import MONITOR
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
-from caption.training.fine_tuning import FrozenStatistics, batch_norm_warning
 from caption.training.lightning_state import check_state
 from caption.training.optimizers import make_optimizer, make_schedule, step_plateau_schedules
 from caption.training.precision import warn_if_slower
@@ -119,7 +119,7 @@ class CaptionTraining(LightningModule):
         self.options: dict[str, str] | None = None
         """The options that a resumed training keeps, which checkpoints carry; None without a command line."""
         self.trust: Sequence[str] = ()
-        """Packages whose classes the checkpoint of `warm_start` may name; see `caption.runtime.trust`."""
+        """Packages whose classes the checkpoint of `warm_start` may name; see `caption.core.runtime.trust`."""
         # `--ckpt_path` restores these over the configuration: only the architecture, no options that a
         # command may change.
         parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}

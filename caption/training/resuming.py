@@ -18,10 +18,10 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.optim import Optimizer
 
-from caption import checkpoint as checkpoint_files
-from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.runtime.files import delete, is_own, make_parents, replacing_own, seal
-from caption.runtime.signals import StopRequest, name_of
+from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason
+from caption.core.runtime.files import delete, is_own, make_parents, replacing_own, seal
+from caption.core.runtime.signals import StopRequest, name_of
+from caption.models import checkpoint as checkpoint_files
 from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
 from caption.training.lightning_state import (

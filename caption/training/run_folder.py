@@ -10,10 +10,10 @@ from pathlib import Path
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
-from caption import checkpoint
-from caption.errors import CheckpointError, UserError, first_few, printable
+from caption.core.errors import CheckpointError, UserError, first_few, printable
+from caption.core.runtime.files import is_own, set_aside
+from caption.models import checkpoint
 from caption.models.model_zoo import model_file
-from caption.runtime.files import is_own, set_aside
 from caption.training.defaults import BEST, LAST
 from caption.training.lightning_state import name_pattern
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caption.core.errors import DataError, UserError, printable
+from caption.core.runtime.files import file_digest
 from caption.data.files import field, read_json, read_text, read_yaml
-from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import CaptionFile, read_captions
-from caption.runtime.files import file_digest
 from caption.training.defaults import BEST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS
 

@@ -10,14 +10,14 @@ from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.checkpoint.rebuild import without_memory
+from caption.core.errors import CheckpointError, first_few
+from caption.core.parts import make
+from caption.core.runtime.trust import class_paths
 from caption.decoders.base import Decoder
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import view_sizes
-from caption.errors import CheckpointError, first_few
 from caption.models import model_zoo
-from caption.parts import make
-from caption.runtime.trust import class_paths
+from caption.models.checkpoint.rebuild import without_memory
 from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 
@@ -36,7 +36,7 @@ def load_model(captioner: Captioner, model: str, trust: Sequence[str] = ()) -> N
     Args:
         captioner: gets the weights.
         model: a checkpoint, the name of an installed model, or hf://owner/name.
-        trust: packages whose classes it may name; see `caption.runtime.trust`.
+        trust: packages whose classes it may name; see `caption.core.runtime.trust`.
 
     Raises:
         CheckpointError: the other model has parts of other shapes, or parts that `captioner` has no place for.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from caption.errors import UserError, did_you_mean
+from caption.core.errors import UserError, did_you_mean
 
 Mode = Literal["min", "max"]
 

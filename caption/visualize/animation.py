@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from caption.errors import UserError
-from caption.runtime.files import MARK, Opener, OutputError, replacing, seal
-from caption.runtime.outputs import ANIMATIONS, check_encoder, marked
+from caption.core.errors import UserError
+from caption.core.runtime.files import MARK, Opener, OutputError, replacing, seal
+from caption.core.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of, pixels
 from caption.visualize.fonts import fonts_of_all_scripts
 from caption.visualize.layout import add_axes, new_figure, write
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 WIDTH = 640
 SECONDS = 0.8
@@ -62,13 +62,13 @@ def save_animation(
         path: the file; its name ends in .gif (256 colours), .webp (true colour), or .mp4, for which ffmpeg is needed.
         width: of the frames in pixels.
         seconds: for each word.
-        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
 
     Raises:
         OutputError: the name ends in something else, or the file cannot be written.
         UserError: ffmpeg is needed and missing, or fails.
         ValueError: width is less than 64, seconds is not positive, or as for `plot_caption`.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     kind = Path(path).suffix.lower()
     if kind not in ANIMATIONS:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from caption.data.decoding import open_image
-from caption.lens_reading import once
+from caption.results.lens_reading import once
 from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, Grid, add_axes, new_figure, write
 from caption.visualize.overlay import draw_scale, photo_names, photos_of
 from caption.visualize.scale import Scale
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 # Inches.
 HEIGHT = 1.5  # of a photo, about
@@ -105,7 +105,7 @@ def contact_sheet(
 
     Raises:
         ValueError: no captions, not one photo or name each, columns below 1, no such style.
-        caption.errors.ImageError: a photo cannot be opened.
+        caption.core.errors.ImageError: a photo cannot be opened.
     """
     photos = photos_of(captions, images)
     if columns is not None and columns < 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure, SubFigure
 
 from caption.data.decoding import open_image
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.visualize.figure_file import DPI
 from caption.visualize.layout import (
     BAR,
@@ -70,7 +70,7 @@ def plot_caption(
     Raises:
         ValueError: there is no such map or word; rows or columns is less than 1, or both are given; or the opacity is
             not between 0 and 1.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     tiles = caption_tiles(caption, image, **options)
     page = _page(tiles, _sentence(caption, tiles) if title else "", legend, columns, rows)
@@ -89,7 +89,7 @@ def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack
 
     Raises:
         ValueError: there is no such map or word, or the opacity is not between 0 and 1.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     tiles = caption_tiles(caption, image, words=steps_of(caption, [word])[:1], **options)
     smallest, largest = WORD_WIDTHS
@@ -122,7 +122,7 @@ def plot_maps(
 
     Raises:
         ValueError: there is no such map, or no map at all; there is no such word; or as for `plot_caption`.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     singles = caption.single_maps(map)
     if not singles:
@@ -159,7 +159,7 @@ def compare_captions(
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     if not captions:
         raise ValueError("there is nothing to compare: no captions")

@@ -13,9 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from caption.errors import printable
-from caption.runtime.files import Opener, OutputError, is_device, replacing, seal
-from caption.runtime.outputs import marked
+from caption.core.errors import printable
+from caption.core.runtime.files import Opener, OutputError, is_device, replacing, seal
+from caption.core.runtime.outputs import marked
 from caption.visualize.fonts import fonts_of_all_scripts
 
 DPI = 150
@@ -61,7 +61,7 @@ def save_figure(
     Args:
         fig: the figure.
         path: the file.
-        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
         width: of the picture in pixels; by default 150 of them on an inch.
 
     Raises:

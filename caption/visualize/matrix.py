@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.visualize.layout import PAGE, new_figure
 from caption.visualize.scale import scale_of
 

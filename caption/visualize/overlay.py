@@ -17,7 +17,7 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from PIL import Image
 
-from caption.box import BoxLike, cell_box, shares_of
+from caption.core.box import BoxLike, cell_box, shares_of
 from caption.data.boxes import ObjectMask
 from caption.data.decoding import open_image
 from caption.visualize.scale import Scale
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
 BOX = (("black", 2.5), ("lime", 1.2))  # of an object
@@ -106,7 +106,7 @@ def overlay(
     Raises:
         ValueError: the weights are not a grid; there is no such style or colour map; the opacity is not between 0
             and 1.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from caption.core.runtime.files import Opener, replacing, seal
 from caption.data.decoding import open_image
-from caption.runtime.files import Opener, replacing, seal
 from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_names, photos_of
 from caption.visualize.page_data import photo_record, style_record
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
     Captions = Sequence[Caption] | Mapping[str, Sequence[Caption]]
 
@@ -62,7 +62,7 @@ def to_html(
 
     Raises:
         ValueError: no captions, not one photo or name each, or no such style.
-        caption.errors.ImageError: a photo cannot be opened.
+        caption.core.errors.ImageError: a photo cannot be opened.
     """
     body = _element(captions, images, names, OverlayStyle(**options), heading=title)
     return document(title, body, page_style(), page_script())
@@ -111,7 +111,7 @@ def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacin
     Args:
         page: see `to_html`.
         path: the file.
-        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
 
     Raises:
         OutputError: the file cannot be written.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from caption.lens_reading import LEAST_SEEN
-from caption.regions import WeightProperties
-from caption.result import json_number
+from caption.core.regions import WeightProperties
+from caption.results.caption import json_number
+from caption.results.lens_reading import LEAST_SEEN
 from caption.visualize.gaussian import DEVIATION
 from caption.visualize.overlay import covers
 from caption.visualize.scale import scale_of
@@ -34,9 +34,9 @@ from caption.visualize.styles import (
 )
 
 if TYPE_CHECKING:
-    from caption.beam_tree import BeamTree
-    from caption.box import BoxLike
-    from caption.result import Caption
+    from caption.core.box import BoxLike
+    from caption.results.beam_tree import BeamTree
+    from caption.results.caption import Caption
 
 MAP_BYTES = 60_000  # of all maps of a photo
 COLOUR_MAPS = ("viridis", "magma", "inferno", "cividis", "turbo", "gray")

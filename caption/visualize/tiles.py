@@ -13,8 +13,8 @@ from PIL import Image
 
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
-from caption.lens_reading import LEAST_SEEN
-from caption.result import Caption, map_label
+from caption.results.caption import Caption, map_label
+from caption.results.lens_reading import LEAST_SEEN
 from caption.text.mentions import find_mentions
 from caption.visualize.layout import Grid, Page, add_axes
 from caption.visualize.overlay import covers, draw_boxes, overlay, show_photo
@@ -199,7 +199,7 @@ def caption_tiles(
 
     Raises:
         ValueError: there is no such word or map.
-        caption.errors.ImageError: the photo cannot be opened.
+        caption.core.errors.ImageError: the photo cannot be opened.
     """
     steps = steps_of(caption, words, strict)
     if map is not None:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from caption.lens_reading import LEAST_SEEN, Seen
+from caption.results.lens_reading import LEAST_SEEN, Seen
 from caption.text.english import words_by_kind
 
 if TYPE_CHECKING:
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 FUNCTION_WORDS = words_by_kind()["function"]
 """Words of English that name nothing: articles, pronouns, numbers, prepositions, auxiliary verbs."""

@@ -13,8 +13,8 @@ from helpers.tiny_captioner import captioner
 from helpers.tiny_captioner import photo as noise
 
 from caption.analysis.agreement import Agreement, agree, compare_maps
+from caption.core.errors import UserError
 from caption.encoders import SmallCNN
-from caption.errors import UserError
 
 P, Q = [0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.25, 0.25]
 

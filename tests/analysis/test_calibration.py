@@ -11,7 +11,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.calibration import calibrate, divide_logits
 from caption.captioner import Captioner
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.search import Sampling
 
 PHOTOS = [photo(seed=seed) for seed in range(4)]

@@ -11,7 +11,7 @@ from pycocotools import mask as coco
 from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.pointing_game import ground
 from caption.data.boxes import ObjectMask
-from caption.result import Caption
+from caption.results.caption import Caption
 
 HEIGHT, WIDTH = 30, 50
 CROP = (23.0, 4.0, 47.0, 28.0)  # off the middle, and square in a photo that is not

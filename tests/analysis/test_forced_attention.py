@@ -19,9 +19,9 @@ from caption.analysis.interventions.forced_attention import (
     visible_regions,
 )
 from caption.analysis.interventions.selection import amounts, steps_of, tokens_of, touched
-from caption.box import Box
-from caption.errors import UserError
-from caption.result import Caption
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.results.caption import Caption
 
 ROWS, COLS = 2, 3
 EVEN = np.full((ROWS, COLS), 1 / 6)

@@ -25,9 +25,9 @@ from caption.analysis.hallucination import (
     scores,
 )  # fmt: skip
 from caption.analysis.lens import Lens
-from caption.errors import UserError
-from caption.regions import Regions
-from caption.result import Caption
+from caption.core.errors import UserError
+from caption.core.regions import Regions
+from caption.results.caption import Caption
 from caption.text.nouns import Nouns
 from caption.text.vocabulary import START
 

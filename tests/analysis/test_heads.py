@@ -15,9 +15,9 @@ from caption.analysis.pruned_heads import head_pruning
 from caption.attention import MultiHeadAttention
 from caption.attention.map_hooks import edit_maps
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
-from caption.result import AttentionMaps, Caption
+from caption.results.caption import AttentionMaps, Caption
 from caption.text.vocabulary import START
 
 EVEN = [0.25] * 4

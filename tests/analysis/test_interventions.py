@@ -26,8 +26,8 @@ from caption.analysis.interventions import (
 from caption.analysis.interventions.edited_attention import mask_views
 from caption.attention import Alignment, MultiHeadAttention, Multinoulli, Softmax
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
 ON_ONE = [0.1, 0.6, 0.1, 0.1, 0.1, 0.0]

@@ -20,14 +20,14 @@ from caption.analysis.lens import Calibration, Lens, lens_of, make_lens, read_we
 from caption.analysis.lens.calibration import Reliability, fit, read_photo
 from caption.analysis.lens.file import read_lens, save_lens
 from caption.captioner import Captioner
-from caption.checkpoint.files import read_safetensors, to_safetensors
+from caption.core.errors import CheckpointError, UserError
+from caption.core.regions import Regions, Views
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
-from caption.errors import CheckpointError, UserError
-from caption.lens_reading import LensReading, Seen
-from caption.regions import Regions, Views
-from caption.result import AttentionMaps, Caption
+from caption.models.checkpoint.files import read_safetensors, to_safetensors
+from caption.results.caption import AttentionMaps, Caption
+from caption.results.lens_reading import LensReading, Seen
 from caption.text.english import plural
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 

@@ -10,8 +10,8 @@ import pytest
 from helpers import planted
 
 from caption.analysis.map_statistics import changes, coverage, entropies, evenness, measure_maps, unseen
-from caption.regions import WeightProperties
-from caption.result import Caption
+from caption.core.regions import WeightProperties
+from caption.results.caption import Caption
 
 STILL = [[[0.5, 0.5, 0], [0, 0, 0]], [[0.5, 0.5, 0], [0, 0, 0]], [[0, 0.5, 0], [0, 0, 0.5]]]
 

@@ -27,7 +27,7 @@ from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.captioner import Captioner
-from caption.tensor_tree import combine, leaves, map_tensors, select_images
+from caption.core.tensor_tree import combine, leaves, map_tensors, select_images
 
 PHOTOS = [photo(seed=seed) for seed in range(3)]
 AFFINE = ("multi_head", "sentinel", "de_attention", "parent_weighted")

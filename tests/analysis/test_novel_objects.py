@@ -15,11 +15,11 @@ from helpers.tiny_lens import hand_lens
 
 from caption.analysis.lens import Calibration, Lens, novel_objects
 from caption.analysis.lens.novel_objects import NovelObjectCaptioning, ThingWords, lens_postprocessors
-from caption.box import Box
 from caption.captioner import Captioner
 from caption.cli.describe.printer import remarks
-from caption.regions import Regions
-from caption.result import Caption
+from caption.core.box import Box
+from caption.core.regions import Regions
+from caption.results.caption import Caption
 from caption.search import BeamSearch
 from caption.text.nouns import Nouns
 from caption.text.vocabulary import END, START, Vocabulary

@@ -16,8 +16,8 @@ from caption.analysis.faithfulness.adversary import Adversaries, adversarial_map
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.attention import MultiHeadAttention
+from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
 
 ON_ONE, ON_TWO, ON_THREE = np.eye(REGIONS)[1:4].tolist()
 FIRST, SECOND = [0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from caption.analysis.pointing_game import Grounding, ground, point
 from caption.data.boxes import Boxes
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.text.mentions import Mention, find_mentions
 
 # Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.

@@ -14,9 +14,9 @@ from caption.analysis.reference_attention import attend_references
 from caption.analysis.replay import Replay, sentences
 from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.decoders import AdaptiveDecoder, ShowAndTellDecoder, ShowAttendAndTellDecoder
 from caption.encoders import LinearRefiner
-from caption.errors import UserError
 from caption.search import Greedy
 from caption.text.vocabulary import PAD, START, UNKNOWN
 

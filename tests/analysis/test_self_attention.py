@@ -19,8 +19,10 @@ from caption.analysis.self_attention import RegionMaps, has_rollout, region_maps
 from caption.analysis.self_attention.roles import POSITIONAL, region_roles, word_roles
 from caption.analysis.study import Images, Subject
 from caption.attention import HeadGates, MultiHeadAttention
-from caption.box import Box
 from caption.captioner import Captioner
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.core.regions import Regions
 from caption.data.photo_boxes import BoxedPhoto
 from caption.data.resize import ImageTransform
 from caption.decoders import TransformerDecoder
@@ -33,9 +35,7 @@ from caption.encoders import (
     SelfAttentionRefiner,
     TransformerRefiner,
 )
-from caption.errors import UserError
-from caption.regions import Regions
-from caption.result import Caption
+from caption.results.caption import Caption
 
 AWAY = 3
 """Columns by which the built refiner moves what a region shows."""

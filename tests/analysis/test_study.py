@@ -22,12 +22,12 @@ from caption.analysis.study.subject import Pointed
 from caption.analysis.table import Table, Value
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.photo_boxes import BoxedPhoto
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
 from caption.metrics.significance import Estimate
 from caption.models.model_zoo import load
-from caption.result import AttentionMaps, Caption
+from caption.results.caption import AttentionMaps, Caption
 from caption.search import Greedy
 
 MAPS = ([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], [0.0, 0.1, 0.8, 0.1, 0.0, 0.0], [0.0, 0.2, 0.1, 0.0, 0.1, 0.6])

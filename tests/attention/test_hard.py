@@ -14,7 +14,7 @@ from torch import Tensor
 from caption import attention as library
 from caption.attention import GumbelSoftmax, Multinoulli, ScoredAttention, override_at_test
 from caption.attention.stochastic import override_draws
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 REGIONS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [-1.0, 2.0]])

@@ -22,13 +22,13 @@ from caption.attention.map_hooks import edit_maps
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test, stochastic_parts
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.parts import make
+from caption.core.regions import Regions, Views
+from caption.core.tensor_tree import leaves, select_images
 from caption.decoders import Decoder
-from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
-from caption.parts import make
-from caption.regions import Regions, Views
 from caption.search import BeamSearch, Greedy
-from caption.tensor_tree import leaves, select_images
 
 MECHANISMS = ATTENTIONS | OWN
 MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from caption.attention.map_entropy import change, entropy
-from caption.regions import WeightProperties
+from caption.core.regions import WeightProperties
 
 LN2, LN3 = math.log(2), math.log(3)
 PLAIN = WeightProperties()

@@ -15,10 +15,10 @@ from caption import attention as library
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Query, edit_maps
 from caption.attention.map_hooks import Edit, Grid
 from caption.captioner import Captioner
-from caption.errors import UserError
-from caption.regions import Views
+from caption.core.errors import UserError
+from caption.core.regions import Views
+from caption.core.tensor_tree import leaves
 from caption.search import BeamSearch, Greedy
-from caption.tensor_tree import leaves
 from caption.text.vocabulary import START
 
 REGIONS = 64

@@ -11,9 +11,9 @@ import pytest
 from helpers import tiny_captioner
 from helpers.command_line import Cli, check_refused
 
-from caption import checkpoint
 from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
-from caption.runtime.outputs import check_outputs
+from caption.core.runtime.outputs import check_outputs
+from caption.models import checkpoint
 
 WIDTH, HEIGHT = 80, 40
 MEASURED = [name for name in ON_PHOTOS if name not in ("single maps", "hallucination", "heads")]

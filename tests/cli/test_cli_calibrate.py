@@ -11,8 +11,8 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner
 
 import caption
-from caption import checkpoint
 from caption.analysis.calibration import divide_logits
+from caption.models import checkpoint
 from caption.search import Greedy
 
 

@@ -11,9 +11,9 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
-from caption import checkpoint
-from caption.errors import DataError
-from caption.runtime.files import file_digest
+from caption.core.errors import DataError
+from caption.core.runtime.files import file_digest
+from caption.models import checkpoint
 from caption.training.learning_curves import plot_learning_curves
 from caption.training.run_results import read_run
 

@@ -11,7 +11,7 @@ from helpers.command_line import Cli, check_refused
 
 from caption.cli.configuration.files import config_names, find_config, with_layers
 from caption.cli.configuration.parts import read_parts
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 pytestmark = pytest.mark.slow
 FLICKR = "configs/flickr8k_soft.yaml"

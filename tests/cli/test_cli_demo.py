@@ -16,8 +16,8 @@ from helpers.command_line import TINY, Cli, check_refused
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
-from caption.errors import Stopped
-from caption.runtime.files import LOCK
+from caption.core.errors import Stopped
+from caption.core.runtime.files import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.resuming import LastCheckpoint
 

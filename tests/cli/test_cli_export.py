@@ -10,9 +10,9 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner, photo
 
 import caption
-from caption import checkpoint
 from caption.attention import HeadGates, MultiHeadAttention
 from caption.decoders import ShowAttendAndTellDecoder
+from caption.models import checkpoint
 
 
 def check_same_captions(cli: Cli, folder: Path, *models: Path) -> None:

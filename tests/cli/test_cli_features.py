@@ -14,11 +14,11 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner
 from torchvision import models
 
-from caption import checkpoint
 from caption.cli.configuration.parts import frozen_encoder, make_transform, read_parts
 from caption.data.decoding import open_image
+from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
-from caption.features.store import FeatureStore
+from caption.models import checkpoint
 
 
 @pytest.fixture(scope="module")

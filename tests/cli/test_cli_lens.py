@@ -12,10 +12,10 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner
 from PIL import Image
 
-from caption import checkpoint
 from caption.data.resize import ImageTransform
 from caption.encoders import EfficientNetLite
 from caption.encoders.efficientnet_lite import efficientnet_lite
+from caption.models import checkpoint
 
 MAKE = ("lens", "model.ckpt", "-c", "config.yaml", "--trust", "weights.pth", "--out")
 LITE = "efficientnet_lite0"

@@ -15,7 +15,7 @@ from helpers.tiny_captioner import photo
 
 from caption.cli import main as command_line
 from caption.cli.main import VERBS, main
-from caption.errors import ImageError
+from caption.core.errors import ImageError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 

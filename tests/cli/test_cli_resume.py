@@ -18,9 +18,9 @@ from helpers.command_line import QUIET, SIGNALS, Cli, Trained, check_refused, re
 from helpers.tiny_captioner import rewrite
 
 from caption.cli import train
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.runtime.files import LIST, is_own
 from caption.models.model_zoo import model_file
-from caption.runtime.files import LIST, is_own
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile
 from caption.training.run_folder import find_checkpoint

@@ -21,9 +21,9 @@ from helpers.command_line import QUIET, Cli, Trained, check_refused, resume
 from pycocotools.coco import COCO
 
 import caption
+from caption.core.errors import UserError
+from caption.core.runtime.files import LOCK, is_own
 from caption.data.module import CaptionData
-from caption.errors import UserError
-from caption.runtime.files import LOCK, is_own
 from caption.training.run_results import read_run
 from caption.training.watched import AUTO, mode_of
 

@@ -16,11 +16,11 @@ from helpers.fonts import installed_font
 from helpers.tiny_captioner import photo
 
 from caption.cli.configuration.own_data import next_commands, own_data_configuration
+from caption.core.parts import Part, make
 from caption.data.check import Check, SplitSummary
 from caption.data.findings import Findings
 from caption.encoders import EfficientNetLite
 from caption.models import model_zoo
-from caption.parts import Part, make
 from caption.search import search_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from caption.box import cell_box, cell_centres, cell_edges, part_of, shares_of
+from caption.core.box import cell_box, cell_centres, cell_edges, part_of, shares_of
 
 BOX = (-5, 10, 15, 50)
 

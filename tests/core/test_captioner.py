@@ -11,12 +11,12 @@ import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 
+from caption.core.errors import ImageError, UserError
+from caption.core.regions import Regions, Views
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import Refiner
-from caption.errors import ImageError, UserError
-from caption.regions import Regions, Views
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy, Hypotheses
 from caption.text.vocabulary import START
 

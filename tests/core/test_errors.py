@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caption.errors import LONGEST_MESSAGE, CheckpointError, DataError, UserError, printable
+from caption.core.errors import LONGEST_MESSAGE, CheckpointError, DataError, UserError, printable
 
 
 @pytest.mark.parametrize(

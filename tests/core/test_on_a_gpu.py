@@ -33,10 +33,10 @@ from helpers.refiner_cases import CASES, case, views_of
 from helpers.tiny_captioner import WORDS, photo
 from torch import nn
 
-from caption import checkpoint, objectives, search
 from caption.captioner import Captioner
+from caption.core.tensor_tree import leaves, map_tensors
+from caption.models import checkpoint, objectives, search
 from caption.objectives import CaptionBatch, Objective
-from caption.tensor_tree import leaves, map_tensors
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda")

@@ -38,12 +38,12 @@ print(*sorted(set(sys.modules) - before))
 import caption.analysis
 dir(caption.analysis), caption.__version__
 print(*sorted({"torch", "numpy", "PIL", "matplotlib", "pytorch_lightning"} & set(sys.modules)))
-import caption.result
+import caption.results.caption
 print(*sorted({"torch", "matplotlib"} & set(sys.modules)))
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded, large, of_result = ran.stdout.split("\n")[:3]
     own = [name for name in loaded.split() if name.partition(".")[0] == "caption"]
-    assert own == ["caption", "caption.runtime", "caption.runtime.torchvision_compat"]
+    assert own == ["caption", "caption.core.runtime", "caption.core.runtime.torchvision_compat"]
     assert len(loaded.split()) < MODULES, loaded
     assert large == of_result == ""

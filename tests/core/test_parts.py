@@ -13,6 +13,8 @@ import pytest
 from torch import nn
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
+from caption.core.errors import CheckpointError
+from caption.core.parts import Part, make, public_path
 from caption.decoders import (
     ConstantState,
     Decoder,
@@ -23,9 +25,7 @@ from caption.decoders import (
     ShowAttendAndTellDecoder,
 )
 from caption.encoders import LinearRefiner, SmallCNN, TorchvisionEncoder
-from caption.errors import CheckpointError
 from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, Reinforce
-from caption.parts import Part, make, public_path
 
 
 class Knob(Part, nn.Module):
@@ -120,7 +120,7 @@ def test_subclasses_record_their_own_arguments_and_values_become_plain():
 def test_the_public_path_is_where_users_import_from():
     assert public_path(Attention) == "caption.attention.Attention"
     assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages deeper
-    assert public_path(Part) == "caption.parts.Part"
+    assert public_path(Part) == "caption.core.parts.Part"
 
 
 # -- forbidden classes -------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ HOSTILE = [
     {"class_path": "os.system", "init_args": {"command": "touch canary"}},
     {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "canary"]}},
     {"class_path": "builtins.open", "init_args": {"file": "canary", "mode": "w"}},
-    {"class_path": "caption.parts.make", "init_args": {}},
+    {"class_path": "caption.core.parts.make", "init_args": {}},
     {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1, "out_features": 1}},
 ]
 
@@ -163,7 +163,7 @@ def test_an_unknown_class_is_named(path: str):
         *({}, {"class_path": 3}, "caption.attention.Softmax()", None, ["caption.attention.Softmax"]),
         *(
             {"class_path": path}
-            for path in ("Softmax", ".Softmax", "caption..Softmax", "caption/parts.Softmax")
+            for path in ("Softmax", ".Softmax", "caption..Softmax", "caption/core/parts.Softmax")
         ),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from caption.tensor_tree import State, combine, leaves, map_tensors, select_hypotheses, select_images
+from caption.core.tensor_tree import State, combine, leaves, map_tensors, select_hypotheses, select_images
 
 
 class Pair(NamedTuple):

@@ -11,11 +11,11 @@ from torch import Tensor
 from caption import textbook
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.attention.stochastic import override_draws
+from caption.core.errors import UserError
+from caption.core.regions import Regions
+from caption.core.runtime.files import is_own
 from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
-from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
-from caption.regions import Regions
-from caption.runtime.files import is_own
 from caption.text.vocabulary import END, PAD, START
 from tools.benchmark.textbook import gradients, textbook_of
 

@@ -11,8 +11,8 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
+from caption.core.errors import ImageError
 from caption.data.decoding import open_image
-from caption.errors import ImageError
 
 PIXELS = np.asarray(photo(24, 16))
 """(16, 24, 3) uint8."""

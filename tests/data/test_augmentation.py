@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from caption.core.errors import DataError
 from caption.data.augmentation import HorizontalFlip, mirror
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
-from caption.errors import DataError
 
 
 def test_columns_are_reversed_with_the_given_probability_unless_a_caption_names_a_side():

@@ -13,10 +13,10 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 from caption.captioner import Captioner
+from caption.core.errors import ImageError
 from caption.data.batch_inference import AHEAD
 from caption.data.decoding import open_image
-from caption.errors import ImageError
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy
 
 

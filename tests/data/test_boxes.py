@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask
 
+from caption.core.errors import DataError
 from caption.data.boxes import ObjectMask, _rle_fault, read_boxes
-from caption.errors import DataError
 
 CONTENT: dict[str, Any] = {
     "images": [{"id": 5}, {"id": 6}],

@@ -9,9 +9,9 @@ import pytest
 from helpers.pictures import corners, saved, scene
 from PIL import Image
 
+from caption.core.errors import ImageError
 from caption.data import colours
 from caption.data.decoding import ORIENTATION_TAG, open_image
-from caption.errors import ImageError
 
 
 def test_colours_survive_palette_and_cmyk(tmp_path: Path):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.files import (
     JsonError,
     YamlError,
@@ -16,7 +17,6 @@ from caption.data.files import (
     read_json,
     read_text,
 )
-from caption.errors import DataError
 
 
 def test_text_that_cannot_be_read(tmp_path: Path):

@@ -17,11 +17,11 @@ import pytest
 from helpers.pictures import corners, noise, saved, scene
 from PIL import Image
 
+from caption.core.errors import ImageError
+from caption.core.runtime.prefetch import prefetch
 from caption.data import decoding
 from caption.data.decoding import decoded, open_image
 from caption.data.resize import ImageTransform
-from caption.errors import ImageError
-from caption.runtime.prefetch import prefetch
 
 
 @pytest.mark.parametrize("name", ["moving.gif", "moving.tif"])

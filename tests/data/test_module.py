@@ -11,14 +11,14 @@ import torch
 from helpers.feature_stores import TRANSFORM, extract, make_images
 from torch.utils.data import DataLoader
 
+from caption.core.errors import DataError, UserError
+from caption.core.regions import Regions
 from caption.data.batches import Batch
 from caption.data.module import CaptionData
 from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError, UserError
-from caption.regions import Regions
 
 
 def module(reader: CaptionReader, **options: Any) -> CaptionData:

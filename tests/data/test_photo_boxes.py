@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from caption.core.errors import UserError
 from caption.data import files
 from caption.data.photo_boxes import read_photo_boxes
-from caption.errors import UserError
 from caption.text.english import coco_words, plural, read_table
 
 OWN = {

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from caption.box import Box
+from caption.core.box import Box
+from caption.core.errors import DataError
 from caption.data.decoding import ORIENTATION_TAG, decoded, open_image
 from caption.data.resize import PAD_GREY, ImageTransform
-from caption.errors import DataError
 
 FITS = ("squash", "crop", "pad")
 TRANSFORMS = [

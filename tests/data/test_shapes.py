@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from caption.core.errors import DataError, UserError
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import dependencies, describe_scene
 from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import Scene, random_scene, scene_split
-from caption.errors import DataError, UserError
 
 Boxes = dict[str, tuple[float, float, float, float]]
 

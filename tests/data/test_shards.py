@@ -20,12 +20,12 @@ from PIL import Image
 
 pytest.importorskip("webdataset")
 
+from caption.core.errors import DataError, UserError
 from caption.data.module import CaptionData
 from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
-from caption.errors import DataError, UserError
 
 TRAINING, PER_SHARD = 23, 5
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.readers import Coco, Csv, Flickr, JsonLines
 from caption.data.splits import check_fractions, hashed_split
-from caption.errors import DataError
 
 NAMES = [f"{number}.jpg" for number in range(40)]
 FRACTIONS = {"train": 0.5, "val": 0.25, "test": 0.25}

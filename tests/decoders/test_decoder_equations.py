@@ -24,9 +24,9 @@ from torch import Tensor
 from caption import attention as library
 from caption import decoders
 from caption.attention import AdditiveScore, DotScore, LocationSensitiveScore, ScoredAttention, Softmax
+from caption.core.errors import UserError
 from caption.decoders import AdaptiveDecoder, InitialState, ShowAndTellDecoder, TransformerDecoder
 from caption.decoders.base import Decoder, Unrolled
-from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Reinforce
 
 Weights = dict[str, np.ndarray]

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from caption import decoders
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
+from caption.core.errors import UserError
+from caption.core.parts import make
+from caption.core.regions import WeightProperties
 from caption.decoders import (
     ConstantState,
     DeepOutput,
@@ -28,9 +31,6 @@ from caption.decoders import (
 )
 from caption.decoders.cell_decoder import CellDecoder
 from caption.decoders.word_embeddings import load_word_vectors
-from caption.errors import UserError
-from caption.parts import make
-from caption.regions import WeightProperties
 from caption.text.vocabulary import Vocabulary
 
 # -- the first state -----------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli
+from caption.core.tensor_tree import leaves
 from caption.decoders import Gate, ShowAttendAndTellDecoder, Unrolled
 from caption.objectives import word_log_likelihoods
-from caption.tensor_tree import leaves
 
 
 @given(

@@ -9,8 +9,8 @@ import torch
 from helpers.tiny_captioner import captioner
 from torch import Tensor
 
+from caption.core.errors import UserError
 from caption.encoders import Encoder, SmallCNN, base
-from caption.errors import UserError
 
 PIECE = 8
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from caption.core.errors import CheckpointError, UserError
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite
-from caption.errors import CheckpointError, UserError
 
 
 def port_names(blocks: int) -> Iterator[str]:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from caption.box import cell_centres
+from caption.core.box import cell_centres
+from caption.core.regions import Regions, Views
 from caption.encoders import (
     EfficientNetLite,
     Encoder,
@@ -21,7 +22,6 @@ from caption.encoders import (
     TorchvisionEncoder,
 )
 from caption.encoders.grid_boxes import grid_boxes
-from caption.regions import Regions, Views
 
 STAGES = 5
 HALF = (2**STAGES - 1) / 2

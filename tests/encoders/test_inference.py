@@ -14,6 +14,7 @@ from helpers import tiny_torchvision  # noqa: F401  (registers tiny_cnn)
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.regions import Views
 from caption.encoders import (
     EfficientNetLite,
     Encoder,
@@ -24,7 +25,6 @@ from caption.encoders import (
 )
 from caption.encoders.inference import inference_form
 from caption.kernels.convolution import fused_available
-from caption.regions import Views
 
 pytestmark = pytest.mark.skipif(not fused_available(), reason="torch has no fused convolutions here")
 

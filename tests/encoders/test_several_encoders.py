@@ -8,8 +8,8 @@ import pytest
 import torch
 from helpers import tiny_torchvision  # noqa: F401  (registers tiny_cnn)
 
+from caption.core.errors import UserError
 from caption.encoders import SeveralEncoders, SmallCNN, TorchvisionEncoder
-from caption.errors import UserError
 
 
 def test_views_are_those_of_each_encoder_in_order():

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError
 from caption.encoders import SmallCNN
-from caption.errors import UserError
 
 
 def pixels(height: int, width: int) -> Tensor:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from caption.core.errors import UserError
 from caption.encoders import TimmEncoder
-from caption.errors import UserError
 
 timm = pytest.importorskip("timm")
 

@@ -14,8 +14,8 @@ from helpers.tiny_torchvision import TinyCNN
 from torch import Tensor, nn
 from torchvision import models
 
+from caption.core.errors import CheckpointError, UserError
 from caption.encoders import TorchvisionEncoder
-from caption.errors import CheckpointError, UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
 

@@ -10,11 +10,10 @@ from helpers.tiny_captioner import captioner as tiny_captioner
 from safetensors.torch import save_file
 
 import caption
-from caption import checkpoint
+from caption.core.errors import CheckpointError, UserError
 from caption.encoders import SmallCNN, TorchvisionEncoder
 from caption.encoders.weights import check_origin, read_state, weights_file
-from caption.errors import CheckpointError, UserError
-from caption.models import model_zoo
+from caption.models import checkpoint, model_zoo
 
 
 @pytest.fixture

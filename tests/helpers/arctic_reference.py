@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from caption.importers.arctic import Options, array_shapes
+from caption.models.importers.arctic import Options, array_shapes
 
 Array = np.ndarray
 Params = dict[str, Array]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from caption.result import AttentionMaps, Caption
+from caption.results.caption import AttentionMaps, Caption
 
 
 def caption_of(

@@ -14,9 +14,9 @@ from typing import Any
 
 import uvicorn
 
-from caption.explorer.protocol import ImpatientProtocol
-from caption.explorer.server import application
-from caption.explorer.service import Service
+from caption.analysis.explorer.protocol import ImpatientProtocol
+from caption.analysis.explorer.server import application
+from caption.analysis.explorer.service import Service
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from PIL import Image
 from torch import Tensor
 
 from caption.data.decoding import open_image
-from caption.data.feature_extraction import Extraction, write_features
+from caption.data.features.extraction import Extraction, write_features
+from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
-from caption.features.store import FeatureStore
 
 Images = list[CaptionedImage]
 TRANSFORM = ImageTransform(16, "squash")

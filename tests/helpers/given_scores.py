@@ -6,8 +6,8 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import Attention, AttentionOutput, GridMemory, Query, QuerySizes, Score
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 
 
 class GivenScores(Score):

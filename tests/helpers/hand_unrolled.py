@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from caption.core.regions import WeightProperties
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.objectives import CaptionBatch, Loss, Objective
-from caption.regions import WeightProperties
 
 
 def unrolled(

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 from caption.attention import Attention, AttentionOutput, Query, QuerySizes
-from caption.regions import Regions, Views
+from caption.core.regions import Regions, Views
 
 IMAGES, QUERIES, HIDDEN, WORD = 2, 2, 5, 3
 REGION_SIZES = (4, 3)

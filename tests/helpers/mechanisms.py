@@ -30,6 +30,9 @@ from caption.attention import (
     WeighOutput,
 )
 from caption.captioner import Captioner
+from caption.core.parts import make
+from caption.core.regions import Views
+from caption.core.tensor_tree import State, TensorTree
 from caption.data.resize import ImageTransform
 from caption.decoders import (
     AdaptiveDecoder,
@@ -45,10 +48,7 @@ from caption.decoders.cells import Recurrence
 from caption.decoders.show_attend_and_tell import Outputs
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
-from caption.parts import make
-from caption.regions import Views
 from caption.search import BeamSearch
-from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
 from tools.tables.table import laid_over
 

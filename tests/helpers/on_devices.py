@@ -25,13 +25,13 @@ from torch.utils import backend_registration
 
 from caption import search
 from caption.captioner import Captioner
+from caption.core.parts import make
+from caption.core.regions import Views
+from caption.core.tensor_tree import leaves, map_tensors
 from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, TorchvisionEncoder
 from caption.encoders.base import view_sizes
 from caption.objectives import CaptionBatch, Critic, Objective, Reinforce
-from caption.parts import make
-from caption.regions import Views
 from caption.search.constrained import mentioning
-from caption.tensor_tree import leaves, map_tensors
 from tools.tables.table import laid_over
 
 MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]

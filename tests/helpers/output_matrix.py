@@ -197,8 +197,8 @@ NOT_ATTACKED = {
 
 def make_template(top: Path) -> None:
     """The user's files: `here`, in which commands run, and `elsewhere`."""
-    from caption import checkpoint
     from caption.data.shapes import write_shapes
+    from caption.models import checkpoint
 
     here = top / "here"
     (here / "photos").mkdir(parents=True, exist_ok=True)
@@ -266,8 +266,8 @@ def snapshot(top: Path) -> dict[str, Entry]:
 
 def own_files(top: Path) -> set[str]:
     """The files below a folder that this package wrote and may replace."""
-    from caption.errors import UserError
-    from caption.runtime.files import LIST, LOCK, OwnFolder, is_own
+    from caption.core.errors import UserError
+    from caption.core.runtime.files import LIST, LOCK, OwnFolder, is_own
 
     found: set[Path] = set()
     for folder, _, names in os.walk(top):

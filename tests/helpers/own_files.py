@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from caption.runtime.files import MARK, replacing, seal
+from caption.core.runtime.files import MARK, replacing, seal
 
 
 def write_own(path: Path, content: str = "") -> None:

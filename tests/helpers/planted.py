@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from caption.attention import Attention, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.captioner import Captioner
+from caption.core.regions import Regions, Views
+from caption.core.tensor_tree import State, TensorTree
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders import Encoder
-from caption.regions import Regions, Views
-from caption.result import Caption
-from caption.tensor_tree import State, TensorTree
+from caption.results.caption import Caption
 from caption.text.vocabulary import Vocabulary
 
 ROWS, COLS = 2, 3

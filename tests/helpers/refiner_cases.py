@@ -10,6 +10,7 @@ import torch
 from helpers.loops import close, parameters, softmax
 
 from caption.attention import HeadGates
+from caption.core.regions import Regions, Views
 from caption.encoders import (
     CBAMRefiner,
     ConcatenationRefiner,
@@ -30,7 +31,6 @@ from caption.encoders import (
     TransformerRefiner,
 )
 from caption.encoders.refiners.base import EachView
-from caption.regions import Regions, Views
 
 Grid = tuple[int, int]
 

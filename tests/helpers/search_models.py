@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from caption.core.tensor_tree import State
 from caption.search import Hypotheses, Search
-from caption.tensor_tree import State
 
 START, END = 0, 1
 MODULUS = 997

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from helpers.arctic_reference import Array, Params, relu, sigmoid, softmax
 
-from caption.importers.sgrvinod import tensor_shapes
+from caption.models.importers.sgrvinod import tensor_shapes
 
 
 class Result(NamedTuple):

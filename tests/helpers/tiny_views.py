@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from caption.regions import Regions, Views
+from caption.core.regions import Regions, Views
 
 
 def one_row(vectors: Tensor, mask: Tensor | None = None) -> Views:

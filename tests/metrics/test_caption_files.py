@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from caption.errors import DataError
+from caption.core.errors import DataError
 from caption.metrics.caption_files import captions_of, match_images, read_captions
 
 EXPECTED = {1: ["a dog", "the dog"], 2: ["a cat"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.metrics import References, corpus, evaluate
 from caption.metrics.evaluation import CONVENTIONS, bleu_conventions
 from caption.text.tokenizer import get_tokenizer

@@ -8,11 +8,11 @@ import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 
-from caption import checkpoint
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.resize import ImageTransform
 from caption.encoders import LinearRefiner, SeveralEncoders, SmallCNN
-from caption.errors import UserError
+from caption.models import checkpoint
 from caption.models.ensemble import ensemble
 from caption.search import BeamSearch, Sampling
 from caption.text.vocabulary import START, Vocabulary

@@ -15,10 +15,9 @@ from helpers.command_line import Ran
 from helpers.tiny_captioner import captioner, photo
 
 import caption
-from caption import checkpoint
-from caption.checkpoint.files import to_safetensors
-from caption.errors import CheckpointError, UserError
-from caption.models import hub
+from caption.core.errors import CheckpointError, UserError
+from caption.models import checkpoint, hub
+from caption.models.checkpoint.files import to_safetensors
 
 errors = pytest.importorskip("huggingface_hub.errors")
 COMMIT = "https://huggingface.co/me/model/commit/0"

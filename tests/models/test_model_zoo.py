@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import caption
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.models.model_zoo import PHOTO_MODEL, check_device, installed_models, load
 
 PHOTOGRAPHER = Path(__file__).resolve().parents[2] / "docs" / "photographer.png"

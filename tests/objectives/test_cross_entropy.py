@@ -11,11 +11,11 @@ from helpers.hand_unrolled import HandDecoder, logits_of, loss_of, uniform, unro
 from torch import Tensor
 from torch.nn import functional
 
+from caption.core.errors import UserError
+from caption.core.regions import WeightProperties
 from caption.decoders import Unrolled
-from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CrossEntropy, DoublyStochastic, Entropy, Reinforce, Term
 from caption.objectives.base import count_elements
-from caption.regions import WeightProperties
 
 WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
 """Of one image's two captions: α over two regions at two steps."""

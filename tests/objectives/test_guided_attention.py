@@ -13,11 +13,11 @@ from torch import Tensor
 
 from caption.attention import Alignment, CompositionalDeAttention, Sigmoid, Softmax
 from caption.attention.smoothing import smoothed
+from caption.core.errors import UserError
+from caption.core.regions import Regions, Views
 from caption.decoders import Memory
-from caption.errors import UserError
 from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Source, Term
 from caption.objectives.word_detectors import WordDetectors
-from caption.regions import Regions, Views
 
 REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], [[3, 2]]]
 """Of five images. Word 4 is in four of them; 5 and 6 in two; 7 in one; 2 and 3 are the end token and <unk>."""

@@ -10,7 +10,7 @@ import torch
 from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch import Tensor
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.objectives import DoublyStochastic, MovingAverage, Reinforce
 
 LN2 = math.log(2)

@@ -12,6 +12,7 @@ from helpers.exact_paths import every_path, fixed_paths
 from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
 
+from caption.core.tensor_tree import select_images
 from caption.objectives import (
     Baseline,
     CaptionBatch,
@@ -22,7 +23,6 @@ from caption.objectives import (
     Reinforce,
     SelfCritical,
 )
-from caption.tensor_tree import select_images
 
 
 def moving_average() -> MovingAverage:

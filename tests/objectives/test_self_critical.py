@@ -12,8 +12,8 @@ from helpers.toy import gradient
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
+from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives import CaptionBatch, SelfCriticalSequence

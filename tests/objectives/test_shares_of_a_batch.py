@@ -12,6 +12,8 @@ from torch import Tensor, distributed
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
 from caption.attention.stochastic import override_draws, stochastic_parts
+from caption.core.runtime.ddp import mean, mean_of_each
+from caption.core.tensor_tree import select_images
 from caption.objectives import (
     AttentionPenalty,
     CaptionBatch,
@@ -27,8 +29,6 @@ from caption.objectives import (
     SelfCritical,
     WeightedSum,
 )
-from caption.runtime.ddp import mean, mean_of_each
-from caption.tensor_tree import select_images
 from caption.training.diagnostics import diagnose
 
 LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]

@@ -19,11 +19,11 @@ from PIL import Image
 
 from caption import attention, decoders
 from caption.captioner import Captioner
+from caption.core.parts import make
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder, Refiner, TorchvisionEncoder
 from caption.objectives import CaptionBatch, Objective, Source
-from caption.parts import make
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
 

@@ -27,12 +27,12 @@ from helpers.confined import confined
 from helpers.own_files import save_own
 from helpers.tiny_captioner import captioner, photo
 
-from caption import checkpoint
+from caption.core.errors import UserError
 from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.data.shards.writing import write_shards
-from caption.errors import UserError
+from caption.models import checkpoint
 
 pytestmark = pytest.mark.nightly
 NOTHING = ("--data.reader.init_args.train=-1",)  # so that no data is made

@@ -29,9 +29,9 @@ import pytest
 from helpers import output_matrix as matrix
 from helpers.command_line import default_signals
 
-from caption import checkpoint
 from caption.cli import score
-from caption.runtime import files
+from caption.core.runtime import files
+from caption.models import checkpoint
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("tiny_commands")]
 TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))

@@ -38,21 +38,21 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from caption import checkpoint
 from caption.captioner import Captioner
 from caption.cli.main import main
+from caption.core.errors import LONGEST_MESSAGE, UserError
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
+from caption.data.features.files import FeatureWriter, Header, PhotoFile
+from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardIndex, stream
 from caption.decoders.word_embeddings import WordVectors
 from caption.encoders.weights import read_state
-from caption.errors import LONGEST_MESSAGE, UserError
-from caption.features.files import FeatureWriter, Header, PhotoFile
-from caption.features.store import FeatureStore
-from caption.importers import arctic, sgrvinod
-from caption.importers.assemble import encoder_and_transform
 from caption.metrics.caption_files import read_captions
+from caption.models import checkpoint
+from caption.models.importers import arctic, sgrvinod
+from caption.models.importers.assemble import encoder_and_transform
 from caption.text.vocabulary import PAD
 
 pytestmark = [

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from helpers import tiny_captioner
 
-from caption import checkpoint
 from caption.attention import Multinoulli
+from caption.models import checkpoint
 
 nbformat = pytest.importorskip("nbformat")
 for package in ("nbclient", "ipykernel"):

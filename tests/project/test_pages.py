@@ -28,7 +28,7 @@ from PIL import Image
 
 from caption.analysis.interventions import Force, intervene
 from caption.attention import Attention
-from caption.box import Box
+from caption.core.box import Box
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.decoders import RecurrentDecoder

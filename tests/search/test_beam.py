@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from caption.analysis.interventions import Force
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
-from caption.beam_tree import BeamTree, beam_tree
+from caption.core.tensor_tree import map_tensors
 from caption.kernels import top_k
+from caption.results.beam_tree import BeamTree, beam_tree
 from caption.search import BeamSearch, Greedy, Hypotheses
-from caption.tensor_tree import map_tensors
 
 
 @pytest.mark.parametrize(

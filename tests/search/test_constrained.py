@@ -10,7 +10,7 @@ import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, A, B, Chain, HashModel, captions
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.search import BeamSearch, ConstrainedBeamSearch, Hypotheses
 from caption.search.constrained import Automaton, mentioning
 

@@ -11,9 +11,9 @@ import torch
 from helpers.search_models import END, START, HashModel, captions
 from torch import Tensor
 
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.tensor_tree import State, map_tensors
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.tensor_tree import State, map_tensors
 
 SEARCHES = [
     Greedy(12),

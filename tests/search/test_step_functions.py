@@ -11,10 +11,10 @@ from helpers.search_models import HashModel, Trace
 from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
-from caption.result import Caption
+from caption.core.tensor_tree import State
+from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search, Step
 from caption.search.step_functions import with_likeliest_words, with_prefix, with_word_aliases
-from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
 
 SEARCHES = [

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from caption.errors import DataError, UserError
+from caption.core.errors import DataError, UserError
 from caption.metrics.evaluation import evaluate
 from caption.text.scripts import unspaced
 from caption.text.tokenizer import get_tokenizer

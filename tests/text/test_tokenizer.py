@@ -11,7 +11,7 @@ from helpers.shared_data import FLICKR8K, java_tokens, needs_flickr8k, needs_jav
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.text.tokenizer import get_tokenizer
 from caption.text.treebank import pieces, tokenize
 

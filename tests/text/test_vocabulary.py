@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from caption.errors import DataError
+from caption.core.errors import DataError
 from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 CAPTIONS = ["a dog runs", "a dog sits", "the dog runs", "a zebra"]  # dog 3, a 3, runs 2, sits the zebra 1

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from helpers.tiny_captioner import captioner
 
-from caption import checkpoint
 from caption.captioner import Captioner
+from caption.models import checkpoint
 from caption.text.vocabulary import Vocabulary
 from tools.average import average
 

@@ -49,7 +49,7 @@ def test_the_tables_of_the_page_are_those_of_the_published_numbers() -> None:
 
 def test_idefics3_is_asked_with_the_prompt_that_it_was_trained_on(tmp_path: Path) -> None:
     from caption.data.shapes import Shapes
-    from caption.foreign.loading import from_transformers
+    from caption.models.transformers.loading import from_transformers
     from tools.foreign import Scenes, idefics3, word_tokenizer
 
     scenes = Shapes(str(tmp_path), train=1, val=1, test=1).read()["val"]

@@ -14,10 +14,10 @@ import pytest
 import torch
 from helpers.command_line import TINY
 
-from caption import checkpoint
 from caption.cli.main import main as caption
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.metrics.java import java_fault
+from caption.models import checkpoint
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
 from tools.tables import measures, own_photos, render, runs, significance

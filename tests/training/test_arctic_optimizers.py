@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.training.arctic_optimizers import ArcticAdam, ArcticRMSprop
 
 STEPS = 40

@@ -11,10 +11,10 @@ from helpers.training import Watch, fit
 
 from caption.attention import MultiHeadAttention
 from caption.attention.base import Query
+from caption.core.errors import UserError
+from caption.core.regions import Regions
 from caption.data.shapes import Shapes
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.errors import UserError
-from caption.regions import Regions
 from caption.training.attention_temperature import AttentionTemperature
 
 

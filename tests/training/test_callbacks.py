@@ -25,12 +25,12 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
+from caption.core.errors import ImageError, UserError
+from caption.data.features.key import weights_digest
 from caption.data.shapes import Shapes
-from caption.errors import ImageError, UserError
-from caption.features.key import weights_digest
+from caption.models import checkpoint
 from caption.objectives import Reinforce
 from caption.search import Sampling
 from caption.training.callbacks import (

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from caption.attention import edit_maps
+from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
-from caption.errors import UserError
 from caption.training.compiling import compile_captioner
 
 CPU = torch.device("cpu")

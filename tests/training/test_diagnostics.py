@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from caption.core.regions import WeightProperties
 from caption.decoders import Trace, Unrolled
-from caption.regions import WeightProperties
 from caption.training.diagnostics import StillMaps, diagnose
 
 # Two captions of one image, of 3 steps and of 1; the second has padding, and the third is absent.

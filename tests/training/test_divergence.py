@@ -14,8 +14,8 @@ from helpers.command_line import QUIET, Ran
 from helpers.training import Watch, fit
 from torch.optim import Adam
 
+from caption.core.errors import UserError
 from caption.data.shapes import Shapes
-from caption.errors import UserError
 from caption.training import precision
 from caption.training.module import CaptionTraining
 

@@ -18,13 +18,13 @@ from torch.optim import Adam
 
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.batches import collate
-from caption.data.feature_extraction import write_features
+from caption.data.features.extraction import write_features
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
-from caption.errors import UserError
 from caption.metrics.caption_files import read_captions
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import Greedy
 from caption.training import evaluator
 from caption.training.evaluator import Answer, gather, summarise

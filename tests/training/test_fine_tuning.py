@@ -10,11 +10,11 @@ from torch import nn
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
+from caption.core.errors import UserError
 from caption.data.shapes import Shapes
 from caption.encoders import SmallCNN
-from caption.errors import UserError
+from caption.encoders.fine_tuning import FrozenStatistics, batch_norm_warning
 from caption.objectives import GuidedAttention
-from caption.training.fine_tuning import FrozenStatistics, batch_norm_warning
 
 
 def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Shapes):

@@ -21,9 +21,9 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 from caption.attention import Multinoulli, Softmax
+from caption.core.errors import Stopped, UserError
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
-from caption.errors import Stopped, UserError
 from caption.objectives import Critic, CrossEntropy, GuidedAttention, Reinforce
 from caption.search import Greedy
 from caption.training.attention_temperature import AttentionTemperature

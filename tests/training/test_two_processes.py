@@ -21,8 +21,8 @@ from torch import Tensor, distributed
 
 from caption import load
 from caption.cli import train as cli
+from caption.core.errors import Stopped
 from caption.data.shapes.dataset import write_shapes
-from caption.errors import Stopped
 from caption.training.module import CaptionTraining
 
 pytestmark = [

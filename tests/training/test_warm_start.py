@@ -11,13 +11,12 @@ import yaml
 from helpers.command_line import Ran
 from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
 
-from caption import checkpoint
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
+from caption.core.errors import CheckpointError, DataError
 from caption.data.shapes import Shapes
 from caption.decoders import AdaptiveDecoder, ShowAndTellDecoder, TopDownDecoder, TransformerDecoder
 from caption.encoders import SmallCNN
-from caption.errors import CheckpointError, DataError
-from caption.models import model_zoo
+from caption.models import checkpoint, model_zoo
 from caption.objectives import Reinforce
 from caption.text.vocabulary import Vocabulary
 from caption.training.warm_start import load_model, word_tensors

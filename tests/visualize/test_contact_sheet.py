@@ -5,8 +5,8 @@ import pytest
 from helpers.captions import caption_of
 from PIL import Image
 
-from caption.lens_reading import LensReading, Seen
-from caption.regions import WeightProperties
+from caption.core.regions import WeightProperties
+from caption.results.lens_reading import LensReading, Seen
 from caption.visualize import contact_sheet
 from caption.visualize.contact_sheet import summary_map
 

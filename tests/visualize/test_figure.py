@@ -13,8 +13,8 @@ from helpers.fonts import installed_font
 from matplotlib.figure import Figure
 from PIL import Image
 
-from caption.regions import WeightProperties
-from caption.runtime.files import OutputError
+from caption.core.regions import WeightProperties
+from caption.core.runtime.files import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
 from caption.visualize.figure_file import render
 from caption.visualize.words import underlined

@@ -16,11 +16,11 @@ from torch.nn import functional
 from caption.analysis.baseline_maps import centred, middle
 from caption.analysis.interventions.selection import touched
 from caption.analysis.pointing_game import ground
-from caption.box import cell_centres
+from caption.core.box import cell_centres
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import Encoder
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import Hypotheses
 from caption.visualize.page_data import photo_record
 from caption.visualize.scale import Scale

@@ -9,8 +9,8 @@ import pytest
 from helpers.captions import caption_of
 from PIL import Image
 
-from caption.regions import WeightProperties
-from caption.result import Caption
+from caption.core.regions import WeightProperties
+from caption.results.caption import Caption
 
 WORDS = ["a", "$x$ _cat", "sits"]
 

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from caption.box import cell_box
+from caption.core.box import cell_box
 from caption.visualize import overlay
 from caption.visualize.overlay import show_photo
 from caption.visualize.scale import Scale, scale_of

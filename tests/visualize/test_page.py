@@ -8,10 +8,10 @@ import pytest
 from helpers.captions import caption_of
 from PIL import Image
 
-from caption.box import cell_box
-from caption.lens_reading import Doubt, LensReading, Seen
-from caption.regions import WeightProperties
-from caption.result import AttentionMaps, Caption
+from caption.core.box import cell_box
+from caption.core.regions import WeightProperties
+from caption.results.caption import AttentionMaps, Caption
+from caption.results.lens_reading import Doubt, LensReading, Seen
 from caption.visualize import to_fragment, to_html
 from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 from test_page import assert_lit, pointing
 
-from caption.beam_tree import BeamNode, BeamTree
-from caption.explorer.requests import check
+from caption.analysis.explorer.requests import check
+from caption.results.beam_tree import BeamNode, BeamTree
 from caption.visualize import page_data, to_html
 from caption.visualize.page_data import photo_record
 

@@ -13,9 +13,9 @@ from helpers.captions import caption_of
 from PIL import Image
 
 import caption.visualize
-from caption.regions import WeightProperties
-from caption.result import AttentionMaps
-from caption.runtime.files import OutputError
+from caption.core.regions import WeightProperties
+from caption.core.runtime.files import OutputError
+from caption.results.caption import AttentionMaps
 from caption.visualize import save_html, to_html
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.captions import caption_of
 
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.visualize.words import naming_steps, steps_of
 
 SENTENCES = {

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.core.regions import Regions
 from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch, CrossEntropy
-from caption.regions import Regions
 from caption.search import Hypotheses, Search
 from caption.text.vocabulary import END, PAD, START
 

@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 
 from caption.captioner import Captioner
+from caption.core.runtime.files import creating
 from caption.data.batch_inference import decode
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
-from caption.export import onnx_files
+from caption.models.export import onnx_files
 from caption.models.model_zoo import load
-from caption.runtime.files import creating
 from tools.benchmark.harness import Setting, say, spread, take_turns
 from tools.documents import table
 
@@ -89,7 +89,7 @@ def as_modules(run: Callable[[], Any]) -> None:
 
 def onnx_encoder(captioner: Captioner, pixels: torch.Tensor, folder: Path, threads: int) -> Callable[[], Any]:
     """The encoder that `caption export` writes, in the batches that it likes best: single images."""
-    from caption.export.standalone import OnnxCaptioner
+    from caption.models.export.standalone import OnnxCaptioner
 
     onnx_files.write(captioner, folder)
     session = OnnxCaptioner(folder, threads=threads).encoder

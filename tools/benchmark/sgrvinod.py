@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.importers import sgrvinod as importer
+from caption.models.importers import sgrvinod as importer
 from caption.objectives import CaptionBatch, CrossEntropy, DoublyStochastic
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN

@@ -11,14 +11,14 @@ from time import perf_counter
 
 from PIL import Image
 
-from caption.runtime.files import creating
+from caption.core.runtime.files import creating
 from tools.benchmark.harness import Setting, seconds, spread
 from tools.documents import table
 
 LIBRARY = "import torch"
 WORK = """
 import sys, time
-import caption.checkpoint
+import caption.models.checkpoint
 from caption.models.model_zoo import load
 started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])

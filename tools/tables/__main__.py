@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.errors import UserError
+from caption.core.errors import UserError
 from tools import make_parser
 from tools.documents import write_sections
 from tools.tables.render import sections

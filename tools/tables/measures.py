@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from caption import checkpoint
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.replay import words_alone
 from caption.analysis.self_attention import has_rollout, has_word_maps, region_maps, word_maps
 from caption.analysis.self_attention.roles import region_roles, word_roles
 from caption.cli.main import main as caption
+from caption.core.parts import make
 from caption.data.decoding import open_image
 from caption.data.readers import CaptionReader
 from caption.data.shapes import dependencies
 from caption.data.splits import CaptionedImage
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
-from caption.parts import make
+from caption.models import checkpoint
 
 ERASED = 100
 """Test images whose words have their regions deleted."""

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from caption import checkpoint
 from caption.cli.main import main as caption
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.runtime.files import locked, make_parents, replacing
+from caption.models import checkpoint
 from caption.models.model_zoo import model_file
-from caption.runtime.files import locked, make_parents, replacing
 from tools.tables import measures
 from tools.tables.own_photos import own_photos
 from tools.tables.table import Row, Table, digest_of, options

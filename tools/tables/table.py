@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from caption.cli.configuration.files import find_config, option_pairs, read_config
-from caption.errors import UserError, did_you_mean
+from caption.core.errors import UserError, did_you_mean
 from tools.tables import measures
 
 ROOT = Path(__file__).resolve().parents[2]

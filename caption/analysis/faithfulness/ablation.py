@@ -19,10 +19,10 @@ from torch import Tensor
 from caption.analysis.map_arithmetic import resampled, rescaled, with_map_dims
 from caption.analysis.replay import Reading, Replay, Sentences, Step, batches
 from caption.captioner import Captioner
+from caption.core.regions import Grid, Regions, mean_region
+from caption.core.runtime.eval_mode import eval_mode
+from caption.core.tensor_tree import select_images
 from caption.data.decoding import Photo
-from caption.regions import Grid, Regions, mean_region
-from caption.runtime.eval_mode import eval_mode
-from caption.tensor_tree import select_images
 
 Ablate = Callable[[Step, Tensor], Sequence[Reading]]
 """A step, and how much of each region is visible (B', K, L), bool or 0 to 1 -> readings for `Replay.rerun`."""

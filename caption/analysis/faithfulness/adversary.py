@@ -29,9 +29,9 @@ from caption.analysis.map_statistics import divergence
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, sentences
 from caption.captioner import Captioner
+from caption.core.tensor_tree import map_tensors
 from caption.data.decoding import Photo
-from caption.result import Caption
-from caption.tensor_tree import map_tensors
+from caption.results.caption import Caption
 
 TOLERANCE = 0.05
 """Total variation that counts as the same prediction: a twentieth of the probability has moved."""

@@ -33,7 +33,7 @@ from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.metrics.significance import estimate
-from caption.result import Caption
+from caption.results.caption import Caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,10 +22,10 @@ from caption.analysis.faithfulness.permutation import maps_at, permuted
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.tensor_tree import combine
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.result import Caption
-from caption.tensor_tree import combine
+from caption.results.caption import Caption
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")
 """The maps with which each step is run again. The last are as concentrated as the other's, but lie elsewhere."""

@@ -21,10 +21,10 @@ from caption.analysis.map_arithmetic import sums, with_map_dims
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.captioner import Captioner
+from caption.core.regions import Grid
+from caption.core.tensor_tree import map_tensors
 from caption.data.decoding import Photo
-from caption.regions import Grid
-from caption.result import Caption
-from caption.tensor_tree import map_tensors
+from caption.results.caption import Caption
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,8 +13,8 @@ from torch import Tensor
 from caption.analysis.interventions.forced_attention import scaled_like
 from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.attention.stochastic import stochastic_parts
+from caption.core.regions import Grid, Regions, Views
 from caption.decoders.base import Decoder
-from caption.regions import Grid, Regions, Views
 
 
 def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:

@@ -30,15 +30,15 @@ from caption.analysis.interventions.selection import Place, steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit
 from caption.captioner import LIKELIEST_WORDS, Captioner
+from caption.core.regions import Grid
+from caption.core.runtime.eval_mode import eval_mode
+from caption.core.tensor_tree import State
 from caption.data.decoding import Photo, open_image
-from caption.regions import Grid
-from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
+from caption.results.caption import Caption
 from caption.search import Search
 from caption.search.base import Step
 from caption.search.beam import recording
 from caption.search.step_functions import ComputedStep, with_computed_steps
-from caption.tensor_tree import State
 from caption.text.vocabulary import END, FORBIDDEN, START
 
 
@@ -123,7 +123,7 @@ class EncodedPhoto:
         watch: called before every step that is computed, and may raise to stop the work.
 
     Raises:
-        caption.errors.ImageError: the photo cannot be read.
+        caption.core.errors.ImageError: the photo cannot be read.
     """
 
     def __init__(

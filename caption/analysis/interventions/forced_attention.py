@@ -36,9 +36,9 @@ from caption.analysis.interventions.selection import (
 )
 from caption.analysis.map_arithmetic import nothing_left, resampled, rescaled, shifted, with_sum_of
 from caption.attention.map_hooks import Edit
-from caption.errors import UserError
-from caption.regions import Grid
-from caption.result import Caption
+from caption.core.errors import UserError
+from caption.core.regions import Grid
+from caption.results.caption import Caption
 
 
 class Change(ABC):

@@ -20,7 +20,7 @@ from caption.analysis.replay import Replay, sentences, words_alone
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.decoding import Photo, open_image
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import Search
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ForcedStep:
 
         Raises:
             ValueError: there is no photo.
-            caption.errors.ImageError: the photo cannot be opened.
+            caption.core.errors.ImageError: the photo cannot be opened.
         """
         from caption.analysis.interventions.forced_step_figure import draw_forced_step
         from caption.visualize.overlay import photos_of
@@ -85,7 +85,7 @@ def force_everywhere(
     Raises:
         ValueError: there is no such step or word.
         UserError: the decoder has no attention.
-        caption.errors.ImageError: the photo cannot be read.
+        caption.core.errors.ImageError: the photo cannot be read.
     """
     image, replay = open_image(photo), Replay(captioner.decoder)
     with override_at_test(captioner, "expectation"):

@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
 from caption.analysis.interventions.selection import tokens_of
-from caption.box import BoxLike
+from caption.core.box import BoxLike
 from caption.visualize.layout import Grid, Page, new_figure, write_heading
 from caption.visualize.overlay import show_photo
 from caption.visualize.styles import OverlayOptions, OverlayStyle
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from typing_extensions import Unpack
 
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 WIDTH = 3.0  # of a panel, in inches: letters can be read on a phone
 LETTERS = 15.0  # points

@@ -26,7 +26,7 @@ from caption.analysis.interventions.log_probs import LogProbs, log_p_text, log_p
 from caption.analysis.interventions.selection import tokens_of
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.search import Search
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Intervention:
 
         Raises:
             ValueError: there is no photo, or options that `compare_captions` refuses.
-            caption.errors.ImageError: the photo cannot be opened.
+            caption.core.errors.ImageError: the photo cannot be opened.
         """
         from caption.visualize.figure import compare_captions
         from caption.visualize.overlay import photos_of
@@ -142,7 +142,7 @@ def intervene(
     Raises:
         ValueError: no changes; or one names a step, word or place that is not there, or hides all regions.
         UserError: the decoder has no attention, or nothing is left to be read.
-        caption.errors.ImageError: the photo cannot be read.
+        caption.core.errors.ImageError: the photo cannot be read.
     """
     if not changes:
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from caption.analysis.covered_cells import coverage
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.text.vocabulary import END, SPECIAL_TOKENS
 
 END_WORD = SPECIAL_TOKENS[END]

@@ -22,10 +22,10 @@ from caption.analysis.reliability import Reliability, logistic_regression
 from caption.analysis.replay import sentences
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.regions import Regions, mean_region
 from caption.data.decoding import Photo
-from caption.errors import UserError
-from caption.regions import Regions, mean_region
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.text.nouns import GENERAL
 
 FEWEST = 20
@@ -71,7 +71,7 @@ def read_photos(
     """Caption photos and read them.
 
     Raises:
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     readings: list[PhotoReading] = []
     for batch in sentences(captioner, photos, batch_size=16):

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from caption.analysis.lens.lens import Calibration, Lens, first_encoder, make_lens
 from caption.captioner import Captioner
-from caption.checkpoint.files import read_safetensors, to_safetensors
+from caption.core.errors import CheckpointError, UserError
+from caption.core.runtime.files import creating
+from caption.core.runtime.inputs import MODEL, open_input
+from caption.core.runtime.safe_loading import check_plain
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
-from caption.errors import CheckpointError, UserError
-from caption.runtime.files import creating
-from caption.runtime.inputs import MODEL, open_input
-from caption.runtime.safe_loading import check_plain
+from caption.models.checkpoint.files import read_safetensors, to_safetensors
 
 SUFFIX = ".lens"
 FORMAT = 4

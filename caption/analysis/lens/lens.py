@@ -25,14 +25,14 @@ from torch.nn import functional
 
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.regions import Regions, Views, mean_region
 from caption.data.resize import LARGEST_SIDE
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.several_encoders import SeveralEncoders
-from caption.errors import UserError
-from caption.lens_reading import Doubt, LensReading, Seen
-from caption.regions import Regions, Views, mean_region
-from caption.result import Caption
+from caption.results.caption import Caption
+from caption.results.lens_reading import Doubt, LensReading, Seen
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Lens:
             photo: None = only these regions are judged.
 
         Raises:
-            caption.errors.ImageError: the photo cannot be read.
+            caption.core.errors.ImageError: the photo cannot be read.
         """
         if self.calibration is None or self.calibration.known is None:
             return None

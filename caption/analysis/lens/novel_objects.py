@@ -27,14 +27,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.analysis.lens.lens import Lens, read_weights, regions_of
-from caption.box import Box
 from caption.captioner import LIKELIEST_WORDS, Captioner, Postprocessor
-from caption.regions import Regions, Views
-from caption.result import Caption
+from caption.core.box import Box
+from caption.core.regions import Regions, Views
+from caption.core.tensor_tree import select_images
+from caption.results.caption import Caption
 from caption.search import BeamSearch, ConstrainedBeamSearch
 from caption.search.constrained import Automaton, mentioning
 from caption.search.step_functions import with_word_aliases
-from caption.tensor_tree import select_images
 from caption.text.agreement import agrees, noun_letter, with_articles
 from caption.text.nouns import GENERAL, Nouns
 from caption.text.vocabulary import UNKNOWN, Vocabulary

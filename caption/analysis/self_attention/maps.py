@@ -21,17 +21,17 @@ import torch
 
 from caption.analysis.replay import batches, iter_photos, sentences
 from caption.attention.map_hooks import record_self_attention
-from caption.box import Box
 from caption.captioner import Captioner
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.core.regions import Grid
+from caption.core.runtime.eval_mode import eval_mode
 from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
 from caption.encoders import Refiner
 from caption.encoders.refiners.attention_among_regions import RegionAttention
-from caption.errors import UserError
 from caption.kernels.scaled_dot_product import ScaledDotProduct
-from caption.regions import Grid
-from caption.result import AttentionMaps, Caption
-from caption.runtime.eval_mode import eval_mode
+from caption.results.caption import AttentionMaps, Caption
 
 RESIDUAL = 0.5
 """The share of the residual connection in Abnar and Zuidema 2020."""
@@ -115,7 +115,7 @@ def region_maps(
 
     Raises:
         UserError: the refiner has no view of that number, has no self-attention, or mixes regions in another way, too.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     refiner, layers = _self_attention(captioner, view)
     names = {module: name for name, module in refiner.named_modules()}
@@ -154,7 +154,7 @@ def rollout(
     Raises:
         UserError: the refiner has no self-attention, or mixes regions in another way, too.
         ValueError: photos and captions differ in number, or their weights lie on another grid.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))
     maps = region_maps(captioner, photos)
@@ -185,7 +185,7 @@ def word_maps(
     Raises:
         UserError: the decoder has no self-attention over words.
         ValueError: photos and captions differ in number.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     decoder = captioner.decoder
     if not has_word_maps(captioner):

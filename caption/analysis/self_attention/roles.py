@@ -25,7 +25,7 @@ from caption.analysis.heads import Roles, shares_of_maximum
 from caption.analysis.self_attention.maps import RegionMaps
 from caption.analysis.table import Cell, Table, numbers
 from caption.attention.map_entropy import entropy
-from caption.result import Caption
+from caption.results.caption import Caption
 
 POSITIONAL = 0.9
 """A head is positional if its maximum lies at one neighbour for this share of the queries (Voita et al. 2019)."""

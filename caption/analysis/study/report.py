@@ -15,9 +15,9 @@ from caption.analysis.faithfulness.curves import Kind, plot_curves
 from caption.analysis.study.run import Study
 from caption.analysis.study.subject import OWN, Subject
 from caption.analysis.table import Cell, Table, Value
+from caption.core.errors import printable
 from caption.data.boxes import Boxes
-from caption.errors import printable
-from caption.result import Caption
+from caption.results.caption import Caption
 from caption.visualize.figure import plot_word
 from caption.visualize.figure_file import dpi_of, render
 from caption.visualize.html_document import document
@@ -58,7 +58,7 @@ def report_html(study: Study, setting: str) -> str:
         setting: on what was measured, in plain text.
 
     Raises:
-        caption.errors.ImageError: a photo of the examples cannot be opened.
+        caption.core.errors.ImageError: a photo of the examples cannot be opened.
     """
     drawn = {
         "grounding": lambda: "".join(_examples(each, len(study.subjects) > 1) for each in study.subjects),

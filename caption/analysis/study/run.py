@@ -15,7 +15,7 @@ from caption.analysis.study.subject import Images, Subject
 from caption.analysis.study.tables import MEASURES, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import Table
 from caption.captioner import Captioner
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[st
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and
             people's captions, although some have either; there is no such measure.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
     if images.boxed and not images.pointed_at:
         raise UserError("no photo has both boxes and people's captions: give those of the same photos")

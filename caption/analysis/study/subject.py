@@ -28,14 +28,14 @@ from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.analysis.self_attention import has_rollout, rollout
 from caption.captioner import Captioner
+from caption.core.errors import ImageError, UserError
+from caption.core.runtime.progress import counted, progress_bar
 from caption.data.photo_boxes import BoxedPhoto
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
-from caption.errors import ImageError, UserError
 from caption.metrics.significance import Comparison, difference
-from caption.result import Caption
-from caption.runtime.progress import counted, progress_bar
+from caption.results.caption import Caption
 
 OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
 OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
@@ -119,7 +119,7 @@ class Subject:
     Raises:
         UserError: fewer than two images have captions with words, or, where the truth is known, no caption names a
             thing.
-        caption.errors.ImageError: a photo cannot be read.
+        caption.core.errors.ImageError: a photo cannot be read.
     """
 
     def __init__(self, name: str, captioner: Captioner, images: Images) -> None:

@@ -24,9 +24,9 @@ from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import Cell, Table, Value, share
-from caption.errors import UserError, first_few
+from caption.core.errors import UserError, first_few
 from caption.metrics.significance import Estimate, estimate
-from caption.result import Caption
+from caption.results.caption import Caption
 
 Subjects = Sequence[Subject]
 Measure = Callable[[Subjects], Table | None]

@@ -11,7 +11,7 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query
 from caption.attention.scored import Alignment, AlignmentOutput, Selection
 from caption.attention.stochastic import AtTest, Stochastic
-from caption.tensor_tree import TensorTree
+from caption.core.tensor_tree import TensorTree
 
 
 class Multinoulli(Stochastic, Alignment):

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.maps import cell_positions
 from caption.attention.scored import Alignment, AlignmentOutput
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.regions import WeightProperties
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import WeightProperties
-from caption.tensor_tree import TensorTree
 
 
 class PredictedWindow(Alignment):

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Alignment, AlignmentOutput
-from caption.regions import WeightProperties
-from caption.tensor_tree import TensorTree
+from caption.core.regions import WeightProperties
+from caption.core.tensor_tree import TensorTree
 
 
 class Sigmoid(Alignment):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caption.attention.base import GridMemory, Query
 from caption.attention.scored import Alignment, AlignmentOutput
-from caption.tensor_tree import TensorTree
+from caption.core.tensor_tree import TensorTree
 
 
 class Sparsemax(Alignment):

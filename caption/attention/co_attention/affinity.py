@@ -8,8 +8,8 @@ from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.scored import Score
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 
 
 class AffinityCoAttention(CoAttention):

@@ -12,8 +12,8 @@ from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, score_copies, score_each
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 
 
 class AlternatingKeys(NamedTuple):

@@ -11,9 +11,9 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Wei
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
+from caption.core.regions import Regions, Views
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Regions, Views
-from caption.tensor_tree import TensorTree
 
 
 class CoMaps(NamedTuple):

@@ -11,8 +11,8 @@ from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.scored import Score, score_copies, score_each
-from caption.regions import Regions, mean_region
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Regions, mean_region
+from caption.core.tensor_tree import TensorTree
 
 
 class InteractiveKeys(NamedTuple):

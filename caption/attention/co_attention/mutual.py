@@ -11,8 +11,8 @@ from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, CoMaps, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.options import above_zero, at_least_one
+from caption.core.regions import Views, mean_region
 from caption.kernels.linear import Linear
-from caption.regions import Views, mean_region
 
 
 class MutualKeys(NamedTuple):

@@ -11,9 +11,9 @@ from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
 from caption.attention.co_attention.base import attended_words
 from caption.attention.maps import weighted_sum
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
 
 
 class ParallelKeys(NamedTuple):

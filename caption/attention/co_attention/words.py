@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from caption.attention.base import Query
 from caption.attention.options import at_least_one
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.parts import Part
-from caption.tensor_tree import TensorTree
 
 
 class WordState(NamedTuple):

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.options import at_least_one
 from caption.attention.scored import Score
-from caption.errors import UserError
+from caption.core.errors import UserError
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
 from caption.kernels.linear import Linear
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
 
 
 class AdditiveScore(Score):

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scores.learned_query import LearnedQueryScore
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.tensor_tree import TensorTree
 
 
 class ConcatenationScore(LearnedQueryScore):

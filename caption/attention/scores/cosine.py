@@ -9,8 +9,8 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.options import above_zero
 from caption.attention.scores.dot import ScaledDotScore
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 
 
 class CosineScore(ScaledDotScore):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.options import above_zero
 from caption.attention.scored import Score
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
 
 GeneralActivation = Literal["tanh", "relu", "sigmoid"]
 

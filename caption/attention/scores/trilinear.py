@@ -8,9 +8,9 @@ from torch import Tensor
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score, check_equal_lengths
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.linear import Linear
-from caption.regions import Regions
-from caption.tensor_tree import TensorTree
 
 
 class TrilinearKeys(NamedTuple):

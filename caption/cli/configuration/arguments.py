@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
-from caption.errors import UserError, did_you_mean
+from caption.core.errors import UserError, did_you_mean
 
 # Texts keep their line breaks.
 FORMAT: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from sysconfig import get_path
 
-from caption.errors import UserError, did_you_mean, kind_and_reason
+from caption.core.errors import UserError, did_you_mean, kind_and_reason
 
 SCAFFOLDING = re.compile(
     r"Does not validate|Subtypes:|Errors:|Given value type:|Given value: (\{|Namespace|NestedArg)"

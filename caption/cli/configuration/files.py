@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from caption.errors import UserError, did_you_mean
-from caption.runtime.trust import import_from
+from caption.core.errors import UserError, did_you_mean
+from caption.core.runtime.trust import import_from
 
 OPTIONS = ("-c", "--config")
 READER = ("--data.reader", "--data.reader.class_path")

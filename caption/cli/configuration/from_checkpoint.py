@@ -14,13 +14,13 @@ from typing import Any
 
 import yaml
 
-from caption import checkpoint
 from caption.cli.configuration.files import OPTIONS, READER, option_pairs
+from caption.core.errors import CheckpointError, UserError, reported_as
+from caption.core.parts import make
+from caption.core.runtime.trust import check_texts
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, UserError, reported_as
+from caption.models import checkpoint
 from caption.models.model_zoo import model_file
-from caption.parts import make
-from caption.runtime.trust import check_texts
 from caption.search import Search
 
 DATA = ("transform", "batch_size", "min_count", "tokenizer", "predict_split")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from caption.cli.configuration.files import read_config
-from caption.errors import DataError
-from caption.runtime.files import creating
+from caption.core.errors import DataError
+from caption.core.runtime.files import creating
 
 if TYPE_CHECKING:
+    from caption.core.parts import Spec
     from caption.data.check import Check
-    from caption.parts import Spec
 
 STEPS = 20
 """Batches that an epoch should have at least: a small data set gets small batches."""

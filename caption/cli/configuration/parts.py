@@ -9,16 +9,16 @@ from jsonargparse import ArgumentParser, Namespace
 
 from caption.cli.configuration.errors import jsonargparse_message
 from caption.cli.configuration.files import read_layers
+from caption.core.errors import DataError, UserError
+from caption.core.parts import make
+from caption.core.runtime.trust import class_paths
+from caption.data.features.key import weights_digest
 from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.data.splits import Splits
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.errors import DataError, UserError
-from caption.features.key import weights_digest
-from caption.parts import make
-from caption.runtime.trust import class_paths
 
 PARTS = {
     "data.reader": CaptionReader,

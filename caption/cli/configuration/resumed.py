@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from caption.core.errors import CheckpointError
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError
 
 SECTIONS = ("encoder", "refiner", "decoder", "objective")
 """Of the section model: what has weights, or baselines, that are restored."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import distributed
 
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 def trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:

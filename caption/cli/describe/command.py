@@ -24,11 +24,11 @@ from caption.cli.describe.plan import FORMATS, Plan, make_plan
 from caption.cli.describe.printer import Printer, remarks
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import ImageError, UserError, first_few
-from caption.runtime.files import replacing_own
-from caption.runtime.inputs import PHOTO, open_input
-from caption.runtime.progress import progress_bar
-from caption.runtime.signals import uninterrupted
+from caption.core.errors import ImageError, UserError, first_few
+from caption.core.runtime.files import replacing_own
+from caption.core.runtime.inputs import PHOTO, open_input
+from caption.core.runtime.progress import progress_bar
+from caption.core.runtime.signals import uninterrupted
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.attention.stochastic import AtTest

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.describe.pictures import OF_SHEETS, path_of_word
 from caption.cli.describe.plan import Plan
-from caption.errors import first_few, printable
-from caption.runtime.files import replacing_own
-from caption.runtime.outputs import ANIMATIONS, Identity, check_outputs, identities
+from caption.core.errors import first_few, printable
+from caption.core.runtime.files import replacing_own
+from caption.core.runtime.outputs import ANIMATIONS, Identity, check_outputs, identities
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.captioner import Captioner
     from caption.data.decoding import Photo
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 SHEET_DPI = 100
 """Of contact sheets: 48 photos are 5 MB as PNG."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from caption.errors import UserError, first_few, printable
-from caption.runtime.inputs import PHOTO, open_input, read_stream
+from caption.core.errors import UserError, first_few, printable
+from caption.core.runtime.inputs import PHOTO, open_input, read_stream
 
 CAMERA_FORMATS = frozenset(
     {".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}

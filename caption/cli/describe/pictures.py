@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from caption.cli.configuration.arguments import count, whole_number
-from caption.errors import UserError, printable
-from caption.runtime.files import is_device, short_name
-from caption.runtime.outputs import ANIMATIONS, FIGURES, check_encoder, output_file, output_paths
+from caption.core.errors import UserError, printable
+from caption.core.runtime.files import is_device, short_name
+from caption.core.runtime.outputs import ANIMATIONS, FIGURES, check_encoder, output_file, output_paths
 
 STYLES = ("heat", "paper", "glow", "cells")
 STYLE = ("style", "smooth", "cmap", "opacity")

@@ -11,8 +11,8 @@ from pathlib import Path
 from caption.cli.describe.photos import Inputs, input_photos
 from caption.cli.describe.pictures import PicturePlan, plan_pictures
 from caption.cli.printing import say
-from caption.errors import UserError
-from caption.runtime.outputs import check_outputs, output_paths
+from caption.core.errors import UserError
+from caption.core.runtime.outputs import check_outputs, output_paths
 
 FORMATS = ("text", "json", "jsonl", "csv", "coco")
 

@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from caption.cli.printing import json_text
+from caption.core.errors import printable
 from caption.data.files import coco_id
-from caption.errors import printable
-from caption.lens_reading import OUT_OF_DISTRIBUTION
+from caption.results.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:
-    from caption.result import Caption
+    from caption.results.caption import Caption
 
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""

@@ -14,8 +14,8 @@ from caption.cli.describe.photos import image_suffixes
 from caption.cli.describe.plan import chosen_models
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.errors import UserError, optional_package
-from caption.runtime.progress import progress_bar
+from caption.core.errors import UserError, optional_package
+from caption.core.runtime.progress import progress_bar
 
 FORMATS = ("jsonl", "parquet")
 SEARCH = ("beam_size", "length_normalization")
@@ -27,7 +27,7 @@ TAKEN = {
 
 def describe_on_ray(options: argparse.Namespace) -> int:
     """Caption the photos of the options; see `caption.cli.describe.plan.make_plan`."""
-    from caption.runtime.on_ray import RAY, Job, caption_photos
+    from caption.models.on_ray import RAY, Job, caption_photos
 
     for name in options.given.keys() - TAKEN:
         raise UserError(f"{options.given[name]} is not for --engine ray")
@@ -56,7 +56,7 @@ def describe_on_ray(options: argparse.Namespace) -> int:
 def _photos(images: Sequence[str], list_: str | None) -> list[str]:
     """The photos of the arguments and the list. Paths are made absolute, because actors run in other folders."""
     from caption.data.files import numbered_lines, read_text
-    from caption.runtime.on_ray import list_photos
+    from caption.models.on_ray import list_photos
 
     listed = [line.strip() for _, line in numbered_lines(read_text(list_))] if list_ else []
     photos: list[str] = []

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
+from caption.core.errors import DataError, first_few
 from caption.data.files import numbered_lines
 from caption.data.findings import Findings
 from caption.data.prepare.downloads import Member
 from caption.data.prepare.layout import Plan
 from caption.data.readers import Coco, Csv, Flickr, Karpathy
 from caption.data.readers.base import CaptionText, CheckedReader, Entry
-from caption.errors import DataError, first_few
 
 HELP = "--help says where to get it."
 FLICKR8K_TEXT = f"It is in Flickr8k_text.zip; {HELP}"

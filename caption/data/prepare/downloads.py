@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from caption.core.errors import DataError
+from caption.core.runtime.inputs import MEMBER, STREAM, open_input, read_input
 from caption.data.files import utf8_text
-from caption.errors import DataError
-from caption.runtime.inputs import MEMBER, STREAM, open_input, read_input
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
 

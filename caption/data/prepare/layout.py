@@ -11,12 +11,12 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from caption.core.errors import DataError
+from caption.core.runtime import files
+from caption.core.runtime.inputs import MEMBER, read_input
+from caption.core.runtime.progress import progress_bar
 from caption.data.decoding import identified
 from caption.data.prepare.downloads import Member
-from caption.errors import DataError
-from caption.runtime import files
-from caption.runtime.inputs import MEMBER, read_input
-from caption.runtime.progress import progress_bar
 
 
 @dataclass

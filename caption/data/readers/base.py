@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
+from caption.core.errors import DataError
 from caption.data.boxes import Boxes
 from caption.data.files import json_or_none, numbered_lines, parsed, read_text, short_repr, user_path
 from caption.data.findings import Finding, Findings, Kind
@@ -29,7 +30,6 @@ from caption.data.splits import (
     check_split_names,
     split_by_fraction,
 )
-from caption.errors import DataError
 
 MAX_CHARACTERS = 20_000
 """Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from caption.core.errors import DataError
 from caption.data.boxes import Boxes
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionReader, check_splits
 from caption.data.splits import SPLIT_NAMES, Splits
-from caption.errors import DataError
 
 
 @dataclass

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from caption.core.errors import DataError
 from caption.data.files import numbered_lines, read_text, user_path
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
 from caption.data.readers.coco import split_in_name
 from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
-from caption.errors import DataError
 
 TOKEN = re.compile(r"[^\t]+#\d+\t")
 

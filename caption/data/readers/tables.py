@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
+from caption.core.errors import DataError
 from caption.data.files import (
     JsonError,
     json_or_none,
@@ -27,7 +28,6 @@ from caption.data.readers.base import (
     CheckedReader,
     Entry,
 )
-from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
 IMAGE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)", re.IGNORECASE)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from caption.core.errors import DataError, UserError
+from caption.core.runtime.files import OwnFolder, locked
 from caption.data.boxes import Boxes, read_boxes
 from caption.data.files import read_json
 from caption.data.findings import Findings
@@ -26,8 +28,6 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.data.splits import SPLIT_NAMES, Splits
-from caption.errors import DataError, UserError
-from caption.runtime.files import OwnFolder, locked
 
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from caption.core.errors import DataError, UserError
+from caption.core.runtime.inputs import STREAM, TEXT, open_input, read_stream
 from caption.data.files import field, object_list, parsed, user_path
-from caption.errors import DataError, UserError
-from caption.runtime.inputs import STREAM, TEXT, open_input, read_stream
 from caption.text.vocabulary import Vocabulary
 
 INDEX = "shards.json"

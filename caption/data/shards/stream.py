@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from caption.core.errors import DataError
+from caption.core.runtime.inputs import MEMBER, read_stream
 from caption.data.shards.index import Shard, ShardIndex, open_url
 from caption.data.splits import CaptionedImage
-from caption.errors import DataError
-from caption.runtime.inputs import MEMBER, read_stream
 
 
 class Sample(NamedTuple):

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from caption.core.errors import DataError
+from caption.core.runtime.files import OwnFolder, locked
+from caption.core.runtime.inputs import PHOTO, read_input
+from caption.core.runtime.progress import progress_bar
 from caption.data.prepare.layout import image_fault
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError
-from caption.runtime.files import OwnFolder, locked
-from caption.runtime.inputs import PHOTO, read_input
-from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 
 EVALUATION, IMAGES = "evaluation.jsonl", "evaluation"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates, keep_heads, keep_open_heads
-from caption.errors import UserError
+from caption.core.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE, Relative, ScaledDotProduct
 

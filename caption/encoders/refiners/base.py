@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.maps import sum_of_penalties
+from caption.core.errors import UserError
+from caption.core.parts import Part
+from caption.core.regions import Views, check_views
 from caption.encoders.refiners.attention_among_regions import RegionAttention
-from caption.errors import UserError
-from caption.parts import Part
-from caption.regions import Views, check_views
 
 
 class Refiner(Part, nn.Module):

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
+from caption.core.errors import UserError
+from caption.core.regions import Regions, mean_region
 from caption.encoders.refiners.base import EachView, to_map, to_vectors
 from caption.encoders.refiners.squeeze_excitation import bottleneck
-from caption.errors import UserError
-from caption.regions import Regions, mean_region
 
 
 class CBAMRefiner(EachView):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from caption.attention.options import at_least_one
+from caption.core.regions import Views
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.base import Refiner, prepared, require_views
 from caption.kernels.linear import Linear
-from caption.regions import Views
 
 
 class CrossAttentionRefiner(Refiner):

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.options import at_least_one
+from caption.core.regions import Regions
 from caption.encoders.refiners.base import EachView
 from caption.kernels.linear import Linear
-from caption.regions import Regions
 
 
 class DualAttentionRefiner(EachView):

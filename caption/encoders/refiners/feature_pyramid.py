@@ -8,6 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from caption.attention.options import at_least_one
+from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.encoders.refiners.base import (
     Refiner,
     prepared,
@@ -16,9 +18,7 @@ from caption.encoders.refiners.base import (
     to_vectors,
     zero_masked,
 )
-from caption.errors import UserError
 from caption.kernels.linear import Linear
-from caption.regions import Views
 
 
 class FeaturePyramidRefiner(Refiner):

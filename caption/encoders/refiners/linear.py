@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from caption.core.regions import Views
 from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.encoders.refiners.base import Refiner
 from caption.kernels.linear import Linear
-from caption.regions import Views
 
 
 class LinearRefiner(Refiner):

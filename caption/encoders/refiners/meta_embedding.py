@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.options import at_least_one
+from caption.core.regions import Regions, Views
 from caption.encoders.refiners.base import (
     Refiner,
     prepared,
@@ -15,7 +16,6 @@ from caption.encoders.refiners.base import (
     to_vectors,
 )
 from caption.kernels.linear import Linear
-from caption.regions import Regions, Views
 
 
 class JoinedViews(Refiner):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.regions import Regions
 from caption.encoders.refiners.base import EachView
-from caption.regions import Regions
 
 
 class PlainSelfAttentionRefiner(EachView):

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from caption.attention.maps import sum_of_penalties
 from caption.attention.multi_head import HeadGates
 from caption.attention.options import at_least_one
+from caption.core.errors import UserError
+from caption.core.regions import Regions
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
 from caption.encoders.refiners.base import EachView
 from caption.encoders.refiners.positions import Positions
-from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE
-from caption.regions import Regions
 
 
 class SelfAttentionRefiner(EachView):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caption.attention.options import at_least_one
+from caption.core.regions import Regions, mean_region
 from caption.encoders.refiners.base import EachView
 from caption.kernels.linear import Linear
-from caption.regions import Regions, mean_region
 
 
 class SqueezeExcitationRefiner(EachView):

@@ -36,7 +36,7 @@ from helpers.score_equations import Equation, Weights
 
 from caption import attention as library
 from caption.attention import AdditiveScore, Query, QuerySizes, RotatoryAttention, Score, WordProjection
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 Vectors = list[Vector]
 SIZE, STEPS = 4, 3

@@ -28,7 +28,7 @@ from helpers.score_equations import SCORES, Weights
 from caption import attention as library
 from caption.attention import AdditiveScore, HierarchicalAttention, ParentWeightedAttention
 from caption.attention.base import Query, QuerySizes
-from caption.regions import Regions
+from caption.core.regions import Regions
 
 Transcribed = tuple[Vector, dict[str, Any]]
 HOPS, SIZE = 3, 6

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from caption import attention as library
 from caption.attention import ChunkMaxPooling, FixedMap, KMaxPooling, StochasticPooling, TopKMeanPooling
-from caption.errors import UserError
-from caption.regions import Regions
+from caption.core.errors import UserError
+from caption.core.regions import Regions
 
 #: Five regions of two features; the fourth is masked.
 REGIONS = torch.tensor([[1.0, 8.0], [3.0, 0.0], [2.0, 2.0], [9.0, 9.0], [6.0, 4.0]], dtype=torch.float64)

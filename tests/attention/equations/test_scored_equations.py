@@ -43,7 +43,7 @@ from caption.attention import (
 from caption.attention.alignments.sparse import entmax15, sparsemax
 from caption.attention.map_hooks import edit_maps
 from caption.attention.smoothing import smoothed
-from caption.regions import Regions
+from caption.core.regions import Regions
 
 INF, NAN = float("inf"), float("nan")
 ROWS, COLS, REACH = 4, 5, 1.5

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from caption.attention import AttentionOutput, GlimpseAttention, Query, QuerySizes, WindowAttention
 from caption.attention.glimpse import window
-from caption.regions import Regions
+from caption.core.regions import Regions
 
 
 def sampled_by_torch(view: Regions, centre: Tensor, size: Tensor, points: int) -> Tensor:

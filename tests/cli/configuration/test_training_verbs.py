@@ -10,7 +10,7 @@ from helpers.configurations import verb_parsers
 from torch import distributed
 
 from caption.cli.configuration.torchrun import trainer_settings
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 def options(text: str) -> set[str]:

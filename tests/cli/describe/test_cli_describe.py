@@ -22,14 +22,13 @@ from pycocotools.coco import COCO
 
 import caption
 import caption.visualize
-from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli import main as command_line
 from caption.cli.describe import command
 from caption.cli.describe.drawing import Pictures
 from caption.cli.describe.printer import Printer
-from caption.errors import ImageError
-from caption.models import model_zoo
+from caption.core.errors import ImageError
+from caption.models import checkpoint, model_zoo
 from caption.models.ensemble import ensemble
 from caption.search import BeamSearch, Greedy
 

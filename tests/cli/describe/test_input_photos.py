@@ -12,7 +12,7 @@ from helpers.tiny_captioner import photo
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.describe import command
 from caption.cli.describe.photos import input_photos
-from caption.errors import UserError
+from caption.core.errors import UserError
 
 
 def test_a_folder_is_its_images_by_name(tmp_path: Path):

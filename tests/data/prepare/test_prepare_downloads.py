@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.downloads import make_folder, make_tar, make_zip
 
+from caption.core.errors import DataError
 from caption.data.prepare.downloads import open_download
-from caption.errors import DataError
 
 FILES = {"a/one.txt": b"one", "a/b/two.bin": bytes(range(256)) * 40, "three.json": b'{"x": 3}'}
 LITTER = (".DS_Store", "__MACOSX/a/._one.txt", "a/Thumbs.db", ".hidden/one.txt")

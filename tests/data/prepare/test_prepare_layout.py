@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from helpers.downloads import make_folder, make_zip, photo
 
+from caption.core.errors import DataError
+from caption.core.runtime import files
 from caption.data.prepare.downloads import open_download
 from caption.data.prepare.layout import Plan, lay_out
-from caption.errors import DataError
-from caption.runtime import files
 
 PHOTOS = {f"{number}.jpg": photo(number) for number in range(5)}
 

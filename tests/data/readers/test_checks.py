@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers import base as module
 from caption.data.readers.base import check_splits, image_path, real_files
 from caption.data.splits import CaptionedImage, Splits
-from caption.errors import DataError
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings
 from caption.data.readers.coco import Coco
-from caption.errors import DataError
 
 
 def content() -> dict[str, Any]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings, Kind
 from caption.data.readers import Combined, Csv
-from caption.errors import DataError
 
 
 def table(folder: Path, rows: str) -> Csv:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText
 from caption.data.readers.detect import ALL, reader_for
 from caption.data.readers.tables import JsonLines
-from caption.errors import DataError
 
 COCO = {
     "images": [{"id": 1, "file_name": "a.jpg"}],

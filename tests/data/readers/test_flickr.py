@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings, Kind
 from caption.data.readers.flickr import Flickr
-from caption.errors import DataError
 
 TOKENS = (
     "a.jpg#0\tA dog runs .\n"

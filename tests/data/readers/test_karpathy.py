@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings
 from caption.data.readers.karpathy import Karpathy
-from caption.errors import DataError
 
 
 def entry(name: str, split: str, *captions: str, **more: object) -> dict[str, Any]:

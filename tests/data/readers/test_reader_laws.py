@@ -19,13 +19,13 @@ from helpers.planted_faults import (
     write,
 )
 
+from caption.core.errors import DataError
+from caption.core.parts import make
 from caption.data.findings import Kind
 from caption.data.readers.base import CaptionReader
 from caption.data.readers.detect import reader_for
 from caption.data.splits import Splits
-from caption.errors import DataError
 from caption.metrics.caption_files import read_captions
-from caption.parts import make
 
 REPOSITORY = Path(__file__).parents[3]
 PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from caption.core.errors import DataError
 from caption.data.findings import Findings, Kind
 from caption.data.readers.detect import reader_for
 from caption.data.readers.tables import Csv, JsonLines
 from caption.data.splits import Splits
-from caption.errors import DataError
 
 TABLE = """\
 image,caption,split

@@ -12,6 +12,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from caption import encoders as refiners
+from caption.core.errors import UserError
+from caption.core.parts import make
+from caption.core.regions import Views
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,
@@ -21,9 +24,6 @@ from caption.encoders import (
     SelfAttentionRefiner,
     SinusoidalPositions,
 )
-from caption.errors import UserError
-from caption.parts import make
-from caption.regions import Views
 
 MIXING = [name for name in CASES if name != "linear"]
 

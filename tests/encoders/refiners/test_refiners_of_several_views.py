@@ -10,13 +10,13 @@ import torch
 from helpers.loops import close, parameters, softmax
 from helpers.refiner_cases import affine, built, check_equation, layer_norm, multi_head, random_views, real
 
+from caption.core.errors import UserError
 from caption.encoders import (
     ConcatenationRefiner,
     CrossAttentionRefiner,
     FeaturePyramidRefiner,
     MetaEmbeddingRefiner,
 )
-from caption.errors import UserError
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
 

@@ -12,6 +12,8 @@ from helpers.loops import close, parameters, sigmoid
 from helpers.refiner_cases import affine, built, check_equation, layer_norm, multi_head, random_views
 
 from caption.attention import HeadGates, remove_closed_heads
+from caption.core.errors import UserError
+from caption.core.parts import make as make_part
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,
@@ -25,8 +27,6 @@ from caption.encoders import (
     SinusoidalPositions,
     TransformerRefiner,
 )
-from caption.errors import UserError
-from caption.parts import make as make_part
 
 
 def expected(refiner, view, image: int, places=None, biases=None, offsets=None) -> np.ndarray:

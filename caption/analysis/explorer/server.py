@@ -1,0 +1,197 @@
+"""The explorer as a local page: Starlette routes around a `Service`.
+
+Everything stays in memory: nothing is written to disk, and only the last photos are kept. The page is trusted with
+nothing: a request's size, its photo's size and its changes are bounded, and another website cannot ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jsonschema as jsonschema  # checks what is asked for
+from anyio import CancelScope
+from anyio.from_thread import check_cancelled
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from caption.analysis.explorer.service import GoneError, Service
+from caption.core.errors import CheckpointError, UserError
+from caption.core.runtime.safe_loading import check_plain
+from caption.core.version import package_version
+from caption.visualize.page import live_html
+from caption.visualize.page_script import page_description
+
+LARGEST_PHOTO = 20_000_000
+LARGEST_REQUEST = 1_000_000
+ARRIVING = 200_000_000
+"""Bytes of all requests in memory together; those that send more are told to come back."""
+WAITING = 8
+PATIENCE = 30.0
+"""Seconds that a request's body may take to arrive."""
+TOO_SLOW = f"The photo did not arrive within {PATIENCE:.0f} seconds: send it again."
+NOWHERE = "There is nothing at this address: the page is at /, its description at /api/openapi.json."
+TITLE = "Make it look elsewhere"
+
+
+class BusyError(Exception):
+    """A request is answered, and as many wait as may."""
+
+
+class CancelledError(Exception):
+    """The asker has left, or the server stops."""
+
+
+ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
+    BusyError: (503, "Many requests are waiting for the model: try again in a few seconds."),
+    GoneError: (404, ""),
+    UserError: (400, ""),
+    TimeoutError: (408, TOO_SLOW),
+    asyncio.TimeoutError: (408, TOO_SLOW),  # another class in Python 3.10
+    CancelledError: (499, "The request was cancelled."),
+    ClientDisconnect: (499, "The request was cancelled."),
+    MemoryError: (413, "The photo is too large for the memory. Scale it down."),
+}
+"""Status and message by what was raised; "" = its own message."""
+
+
+def application(
+    service: Service,
+    hosts: list[str],
+    *,
+    largest_photo: int = LARGEST_PHOTO,
+    waiting: int = WAITING,
+) -> Starlette:
+    """The page and its JSON endpoints.
+
+    Args:
+        service: the models.
+        hosts: names under which the server may be addressed; ["*"] = any. A page of another site that lets its own
+            name point here is refused.
+        largest_photo: bytes of a photo's file.
+        waiting: requests that may wait while one is answered; others are told to come back.
+    """
+    places, model = asyncio.Semaphore(1 + waiting), asyncio.Lock()
+    bodies: dict[int, bytearray] = {}
+    settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
+    page = live_html(TITLE, settings)
+    about = f"Captions with attention that is moved by hand. Models: {', '.join(service.models)}."
+    info = {"title": TITLE, "version": package_version(), "description": about}
+    description = {**page_description(), "info": info}
+
+    async def answered(request: Request, largest: int, job: Callable[[bytes], dict[str, Any]]) -> Response:
+        """What `job` makes of a request's body, of at most `largest` bytes; one job at a time, in a thread.
+
+        Once the asker has left, `check_cancelled` stops it.
+        """
+        _check_origin(request)
+        body = bodies[id(request)] = bytearray()
+        try:
+            await asyncio.wait_for(_receive(request, largest, body, bodies), PATIENCE)
+            if places.locked():
+                raise BusyError
+            async with places, _while_asked(request), model:  # the place is free only when the thread is
+                return JSONResponse(await run_sync(job, bytes(body)))
+        except asyncio.CancelledError:  # the server stops
+            pass
+        finally:
+            del bodies[id(request)]
+        raise CancelledError  # here, too, if the asker has left: that ends the work without an error
+
+    async def photos(request: Request) -> Response:
+        name = request.query_params.get("name", "photo")
+        return await answered(request, largest_photo, lambda body: service.add(body, name, check_cancelled))
+
+    async def captions(request: Request) -> Response:
+        return await answered(
+            request, LARGEST_REQUEST, lambda body: service.change(_json(body), check_cancelled)
+        )
+
+    async def example(request: Request) -> Response:
+        number = request.query_params.get("number", "0")
+        return Response(service.example(int(number[-6:]) if number.isdecimal() else 0))
+
+    async def home(request: Request) -> Response:
+        return HTMLResponse(page, headers={"Cache-Control": "no-store", "X-Frame-Options": "DENY"})
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(description)
+
+    return Starlette(
+        routes=[
+            Route("/", home),
+            Route("/api/openapi.json", openapi),
+            Route("/api/photos", photos, methods=["POST"]),
+            Route("/api/captions", captions, methods=["POST"]),
+            Route("/api/example", example),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+        exception_handlers=dict.fromkeys((HTTPException, *ANSWERS), _refused),
+    )
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what another website's page sends."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise HTTPException(403, "Only this server's own page may ask.")
+
+
+async def _receive(request: Request, largest: int, body: bytearray, bodies: Mapping[int, bytearray]) -> None:
+    """Receive the body of a request, as long as there is memory for it beside the others."""
+    too_large = HTTPException(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > largest:
+        raise too_large
+    async for part in request.stream():
+        body += part
+        if len(body) > largest:
+            raise too_large
+        if sum(map(len, bodies.values())) > ARRIVING:
+            raise BusyError
+
+
+def _json(body: bytes) -> Any:
+    try:
+        value = json.loads(body)
+        check_plain(value)
+    except CheckpointError as error:
+        raise UserError(f"the request cannot be used: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError("the request is not JSON") from error
+    return value
+
+
+@asynccontextmanager
+async def _while_asked(request: Request) -> AsyncIterator[None]:
+    """Within it, work is cancelled when the asker leaves."""
+
+    async def leaving() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    with CancelScope() as scope:
+        departure = asyncio.ensure_future(leaving())
+        departure.add_done_callback(lambda _: scope.cancel())
+        try:
+            yield
+        finally:
+            departure.cancel()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        status, message = error.status_code, NOWHERE if error.status_code == 404 else error.detail
+    else:
+        status, message = next(ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS)
+    headers = {"Retry-After": "2"} if status == 503 else None
+    return JSONResponse({"error": message or str(error)}, status, headers)

@@ -1,0 +1,136 @@
+"""What the server does, without the network: photos in memory, and their explorers."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from PIL import Image
+
+from caption.analysis.explorer.explorer import Explorer
+from caption.analysis.explorer.requests import check
+from caption.captioner import Captioner
+from caption.core.errors import ImageError, UserError, printable
+from caption.data.decoding import open_image
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
+
+KEPT_PHOTOS = 16
+MOST_PIXELS = 40_000_000
+"""Of a photo, and of all that stay in memory, unless it is one."""
+LONGEST_NAME = 200
+
+
+class GoneError(UserError):
+    """The photo is not in memory any more."""
+
+
+class Service:
+    """Photos, each encoded once for each model; for one thread.
+
+    Args:
+        models: by name, in the order in which a page shows them.
+        kept_photos: the number of photos that stay in memory, fewer where they have more than `MOST_PIXELS` together;
+            the one that was used longest ago goes first.
+    """
+
+    def __init__(self, models: Mapping[str, Captioner], kept_photos: int = KEPT_PHOTOS) -> None:
+        self.models = dict(models)
+        self._kept_photos = kept_photos
+        self._photos: OrderedDict[str, dict[str, Explorer]] = OrderedDict()
+
+    @property
+    def has_scenes(self) -> bool:
+        """Whether all models know the words of the generated scenes, and few others."""
+        words = {"red", "circle", "square", "triangle"}
+        return all(
+            words <= set(model.vocabulary.words) and len(model.vocabulary) < 100
+            for model in self.models.values()
+        )
+
+    def example(self, number: int) -> bytes:
+        """A picture to begin with: a generated scene as PNG for models of scenes, else a photo as JPEG."""
+        if not self.has_scenes:
+            return files("caption.analysis.explorer").joinpath("photographer.jpg").read_bytes()
+        file = io.BytesIO()
+        render(random_scene(0, "test", number % 1_000_000)).save(file, "PNG")
+        return file.getvalue()
+
+    def add(self, data: bytes, name: str, watch: Callable[[], None] | None = None) -> dict[str, Any]:
+        """Caption a photo with every model.
+
+        Args:
+            data: the photo's file.
+            name: of the file, for the page.
+            watch: see `Explorer`.
+
+        Raises:
+            ImageError: it is not a photo, or a larger one than `MOST_PIXELS`.
+        """
+        name = printable(name)[:LONGEST_NAME] or "photo"
+        if not data:
+            raise ImageError("no photo has arrived: send the bytes of a JPEG or PNG file.")
+        _check_size(data, name)
+        file = io.BytesIO(data)
+        file.name = name
+        image = open_image(file)  # decoded once for all models
+        several = len(self.models) > 1
+        explorers = {
+            model: Explorer(captioner, image, name, model if several else "", watch)
+            for model, captioner in self.models.items()
+        }
+        photo = secrets.token_urlsafe(12)
+        self._photos[photo] = explorers
+        while len(self._photos) > self._kept_photos or (
+            len(self._photos) > 1 and self._pixels() > MOST_PIXELS
+        ):
+            self._photos.popitem(last=False)
+        records = [explorer.record() for explorer in explorers.values()]
+        return {"photo": photo, "image": next(iter(explorers.values())).image(), "photos": records}
+
+    def _pixels(self) -> int:
+        images = [next(iter(explorers.values())).photo.image for explorers in self._photos.values()]
+        return sum(image.width * image.height for image in images)
+
+    def change(self, request: Any, watch: Callable[[], None] | None = None) -> dict[str, Any]:
+        """The record of a photo under changes.
+
+        Args:
+            request: {"photo": of `add`, "model": name, "changes": [...], "search": ...}, see `Explorer.answer`.
+            watch: see `Explorer`.
+
+        Raises:
+            GoneError: the photo is not in memory any more.
+            UserError: the request makes no sense.
+        """
+        check(request, "Request")
+        photo, model = request["photo"], request.get("model", next(iter(self.models)))
+        if photo not in self._photos:
+            raise GoneError("this photo is not in memory any more: open it again.")
+        explorers = self._photos[photo]
+        if model not in explorers:
+            raise UserError(
+                f"there is no model {printable(str(model))[:100]!r}: there is {', '.join(explorers)}"
+            )
+        self._photos.move_to_end(photo)
+        explorers[model].photo.watch = watch
+        return explorers[model].answer(request)
+
+
+def _check_size(data: bytes, name: str) -> None:
+    """Refuse a photo of too many pixels by its header, before anything is decoded."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            pixels = image.width * image.height
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"'{name}' is too large: {error}") from error
+    except Exception:  # `open_image` says what is wrong with it
+        return
+    if pixels > MOST_PIXELS:
+        raise ImageError(
+            f"'{name}' has {pixels / 1e6:.0f} megapixels; at most {MOST_PIXELS / 1e6:.0f} are taken. Scale it down."
+        )

@@ -1,0 +1,1 @@
+"""What all rooms share: regions, trees of tensors, parts, boxes, errors; `runtime` reads and writes files."""

@@ -1,0 +1,147 @@
+"""Parts, the replaceable modules of a captioner, and their reconstruction from a checkpoint.
+
+Every encoder, attention, decoder and objective is a part, which records its class path and constructor arguments. A
+checkpoint stores them as plain strings and numbers; a YAML file has the same form.
+
+Sizes that depend on other parts (the length of a region vector, the number of words) are not arguments. A part that
+needs them creates its weights in `build`, which its owner calls once. A YAML file therefore states each size once, and
+sizes cannot disagree.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from caption.core.errors import CheckpointError, first_few, reported_as
+from caption.core.runtime.trust import find_object, packages
+
+Spec = dict[str, Any]
+"""`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
+
+
+class Part:
+    """Mixin that records the constructor arguments: `make(part.spec, Part)` makes an equal object."""
+
+    _arguments: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _record_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    def revise(self, **arguments: Any) -> None:
+        """Record other constructor arguments, after a change in place: `spec` then describes the part as it is."""
+        self._arguments.update(arguments)
+
+    @property
+    def spec(self) -> Spec:
+        """Class path and arguments as plain types."""
+        arguments = getattr(self, "_arguments", {})
+        return {
+            "class_path": public_path(type(self)),
+            "init_args": {name: _plain(value) for name, value in arguments.items()},
+        }
+
+
+def public_path(cls: type) -> str:
+    """The shortest import path of a class: that of the outermost package that re-exports it."""
+    packages = accumulate(cls.__module__.split("."), "{}.{}".format)
+    home = next(
+        (name for name in packages if getattr(sys.modules.get(name), cls.__name__, None) is cls), None
+    )
+    return f"{home}.{cls.__name__}" if home else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _record_arguments(initialise: Any) -> Any:
+    @functools.wraps(initialise)
+    def record_and_initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not hasattr(self, "_arguments"):  # the outermost __init__ runs first
+            bound = inspect.signature(initialise).bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            for name, choices in _choices(initialise).items():
+                check_choice(name, bound.arguments[name], choices)
+            arguments = dict(list(bound.arguments.items())[1:])
+            for parameter in inspect.signature(initialise).parameters.values():
+                if parameter.kind is parameter.VAR_KEYWORD:  # **kwargs for the base class
+                    arguments |= arguments.pop(parameter.name)
+            # object.__setattr__: nn.Module refuses attributes before its own __init__ has run.
+            object.__setattr__(self, "_arguments", arguments)
+        initialise(self, *args, **kwargs)
+
+    return record_and_initialise
+
+
+@functools.cache
+def _choices(initialise: Any) -> dict[str, tuple[str, ...]]:
+    """The values of the arguments that are annotated as a `Literal`. YAML is checked when it is read, and calls from
+    Python by these."""
+    try:
+        hints = get_type_hints(initialise)
+    except NameError:  # of a user's class that imports names for types alone
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.spec
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)  # paths
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+Kind = TypeVar("Kind")
+
+
+def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -> Kind:
+    """Make the object that a spec describes; the parts in its arguments are made first.
+
+    Args:
+        spec: class path and arguments.
+        kind: the class, or a base class, of the object.
+        trust: packages, beside this one, whose modules may be imported; see `caption.core.runtime.trust`.
+
+    Raises:
+        CheckpointError: the class does not exist, may not be imported, is not a `kind`, or does not take the arguments.
+    """
+    path = spec.get("class_path") if isinstance(spec, Mapping) else spec
+    init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
+    trust = packages(trust)
+    cls = find_object(path, trust)
+    if isinstance(spec, Mapping) and (extra := set(spec) - {"class_path", "init_args"}):
+        raise CheckpointError(f"{path} has {first_few(extra)} beside class_path and init_args: take it out")
+    if not isinstance(init_args, Mapping):
+        raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
+    # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
+    if not (isinstance(cls, type) and issubclass(cls, kind)):
+        raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
+    arguments = {key: _make_value(value, kind, trust) for key, value in init_args.items()}
+    with reported_as(CheckpointError, f"{path} does not take these arguments", TypeError, ValueError):
+        return cls(**arguments)
+
+
+def _make_value(value: Any, kind: type, trust: Iterable[str]) -> Any:
+    if isinstance(value, Mapping) and "class_path" in value:
+        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may hold readers
+    if isinstance(value, Mapping):
+        return {key: _make_value(entry, kind, trust) for key, entry in value.items()}
+    return [_make_value(entry, kind, trust) for entry in value] if isinstance(value, list) else value

@@ -1,0 +1,194 @@
+"""Files of others, loaded without running code: tensors and plain values, in about as much memory as the file takes.
+
+Checkpoints, weights, lenses and stores are read with the functions here. Which classes a file may name is in
+`caption.core.runtime.trust`; the shapes of a model's weights are compared in `caption.models.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+import zipfile
+from pathlib import Path
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any
+
+from caption.core.errors import CheckpointError
+from caption.core.runtime.files import MARK, SEALED
+from caption.core.runtime.inputs import MODEL, Kind, open_input
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ZIP = b"PK"
+END, END_64 = 22, 56 + 20 + 22
+"""Bytes after an archive's directory: the end record, and with those in 64 bits and their locator before it."""
+SHARED = 4
+"""How many times a file's size its tensors may be, for weights that share memory."""
+ALLOCATORS = re.compile(rb"c(__builtin__|builtins)\nbytearray\n|c_codecs\nencode\n|ctorch[.\w]*\n\w*Tensor\n")
+"""Of what torch calls for a pickle with weights_only=True, what makes an object of any size from a few bytes."""
+
+
+def load_tensors(path: Path) -> Any:
+    """What `torch.save` has written to a file: tensors and plain values.
+
+    Raises:
+        ValueError: the file could take much more memory than its size; see also `check_archive`.
+        Exception: any, of torch, for a file that is damaged, or holds other objects.
+    """
+    import torch
+
+    with open_input(path, MODEL) as file:
+        is_archive = file.read(2) == ZIP  # torch also reads files that are older than its archives
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if ALLOCATORS.search(data):
+                raise ValueError("it calls a function that can take any memory")
+    if is_archive:
+        check_archive(path)
+    contents = torch.load(path, map_location="cpu", weights_only=True)
+    _check_memory(contents, path.stat().st_size)
+    return contents
+
+
+def _check_memory(contents: Any, size: int) -> None:
+    """Raise a ValueError if tensors are larger than their file: one that is expanded has any size."""
+    from torch import Tensor, strided
+
+    seen: set[int] = set()
+    total, stack = 0, [contents]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            if value.layout != strided or value.device.type != "cpu":
+                raise ValueError("it has tensors that are sparse, or on another device")
+            total += value.nbytes
+            if value.nbytes > value.untyped_storage().nbytes() or total > SHARED * size:
+                raise ValueError("its tensors have more elements than the file")
+        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
+            seen.add(id(value))
+            stack += value.values() if isinstance(value, dict) else value
+
+
+def load_safetensors(path: Path, kind: Kind = MODEL) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The texts in the header of a safetensors file, and its tensors, which share the mapped file.
+
+    Raises:
+        UserError: of the kind; the file cannot be opened.
+        Exception: any, of safetensors, for a file that is damaged or of another kind.
+    """
+    import safetensors
+
+    open_input(path, kind).close()
+    with safetensors.safe_open(path, "pt") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+
+
+def check_archive(path: Path) -> None:
+    """Check that an archive is undamaged and that its contents take no more memory than the file.
+
+    The libraries unpack compressed records of any size, and torch does not compare the checksums.
+
+    Raises:
+        ValueError: it is not a zip archive, a record is compressed, marked as a folder, repeated or damaged, records
+            overlap, or two programs could find different directories.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+            for record in records:
+                if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
+                    raise ValueError(f"its compressed record {record.filename!r} could unpack to any size")
+                # torch reads nothing for a record marked as a DOS folder: its weights would be what memory held.
+                if record.external_attr & 0x10 or record.is_dir():
+                    raise ValueError(f"its record {record.filename!r} is marked as a folder")
+            if len({record.filename.casefold() for record in records}) < len(records):
+                raise ValueError("one of its records occurs twice")
+            if sum(record.file_size for record in records) > path.stat().st_size:
+                raise ValueError("its records overlap")
+            if (name := archive.testzip()) is not None:
+                raise ValueError(f"the checksum of its record {name!r} is wrong")
+        _check_end(path)
+    except ValueError:
+        raise
+    except Exception as error:  # zipfile raises many types on damaged files
+        raise ValueError(str(error)) from error
+
+
+def _check_end(path: Path) -> None:
+    """Check that an archive ends with one directory.
+
+    torch finds the directory with code of its own, and could read another one than `zipfile`, which checked it.
+    """
+    with open_input(path, MODEL) as file:
+        whole = file.seek(0, 2)
+        file.seek(max(0, whole - END_64 - len(MARK)))
+        end = file.read()
+    if SEALED.fullmatch(end[-len(MARK) :]):
+        whole, end = whole - len(MARK), end[: -len(MARK)]
+    end = end[-END_64:].rjust(END_64, b"\0")
+    if end[:4] == b"PK\x06\x06" and end[56:60] == b"PK\x06\x07":
+        size, start = unpack_from("<QQ", end, 40)
+        place, length = unpack_from("<Q", end, 64)[0], END_64
+    else:
+        size, start = unpack_from("<II", end, END_64 - END + 12)
+        place, length = start + size, END
+    if end[76:80] != b"PK\x05\x06" or not place == start + size == whole - length:
+        raise ValueError("its directory is not at its end")
+
+
+# -- descriptions ----------------------------------------------------------------------------------------------
+
+ENTRIES = 3_000_000
+"""Many times the words of the largest vocabulary."""
+DEPTH = 100
+LARGEST = 2**63
+"""Of any whole number: a seed."""
+
+
+def check_plain(value: Any, largest: int = LARGEST) -> None:
+    """Check that a value consists of dicts with text as keys, lists, text, numbers, booleans and None.
+
+    Checked before anything walks through it: a few bytes of a pickle can describe lists that are nested thousands of
+    times, or that contain each other and have more entries than any memory.
+
+    Args:
+        value: the description, or a part of it.
+        largest: whole numbers are smaller.
+
+    Raises:
+        CheckpointError: it holds something else, text that is not Unicode, or is too large or too deeply nested.
+    """
+    stack = [(value, 0)]
+    visited = 0
+    while stack:
+        entry, depth = stack.pop()
+        visited += 1
+        children: list[Any] = []
+        if isinstance(entry, dict):
+            if not all(isinstance(key, str) for key in entry):
+                raise CheckpointError("it has keys that are not text")
+            children = [*entry, *entry.values()]
+        elif isinstance(entry, (list, tuple)):
+            children = [*entry]
+        else:
+            _check_value(entry, largest)
+        if depth > DEPTH or visited + len(stack) + len(children) > ENTRIES:
+            raise CheckpointError("it is larger or more deeply nested than any model's description")
+        stack += [(child, depth + 1) for child in children]
+
+
+def _check_value(value: Any, largest: int) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise CheckpointError(f"it has text that is not Unicode, {value[:50]!a}") from None
+    elif isinstance(value, int):
+        if abs(value) >= largest:
+            raise CheckpointError(f"it has a whole number of {largest} or more")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise CheckpointError(f"it has the number {value}")
+    elif value is not None:
+        raise CheckpointError(f"it has a {type(value).__name__}, not a plain value")

@@ -1,0 +1,184 @@
+"""The feature store: regions of many images, computed once and read at random while training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from caption.core.errors import DataError, first_few
+from caption.core.regions import Regions, Views
+from caption.core.runtime.files import OwnFolder, delete, set_aside
+from caption.data.features.files import (
+    VERIFY,
+    FeatureFile,
+    FeatureWriter,
+    PhotoFile,
+    checksums,
+    feature_paths,
+)
+from caption.data.features.key import differences, feature_key
+
+if TYPE_CHECKING:
+    from caption.encoders.base import Encoder
+
+
+class FeatureStore:
+    """Regions of images in half precision, read from memory-mapped files.
+
+    Opening reads what the files say about their images. The checksum of an image is compared when it is first read. A
+    store pickles as its path, so that each worker process opens it for itself.
+
+    Args:
+        folder: made by `caption features`.
+        skip_damaged: open the files that can be opened; `unreadable` lists the others that were once written here.
+
+    Raises:
+        DataError: the folder is not a store, or is a damaged one.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], skip_damaged: bool = False) -> None:
+        self.folder = Path(os.path.expanduser(folder))
+        self.files: list[FeatureFile] = []
+        self.unreadable: list[Path] = []
+        own = OwnFolder(self.folder, "--out")
+        for path in feature_paths(self.folder):
+            try:
+                self.files.append(FeatureFile(path))
+            except DataError as error:
+                if not skip_damaged:
+                    raise
+                if not own.listed(path.name):
+                    raise DataError(
+                        f"'{path}' is not of a feature store, and this package did not write it there: move it away"
+                    ) from error
+                self.unreadable.append(path)
+        if not self.files:
+            raise DataError(
+                f"'{self.folder}' is not a feature store: it has no features-*.safetensors that can be read. Check the "
+                "path, or make the store with `caption features`."
+            )
+        self.header = self.files[0].header
+        for file in self.files:
+            if (file.header, file.kinds) != (self.header, self.files[0].kinds):
+                raise DataError(
+                    f"'{file.path}' and '{self.files[0].path}' were made with different encoders or transforms: "
+                    "move one of them to another folder."
+                )
+        self._places = {image_id: (file, row) for file in self.files for row, image_id in enumerate(file.ids)}
+        """The file of each image, and its row there."""
+        self._intact: set[int | str] = set()  # images whose checksum this process has compared
+
+    def __reduce__(self) -> tuple[type[FeatureStore], tuple[str]]:
+        return FeatureStore, (str(self.folder),)
+
+    @property
+    def ids(self) -> list[int | str]:
+        """The ids of all images."""
+        return list(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._places
+
+    def photo(self, image_id: int | str) -> PhotoFile:
+        """Size and digest of the file that an image's regions were computed from.
+
+        Raises:
+            DataError: the image is not in the store.
+        """
+        self.check([image_id])
+        file, row = self._places[image_id]
+        return PhotoFile(*file.photos[row].tolist())
+
+    def read_many(self, image_ids: Sequence[int | str]) -> Views:
+        """The regions of B images, copied: of each view, vectors (B, L, D) float16, grid, and mask (B, L) or None.
+
+        Raises:
+            DataError: images are not in the store, or their regions are damaged.
+        """
+        self.check(image_ids)
+        kinds = self.files[0].regions.items()
+        regions = {name: np.empty((len(image_ids), *array.shape[1:]), array.dtype) for name, array in kinds}
+        damaged = []
+        # Row by row is as fast as np.take and torch.stack.
+        for b, image_id in enumerate(image_ids):
+            file, row = self._places[image_id]
+            for name, array in regions.items():
+                array[b] = file.regions[name][row]
+            if image_id not in self._intact:
+                (checksum,) = checksums({name: array[b : b + 1] for name, array in regions.items()})
+                if checksum == file.checksums[row]:
+                    self._intact.add(image_id)
+                else:
+                    damaged.append(image_id)
+        if damaged:
+            raise DataError(
+                f"the feature store '{self.folder}' is damaged: {len(damaged)} images are not as they were written: "
+                f"{first_few(damaged)}. {VERIFY}"
+            )
+        tensors = {name: torch.from_numpy(array) for name, array in regions.items()}
+        return tuple(
+            Regions(tensors[f"view.{k}"], grid, tensors.get(f"mask.{k}"))
+            for k, grid in enumerate(self.header.grids)
+        )
+
+    def check(self, image_ids: Sequence[int | str]) -> None:
+        """Make sure, before training starts, that all these images are in the store.
+
+        Raises:
+            DataError: some are not; it names them and the remedy.
+        """
+        missing = [repr(image_id) for image_id in image_ids if image_id not in self]
+        if missing:
+            raise DataError(
+                f"{len(missing)} of {len(image_ids)} images are not in the feature store '{self.folder}': "
+                f"{first_few(missing)}. Run `caption features --config CONFIG --out {self.folder}` with this data's "
+                "configuration: it adds what is missing, and names images that cannot be read: remove these."
+            )
+
+    def matches(self, encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> None:
+        """Make sure that this encoder and transform would compute the same regions now; see `feature_key`.
+
+        Raises:
+            DataError: the store was made with something else; it names the differences.
+        """
+        changes = differences(self.header.key, feature_key(encoder, transform, mirrored))
+        kinds = self.files[0].kinds
+        sizes = [kinds[f"view.{k}"][1][-1] for k in range(len(self.header.grids))]
+        if not changes and sizes != list(encoder.region_sizes):
+            changes = [f"regions of the sizes {sizes} instead of {list(encoder.region_sizes)}"]
+        if changes:
+            raise DataError(
+                f"the feature store '{self.folder}' was made with {'; '.join(changes)}. Make another store with "
+                "`caption features` and this configuration, or train without one."
+            )
+
+    def damaged(self) -> set[int | str]:
+        """The ids of images whose regions are not as they were written; reads the whole store."""
+        return {image_id for file in self.files for image_id in file.damaged()}
+
+    def remove(self, image_ids: set[int | str]) -> None:
+        """Remove images from the disk, and give unreadable files other names.
+
+        Afterwards this object is out of date; open the store anew.
+        """
+        for file in self.files:
+            kept = [row for row, image_id in enumerate(file.ids) if image_id not in image_ids]
+            if len(kept) == len(file.ids):
+                continue
+            writer = FeatureWriter(self.folder, self.header)
+            if kept:
+                photos = [PhotoFile(*photo) for photo in file.photos[kept].tolist()]
+                regions = {name: array[kept] for name, array in file.regions.items()}
+                writer.add([file.ids[row] for row in kept], photos, regions)
+                writer.flush()
+            delete(file.path)  # later: a kill in between leaves images twice, and the last counts
+        for path in self.unreadable:
+            set_aside(path)  # not deleted: someone may have put a file of his own in the place of ours

@@ -1,0 +1,112 @@
+"""Attention of a foreign model to the patches of the image, in one layer: the place where its maps are edited."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from caption.attention.base import Attention, WeighOutput
+from caption.attention.maps import hide_masked
+from caption.core.regions import WeightProperties
+from caption.core.tensor_tree import TensorTree
+
+
+class LayerMemory(NamedTuple):
+    """Keys and values of B images in one layer; M' key heads, of which each serves M / M' heads."""
+
+    keys: Tensor
+    """(B, M', L, d) of the patches, those of the first view first."""
+    values: Tensor
+    """(B, M', L, d)."""
+    mask: Tensor | None
+    """(B, L) bool, True where a patch may be attended to; None = all."""
+    other_keys: Tensor
+    """(B, M', S, d) of what every caption reads beside patches: class tokens, registers, a prompt."""
+    other_values: Tensor
+    """(B, M', S, d)."""
+    first_view: int
+    """Number of patches of the first view."""
+
+
+class HeadQuery(NamedTuple):
+    """The queries of a layer for K captions of B images, and what they find elsewhere than on patches."""
+
+    hidden: Tensor
+    """(B, K, M, d), scaled."""
+    elsewhere_score: Tensor
+    """(B, K, M) log Σ exp of the scores of all keys that are not patches."""
+    elsewhere: Tensor
+    """(B, K, M, d) the mean of their values, weighted by the softmax among them."""
+
+    @classmethod
+    def of(cls, hidden: Tensor, keys: Tensor, values: Tensor) -> HeadQuery:
+        """Queries (B, K, M, d), and other keys and values (B, K, M', S, d); K may be 1 in these."""
+        scores = (_grouped(hidden, keys.shape[2]) @ keys.mT).flatten(2, 3)  # (B, K, M, S)
+        read = _precise(scores).softmax(-1).to(values.dtype).unflatten(2, (keys.shape[2], -1)) @ values
+        return cls(hidden, _precise(scores).logsumexp(-1), read.flatten(2, 3))
+
+
+class PatchMaps(NamedTuple):
+    """The weights of M heads. They sum to 1 over all fields."""
+
+    heads: Tensor
+    """(B, K, M, L) over the patches of the first view."""
+    second: Tensor | None
+    """(B, K, M, L') over those of a second view, if the model sees a photo twice, whole and in tiles; else None."""
+    elsewhere: Tensor
+    """(B, K, M, 1) the share of class tokens, registers and text."""
+
+
+class PatchAttention(Attention):
+    """softmax over the patches and, as one share, all else that a head of a foreign model reads.
+
+    The numbers are the model's own: a softmax over [patch scores, log Σ exp of the other scores] gives patches the same
+    weights as a softmax over all scores. It has no weights; queries, keys and values come from the model's layer.
+
+    Args:
+        views: 1, or 2 for a model that sees the photo twice.
+    """
+
+    properties = WeightProperties(sentinel=True)
+
+    def __init__(self, views: int = 1) -> None:
+        super().__init__()
+        self.view_count = views
+        self.map_views = {"heads": 0, "second": 1} if views == 2 else {"heads": 0}
+
+    def weigh(self, query: Any, memory: LayerMemory, state: TensorTree) -> WeighOutput:
+        scores = _precise(_by_key_head(query.hidden, memory) @ memory.keys.mT)  # (B, M', M / M' · K, L)
+        scores = hide_masked(_by_query(scores, query.hidden), memory.mask)
+        weights = torch.cat((scores, query.elsewhere_score[..., None]), -1).softmax(-1)
+        first, patches = memory.first_view, memory.keys.shape[2]
+        second = weights[..., first:patches] if patches > first else None
+        return WeighOutput(PatchMaps(weights[..., :first], second, weights[..., patches:]))
+
+    def context(self, maps: PatchMaps, query: Any, memory: LayerMemory) -> Tensor:
+        """(B, K, M · d)."""
+        weights = maps.heads if maps.second is None else torch.cat((maps.heads, maps.second), -1)
+        weights, elsewhere = (part.to(memory.values.dtype) for part in (weights, maps.elsewhere))
+        read = _by_key_head(weights, memory) @ memory.values
+        return (_by_query(read, weights) + elsewhere * query.elsewhere).flatten(2)
+
+
+def _precise(scores: Tensor) -> Tensor:
+    """In single precision at least, for a softmax."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _grouped(heads: Tensor, key_heads: int) -> Tensor:
+    """(B, K, M, x) -> (B, K, M', M / M', x)."""
+    return heads.unflatten(2, (key_heads, -1))
+
+
+def _by_key_head(heads: Tensor, memory: LayerMemory) -> Tensor:
+    """(B, K, M, x) -> (B, M', M / M' · K, x), so that K captions read one image's keys without copies of them."""
+    return _grouped(heads, memory.keys.shape[1]).permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+def _by_query(read: Tensor, heads: Tensor) -> Tensor:
+    """(B, M', M / M' · K, x) -> (B, K, M, x)."""
+    return read.unflatten(2, (-1, heads.shape[1])).permute(0, 3, 1, 2, 4).flatten(2, 3)

@@ -1,0 +1,65 @@
+"""A foreign model as a captioner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from PIL import Image
+
+from caption.captioner import Captioner
+from caption.data.batch_inference import DecodedPhoto
+from caption.data.resize import ImageTransform
+from caption.models.transformers.decoder import ForeignDecoder
+from caption.models.transformers.encoder import ForeignEncoder, cannot_be_saved
+from caption.models.transformers.model import ForeignModel
+from caption.models.transformers.pieces import joined, split
+from caption.results.caption import Caption
+from caption.search import Search
+from caption.text.vocabulary import Vocabulary
+
+
+class ForeignCaptioner(Captioner):
+    """Turns photos into captions with a model of other people's code.
+
+    Args:
+        model: the model, in evaluation mode.
+        vocabulary: its pieces, see `PieceVocabulary`; or words, if each piece is one.
+        transform: makes its pixels.
+        search: default search; None = `BeamSearch()`.
+        summary: which maps are the weights for heatmaps, see `ForeignDecoder`.
+    """
+
+    decoder: ForeignDecoder
+
+    def __init__(
+        self,
+        model: ForeignModel,
+        vocabulary: Vocabulary,
+        transform: ImageTransform,
+        search: Search | None = None,
+        summary: str = "concentrated",
+    ) -> None:
+        example = transform.read(Image.new("RGB", (64, 48))).pixels
+        encoder = ForeignEncoder(model, example[None])
+        super().__init__(encoder, ForeignDecoder(model, summary), vocabulary, transform, search)
+        self.requires_grad_(False).eval()
+
+    def split(self, caption: Caption) -> Caption:
+        return split(caption, self.vocabulary)
+
+    def joined(self, caption: Caption) -> Caption:
+        return joined(replace(caption, text=self.vocabulary.tokenizer.join(caption.words)))
+
+    def _describe(self, decoded: Sequence[DecodedPhoto], *options: Any) -> Iterator[Caption]:
+        """Photos that stand on different grids one batch after the other."""
+        for _, alike in groupby(decoded, lambda photo: photo.pixels.shape):
+            yield from super()._describe(list(alike), *options)
+
+    def captions(self, *args: Any, **kwargs: Any) -> Iterator[Caption]:
+        return map(joined, super().captions(*args, **kwargs))
+
+    def description(self) -> dict[str, Any]:
+        raise cannot_be_saved()

@@ -1,0 +1,182 @@
+"""The text model of a foreign captioner as a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import AttentionOutput
+from caption.core.errors import UserError
+from caption.core.parts import Spec
+from caption.core.regions import Grid, Views
+from caption.core.tensor_tree import State, TensorTree, map_tensors
+from caption.decoders.base import Decoder, Trace, Unrolled
+from caption.decoders.base import Memory as DecoderMemory
+from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention, PatchMaps
+from caption.models.transformers.encoder import cannot_be_saved, tokens_of
+from caption.models.transformers.model import ForeignModel
+from caption.text.vocabulary import SPECIAL_TOKENS, START
+
+TINY = 1e-12
+"""Nats that each map has at least where maps are weighted by them, so that even maps have a mean."""
+
+
+class ForeignMemory(NamedTuple):
+    """All that the model needs of B images; `views` and `projected` as in `decoders.base.Memory`."""
+
+    views: Views
+    projected: tuple[LayerMemory, ...]
+    past: TensorTree
+    """Tensors (B, ...), see `model.Memory.past`."""
+
+
+class ForeignDecoder(Decoder):
+    """Runs the text model one word piece at a time; every layer's attention to the image is a `PatchAttention`.
+
+    The words of its vocabulary are the special tokens of this package, then the model's pieces: piece n is word
+    n + 4. The model's end pieces are never said, since END stands for them.
+
+    Args:
+        model: the whole model.
+        summary: which maps are the weights for heatmaps: "concentrated", the mean of all heads, each weighted by the
+            share of the image and by how far its map is from an even one, in nats (Σ α log α / mean α); "mean"
+            over all layers and heads; "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
+
+    Attributes:
+        places: layer and heads of the summaries that are some heads alone.
+
+    Raises:
+        UserError: there is no such summary.
+    """
+
+    def __init__(self, model: ForeignModel, summary: str = "concentrated") -> None:
+        super().__init__()
+        self.model = model
+        self.layers = nn.ModuleList(PatchAttention(model.views) for _ in model.heads)
+        self.query_size = max(model.heads)
+        self.places: dict[str, tuple[int, list[int]]] = {}
+        for layer, heads in enumerate(map(range, model.heads)):
+            self.places[f"layer {layer} heads"] = layer, [*heads]
+            self.places |= {f"layer {layer} heads[{head}]": (layer, [head]) for head in heads}
+        self.summary = summary
+
+    @property
+    def summary(self) -> str:
+        """Which maps are the weights for heatmaps; may be set."""
+        return self._summary
+
+    @summary.setter
+    def summary(self, summary: str) -> None:
+        if summary not in ("concentrated", "mean", *self.places):
+            raise UserError(
+                f"summary {summary!r} is unknown: choose concentrated, mean, a layer such as 'layer 0 heads' "
+                f"(there are {len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
+            )
+        self._summary = summary
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        """The model has its weights."""
+
+    def trace_name(self, number: int, name: str) -> str:
+        return f"layer {number} {name}"
+
+    def project(self, views: Views) -> DecoderMemory:
+        tokens = tokens_of(views, self.model.region_size)
+        mask = None
+        if any(view.mask is not None for view in views):
+            every = [torch.ones_like(view.vectors[..., 0], dtype=torch.bool) for view in views]
+            masks = zip(every, (view.mask for view in views), strict=True)
+            mask = torch.cat([whole if of_view is None else of_view for whole, of_view in masks], 1)
+        memory = self.model.memory(tokens, mask)
+        return ForeignMemory(views, memory.layers, memory.past)  # type: ignore[return-value]
+
+    def start(self, memory: DecoderMemory, hypotheses: int = 1) -> State:
+        past = memory.past  # type: ignore[attr-defined]
+        carried = map_tensors(lambda tensor: tensor[:, None].expand(-1, hypotheses, *tensor.shape[1:]), past)
+        return State(memory, carried, None)
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        memory: ForeignMemory = state.shared
+        outputs: dict[int, AttentionOutput] = {}
+        rows = words.shape[0], words.shape[1]
+
+        def attend(
+            layer: int, query: Tensor, keys: Tensor | None = None, values: Tensor | None = None
+        ) -> Tensor:
+            """See `model.Attend`."""
+            own = memory.projected[layer]
+            others = [own.other_keys[:, None], own.other_values[:, None]]
+            if keys is not None and values is not None:
+                said = [tensor.unflatten(0, rows) for tensor in (keys, values)]
+                others = [
+                    torch.cat((other.expand(-1, rows[1], -1, -1, -1), words), 3)
+                    for other, words in zip(others, said, strict=True)
+                ]
+            heads = HeadQuery.of(query.unflatten(0, rows), *others)
+            outputs[layer] = output = self.layers[layer](heads, own)
+            return output.context.flatten(0, 1).view_as(query)
+
+        pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
+        pieces = pieces.where(words != START, self.model.start)
+        past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
+        logits, past = self.model.step(pieces.flatten(), past, attend)
+        log_probs = self._of_words(logits.log_softmax(-1, dtype=torch.float32).unflatten(0, rows))
+        carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
+        trace = self._trace(
+            [outputs[n] for n in range(len(self.layers))], [view.grid for view in memory.views]
+        )
+        return log_probs, State(memory, carried, trace)
+
+    def _of_words(self, log_probs: Tensor) -> Tensor:
+        """Of pieces (B, K, V) -> of words (B, K, 4 + V)."""
+        ends = torch.tensor(self.model.ends, device=log_probs.device)
+        end = log_probs[..., ends].amax(-1, keepdim=True)
+        never = torch.full_like(end, -torch.inf)
+        return torch.cat((never, never, end, never, log_probs.index_fill(-1, ends, -torch.inf)), -1)
+
+    def _trace(self, outputs: Sequence[AttentionOutput], grids: Sequence[Grid]) -> Trace:
+        maps = {
+            f"layer {number} {name}": of_view
+            for number, output in enumerate(outputs)
+            for name, of_view in (("heads", output.maps.heads), ("second", output.maps.second))
+            if of_view is not None
+        }
+        return Trace(self._summarised([on_first_grid(output.maps, grids) for output in outputs]), maps)
+
+    def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
+        """(B, K, M, L) of each layer -> (B, K, L)."""
+        if self.summary in self.places:
+            layer, chosen = self.places[self.summary]
+            return heads[layer][:, :, chosen].mean(2)
+        every = torch.cat(list(heads), 2)
+        if self.summary == "mean":
+            return every.mean(2)
+        even = every.mean(-1, keepdim=True).clamp_min(TINY)
+        nats = torch.xlogy(every, every / even).sum(-1, keepdim=True).clamp_min(TINY)
+        return (every * nats).sum(2) / nats.sum(2)
+
+    def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
+        """Foreign models are trained by their own code: raises a UserError."""
+        raise UserError(
+            "objectives of this package cannot train a model of other people's code: train it with its own, such as "
+            "the Trainer of transformers, and load what that writes"
+        )
+
+    @property
+    def spec(self) -> Spec:
+        """Foreign models have no description: raises a UserError."""
+        raise cannot_be_saved()
+
+
+def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
+    """(B, K, M, L) the maps of all views on the grid of the first, whose cells divide those of the second evenly."""
+    if maps.second is None:
+        return maps.heads
+    (rows, cols), (down, across) = grids
+    cells = (rows // down, cols // across)
+    shared = maps.second.unflatten(-1, (down, across)) / (cells[0] * cells[1])
+    return maps.heads + shared.repeat_interleave(cells[0], -2).repeat_interleave(cells[1], -1).flatten(-2)

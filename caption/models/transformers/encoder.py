@@ -1,0 +1,72 @@
+"""The vision tower of a foreign model as an encoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.core.parts import Spec
+from caption.core.regions import Regions, Views, mean_region
+from caption.encoders.base import Encoder
+from caption.models.transformers.model import ForeignModel, ImageTokens
+
+
+class ForeignEncoder(Encoder):
+    """Pixels -> image tokens on the grid of patches.
+
+    Class tokens and registers have no place in the photo. They follow behind the vectors of the first view, the same in
+    each: what hides, replaces or exchanges some regions of an image leaves them to the others.
+
+    Args:
+        model: the whole model.
+        pixels: (1, ...) of any photo, as the model's transform makes them.
+    """
+
+    def __init__(self, model: ForeignModel, pixels: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        with torch.no_grad():
+            tokens = model.image_tokens(pixels.to(next(model.parameters(), pixels).dtype))
+        size, others = model.region_size, tokens.others.shape[1]
+        self.region_sizes = (size * (1 + others), *[size] * (len(tokens.patches) - 1))
+
+    def forward(self, images: Tensor) -> Views:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            weight = next(self.model.parameters(), images)
+            patches, grids, others = self.model.image_tokens(images.to(weight.dtype))
+        first = patches[0]
+        behind = others.flatten(1)[:, None].expand(-1, first.shape[1], -1)
+        vectors = (torch.cat((first, behind), -1), *patches[1:])
+        return tuple(map(Regions, vectors, grids))
+
+    def boxes(self, height: int, width: int) -> tuple[Box, ...]:
+        """Patches cover the whole input."""
+        return (Box(0.0, 0.0, float(width), float(height)),) * len(self.region_sizes)
+
+    @property
+    def spec(self) -> Spec:
+        """Foreign models have no description: raises a UserError."""
+        raise cannot_be_saved()
+
+
+def tokens_of(views: Views, size: int) -> ImageTokens:
+    """The image tokens, of D = `size` numbers, that an encoder's regions were made of.
+
+    Where regions of several images were mixed, class tokens are mixed in proportion.
+    """
+    first, *more = views
+    others = mean_region(first._replace(vectors=first.vectors[..., size:]))
+    patches = (first.vectors[..., :size], *(view.vectors for view in more))
+    return ImageTokens(
+        patches, tuple(view.grid for view in views), others.squeeze(1).unflatten(-1, (-1, size))
+    )
+
+
+def cannot_be_saved() -> UserError:
+    """What to say to those who save, export or store features of a foreign model."""
+    return UserError(
+        "a model of other people's code cannot be written as a checkpoint, a program or features of this package: keep "
+        "its own files (save_pretrained of transformers writes them)"
+    )

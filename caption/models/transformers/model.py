@@ -1,0 +1,89 @@
+"""The interface of a foreign model: what it must give to become a `Captioner`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from caption.core.regions import Grid
+from caption.core.tensor_tree import TensorTree
+from caption.models.transformers.attention import LayerMemory
+
+Attend = Callable[..., Tensor]
+"""`attend(layer, query, keys=None, values=None) -> context`: attention to the image in one of the model's layers.
+
+    layer: number of the layer, counted from 0 among those that attend to the image.
+    query: (R, M, d) the queries of R captions, scaled: scores are their products with keys.
+    keys, values: (R, M', T, d) of the words so far, where the layer attends to words and patches at once.
+    context: (R, M, d).
+
+To be called by `ForeignModel.step` in place of softmax(q kᵀ) v. R = B · K: caption r belongs to image r // K.
+"""
+
+
+class ImageTokens(NamedTuple):
+    """What the vision tower makes of B photos."""
+
+    patches: tuple[Tensor, ...]
+    """(B, L, D) for each view, in row order."""
+    grids: tuple[Grid, ...]
+    """(rows, cols) of each view, rows · cols = L."""
+    others: Tensor
+    """(B, S, D) class tokens and registers, which have no place in the photo; S may be 0."""
+
+
+class Memory(NamedTuple):
+    """All that a model needs of B images while it writes."""
+
+    layers: tuple[LayerMemory, ...]
+    """One for each layer that attends to the image."""
+    past: TensorTree = None
+    """Tensors (B, ...): the model's cache before the first word, copied for each caption and then carried by it."""
+
+
+class ForeignModel(nn.Module, ABC):
+    """A captioner of other people's code.
+
+    Word pieces are numbers 0 to V − 1 of the model's own tokenizer. The model is in evaluation mode.
+    """
+
+    region_size: int
+    """D, the length of image tokens."""
+    heads: Sequence[int]
+    """M of each layer that attends to the image."""
+    views: int = 1
+    """Number of grids on which it sees a photo: 2 for a model that sees it whole and in tiles."""
+    start: int
+    """The piece that is fed to the first step: the last one of a prompt."""
+    ends: tuple[int, ...]
+    """Pieces that end a caption."""
+
+    @abstractmethod
+    def image_tokens(self, pixels: Tensor) -> ImageTokens:
+        """Encode photos: pixels (B, ...), as the model's transform makes them."""
+
+    @abstractmethod
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
+        """Compute keys and values of the image.
+
+        Args:
+            tokens: of B images.
+            mask: (B, L) bool, over the patches of all views in their order, True where one is in the image; None = all.
+                Nothing may attend to the others, and it goes into `LayerMemory.mask`.
+        """
+
+    @abstractmethod
+    def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
+        """One step.
+
+        Args:
+            pieces: (R,) int64, the previous piece of R captions.
+            past: tensors (R, ...), the cache.
+            attend: the attention to the image, see `Attend`.
+
+        Returns:
+            (R, V) logits of the next piece, and the cache with this step.
+        """

@@ -1,0 +1,126 @@
+"""The preprocessing of a foreign model: its own image processor makes the pixels, and its geometry is followed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from caption.core.box import Box
+from caption.core.errors import UserError
+from caption.data.decoding import open_image
+from caption.data.resize import ImageTransform, Transformed
+from caption.models.transformers.encoder import cannot_be_saved
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from caption.data.decoding import Photo
+
+
+class WholePhotoTransform(ImageTransform):
+    """Photos as an image processor of transformers makes them, normalised, where it shows the whole photo.
+
+    Args:
+        processor: the image processor.
+        size: of the output; of no account where it follows the photo's.
+    """
+
+    processor: Any
+
+    def __init__(self, processor: Any, size: int | tuple[int, int] = 1) -> None:
+        object.__setattr__(self, "processor", processor)  # a frozen dataclass
+        super().__init__(size, "squash")
+
+    def read(self, source: Photo) -> Transformed:
+        image = open_image(source)
+        return Transformed(self.pixels(image), *image.size)
+
+    def pixels(self, image: Image.Image) -> torch.Tensor:
+        """What the processor makes of a photo."""
+        pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
+        return pixels
+
+    def to_dict(self) -> dict[str, Any]:
+        raise cannot_be_saved()
+
+
+class ProcessorTransform(WholePhotoTransform):
+    """Photos as an image processor of transformers makes them, normalised, and the part of a photo that they cover.
+
+    It follows processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at
+    the right and the lower edge.
+
+    Args:
+        processor: the image processor.
+
+    Raises:
+        UserError: it says no size, or makes other sizes than it says.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        name = type(processor).__name__
+        done = [
+            _sides(getattr(processor, size, None)) for size, step in STEPS.items() if _does(processor, step)
+        ]
+        sizes = [sides for sides in done if "height" in sides]
+        if not sizes:
+            raise UserError(
+                f"the image processor {name} states no height and width of its output: set `size` in its "
+                'preprocessor_config.json, such as {"height": 224, "width": 224}'
+            )
+        super().__init__(processor, (sizes[0]["height"], sizes[0]["width"]))
+        example = self.read(torch.zeros(3, 48, 64, dtype=torch.uint8)).pixels
+        if example.shape[-2:] != (self.height, self.width):
+            raise UserError(
+                f"the image processor {name} makes {tuple(example.shape[-2:])} pixels, and states "
+                f"{(self.height, self.width)}: its geometry is not known here, so its maps cannot be placed"
+            )
+
+    def box(self, width: int, height: int) -> Box:
+        columns, rows = self._resized(width, height)
+        # In pixels of the resized photo.
+        left, top, right, bottom = 0, 0, columns, rows
+        if _does(self.processor, "do_center_crop"):
+            crop = _sides(self.processor.crop_size)
+            left, top = _offset(columns, crop["width"]), _offset(rows, crop["height"])
+            right, bottom = left + crop["width"], top + crop["height"]
+        if _does(self.processor, "do_pad"):
+            right, bottom = left + self.width, top + self.height
+        across, down = width / columns, height / rows
+        return Box(left * across, top * down, right * across, bottom * down)
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) of the resized photo, as transformers round them."""
+        if not _does(self.processor, "do_resize"):
+            return width, height
+        sides = _sides(self.processor.size)
+        if "height" in sides:
+            return sides["width"], sides["height"]
+        short, long = min(width, height), max(width, height)
+        longest = sides.get("longest_edge", math.inf)
+        shortest = min(sides.get("shortest_edge", math.inf), longest * short / long)
+        resized = int(shortest), int(min(longest, shortest * long / short))
+        return resized if width <= height else (resized[1], resized[0])
+
+
+STEPS = {"crop_size": "do_center_crop", "pad_size": "do_pad", "size": "do_resize"}
+"""Attributes of a processor that hold a size, the last step first, and those that say whether the step is done."""
+
+
+def _does(processor: Any, step: str) -> bool:
+    return bool(getattr(processor, step, None))
+
+
+def _sides(size: Any) -> dict[str, int]:
+    """A processor's size by the names of its sides."""
+    if isinstance(size, int):
+        return {"height": size, "width": size}
+    named = {} if size is None else dict(size)
+    return {name: side for name, side in named.items() if side is not None}
+
+
+def _offset(side: int, crop: int) -> int:
+    """Where transformers begin to cut out the centre; negative where they pad a photo that is smaller."""
+    return int((side - crop) / 2) if side >= crop else -((crop - side) // 2)

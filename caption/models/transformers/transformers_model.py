@@ -1,0 +1,248 @@
+"""Models of transformers: their text models run step by step, and their attention to the image is ours.
+
+Public extension points alone are used. A registered attention function gets queries, keys and values of every layer
+that goes through transformers' attention interface. Layers with an attention of their own (BLIP, GIT) have a forward
+hook, which replaces their output. Outside of a step of `ForeignDecoder`, both leave a model as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from caption.core.errors import UserError
+from caption.core.tensor_tree import TensorTree
+from caption.models.transformers.attention import LayerMemory
+from caption.models.transformers.model import Attend, ForeignModel, ImageTokens, Memory
+from caption.models.transformers.preprocessing import ProcessorTransform, WholePhotoTransform
+
+NAME = "caption"
+"""Of the attention function, among transformers' implementations."""
+
+Route = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor | None]
+"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) -> context (R, T, M, d); None =
+the layer attends as it does by itself."""
+
+_route: ContextVar[Route | None] = ContextVar("route", default=None)
+
+
+@contextmanager
+def routed(route: Route) -> Iterator[None]:
+    """Within it, attention of this thread asks `route` first."""
+    token = _route.set(route)
+    try:
+        yield
+    finally:
+        _route.reset(token)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function; without a route, or for other layers, it is sdpa."""
+    route, scaling = _route.get(), options.get("scaling")
+    if route is not None:
+        scaled = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        if (context := route(module, scaled, key, value)) is not None:
+            return context, None
+    attended: tuple[Tensor, Tensor | None] = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query, key, value, mask, **options
+    )
+    return attended
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
+
+def route_by_hook(module: nn.Module) -> None:
+    """Let a layer with an attention of its own ask the route.
+
+    Args:
+        module: its output is (context (R, T, M · d), ...), its queries are those of its part `query`. Its keys and
+            values are taken from its cache, if that is of words.
+    """
+
+    def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Any, ...]) -> Any:
+        route = _route.get()
+        if route is None:
+            return None
+        hidden = args[0] if args else kwargs["hidden_states"]
+        query = module.query(hidden).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
+        cached = [value for value in (*args, *kwargs.values()) if isinstance(value, DynamicCache)]
+        layers: list[Any] = [cache.layers[module.layer_idx] for cache in cached]
+        keys, values = (layers[0].keys, layers[0].values) if layers else (None, None)
+        context = route(module, query * query.shape[-1] ** -0.5, keys, values)
+        return None if context is None else (context.flatten(2), *output[1:])
+
+    module.register_forward_hook(hook, with_kwargs=True)
+
+
+class TransformersModel(ForeignModel):
+    """A model of transformers. Families derive from one of the two classes below.
+
+    Attributes:
+        tower: its vision tower.
+        sites: the modules of the layers that attend to the image, in their order.
+        transform: makes its pixels.
+        prompt: the pieces that are fed before the first word is asked for; the last one is `start`.
+        generation: the generation config that says how captions are searched.
+    """
+
+    tower: Any
+    transform_class: type[WholePhotoTransform] = ProcessorTransform
+    processor_loader: str = "AutoImageProcessor"
+    """The class of transformers that reads what the family needs as its processor."""
+
+    def __init__(self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int]) -> None:
+        super().__init__()
+        self.whole = model.eval()
+        self.transform = self.transform_class(processor)
+        self.generation = model.generation_config
+        self.prompt = tuple(prompt)
+        self.start, self.ends = self.prompt[-1], tuple(ends)
+
+    def set_sites(self, sites: Sequence[nn.Module], heads: Sequence[int]) -> None:
+        """The layers that attend to the image, and the number of heads of each."""
+        if not sites:
+            raise UserError(
+                f"the attention of {type(self.whole).__name__} to the image cannot be seen: load it with "
+                'attn_implementation="eager"'
+            )
+        self.sites = list(sites)
+        self.heads = tuple(heads)
+
+    def routed(self, attend: Attend, words: bool) -> Any:
+        """Context in which the sites ask `attend`, with their keys and values if they attend to `words`, too."""
+        numbers = {id(module): number for number, module in enumerate(self.sites)}
+
+        def route(
+            module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None
+        ) -> Tensor | None:
+            if (layer := numbers.get(id(module))) is None:
+                return None
+            said = (key, value) if words else ()
+            return attend(layer, query[:, :, 0], *said)[:, None]
+
+        return routed(route)
+
+    def hook_sites(self, sites: Sequence[Any]) -> None:
+        """Sites with an attention of their own."""
+        for site in sites:
+            route_by_hook(site)
+        self.set_sites(sites, [site.num_attention_heads for site in sites])
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """(B, S + L, D) the image tokens of B photos, the S class tokens and registers first."""
+        tokens: Tensor = self.tower(pixel_values=pixels).last_hidden_state
+        return tokens
+
+    def image_tokens(self, pixels: Tensor) -> ImageTokens:
+        tokens, patch = self.features(pixels), self.tower.config.patch_size
+        down, across = (patch, patch) if isinstance(patch, int) else patch
+        height, width = pixels.shape[-2:]
+        for merged in (1, 2, 4, 8, 16, 32):  # towers may merge patches by twos
+            rows, cols = height // (down * merged), width // (across * merged)
+            others = tokens.shape[1] - rows * cols
+            if 0 <= others <= MOST_OTHERS:
+                return ImageTokens((tokens[:, others:],), ((rows, cols),), tokens[:, :others])
+        raise UserError(
+            f"{type(self.whole).__name__} makes {tokens.shape[1]} tokens of {height}x{width} pixels, which fill no "
+            f"grid of its patches of {down}x{across}: its maps cannot be drawn"
+        )
+
+
+MOST_OTHERS = 16
+"""Class tokens and registers of an image; known towers have at most 9."""
+
+
+def layer_memories(
+    layers: Sequence[Any], patches: Tensor, mask: Tensor | None, first_view: int
+) -> tuple[LayerMemory, ...]:
+    """Memories of a cache's layers.
+
+    Args:
+        layers: with `keys` and `values` (B, M', P, d).
+        patches: (L,) int64, which of the P are patches, in the order of the views.
+        mask: see `ForeignModel.memory`.
+        first_view: number of patches of the first view.
+    """
+    others = torch.ones(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
+    others = others.index_fill(0, patches, False).nonzero()[:, 0]
+    return tuple(
+        LayerMemory(
+            layer.keys[:, :, patches], layer.values[:, :, patches], mask,
+            layer.keys[:, :, others], layer.values[:, :, others], first_view,
+        )
+        for layer in layers
+    )  # fmt: skip
+
+
+class CrossAttentionModel(TransformersModel):
+    """A decoder whose layers attend to image tokens by cross-attention.
+
+    Args:
+        model, processor: the whole model and its image processor. Its decoder is called with `input_ids`,
+            `encoder_hidden_states` and a cache.
+        prompt, ends: see `TransformersModel` and `ForeignModel`.
+        size: length of `encoder_hidden_states`.
+    """
+
+    def __init__(
+        self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int], size: int
+    ) -> None:
+        super().__init__(model, processor, prompt, ends)
+        self.decoder, self.region_size = model.get_decoder(), size
+
+    def find_sites(self) -> None:
+        """Find the cross-attention of a decoder that uses the attention interface, by running it on two tokens."""
+        self.decoder.set_attn_implementation(NAME)
+        found: dict[nn.Module, int] = {}
+
+        def route(module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:
+            if key is not None and key.shape[2] == 2:
+                found[module] = query.shape[1]
+
+        with torch.no_grad(), routed(route):
+            weight = next(self.decoder.parameters())
+            image = weight.new_zeros(1, 2, self.region_size)
+            start = torch.tensor([[self.start]], device=weight.device)
+            self.decoder(input_ids=start, encoder_hidden_states=image, use_cache=False)
+        self.set_sites(list(found), list(found.values()))
+
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
+        hidden = torch.cat((tokens.others, *tokens.patches), 1)
+        fed = torch.tensor(self.prompt[:-1] or self.prompt, device=hidden.device).expand(len(hidden), -1)
+        cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        self._run(fed, hidden, cache)
+        patches = torch.arange(tokens.others.shape[1], hidden.shape[1], device=hidden.device)
+        layers = layer_memories(cache.cross_attention_cache.layers, patches, mask, tokens.patches[0].shape[1])
+        kept = len(self.prompt) - 1
+        past = tuple(
+            (layer.keys[:, :, :kept], layer.values[:, :, :kept])
+            for layer in cache.self_attention_cache.layers
+        )
+        return Memory(layers, past)
+
+    def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
+        none = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])
+        cache: Any = EncoderDecoderCache(DynamicCache(past), DynamicCache([(none, none)] * len(past)))
+        with self.routed(attend, words=False):
+            image = none.new_zeros(len(pieces), 1, self.region_size)  # the memory is read instead
+            logits = self._run(pieces[:, None], image, cache)
+        said = cache.self_attention_cache.layers
+        return logits[:, -1], tuple((layer.keys, layer.values) for layer in said)
+
+    def _run(self, pieces: Tensor, image: Tensor, cache: EncoderDecoderCache) -> Tensor:
+        output = self.decoder(input_ids=pieces, encoder_hidden_states=image, cache=cache, use_cache=True)
+        logits: Tensor = output.logits
+        return logits

@@ -1,0 +1,144 @@
+"""The hypotheses of a search as captions: words, maps over their grids, and boxes in the photo's pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.attention.maps import has_location
+from caption.core.box import Box
+from caption.core.regions import Grid
+from caption.core.tensor_tree import TensorTree, map_tensors
+from caption.decoders.base import Decoder, Trace
+from caption.results.beam_tree import beam_tree
+from caption.results.caption import AttentionMaps, Caption
+from caption.search import Hypotheses
+from caption.search.step_functions import LikeliestWords
+from caption.text.vocabulary import END, PAD, START, Vocabulary
+
+if TYPE_CHECKING:
+    from caption.data.decoding import Photo
+
+
+class Placement(NamedTuple):
+    """Where the regions of a photo lie."""
+
+    grids: Sequence[Grid]
+    """(rows, cols) of the views that the decoder attends to."""
+    boxes: Sequence[Box]
+    """The part of the photo that the grid of each view of the encoder covers, in the photo's pixels."""
+    seen: Box
+    """The part of the photo that the transform shows to the model."""
+
+    def box(self, view: int) -> Box:
+        """The part that a view covers; the first one's for views that a refiner has added."""
+        return self.boxes[view] if view < len(self.boxes) else self.boxes[0]
+
+
+def captions_of(
+    hypotheses: Hypotheses,
+    decoder: Decoder,
+    vocabulary: Vocabulary,
+    placements: Sequence[Placement],
+    photos: Sequence[Photo | None],
+) -> Iterator[Caption]:
+    """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
+
+    Args:
+        hypotheses: of the B images.
+        decoder: which has found them.
+        vocabulary: of their words.
+        placements: of the B images.
+        photos: stored in the captions.
+    """
+    record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
+    for image, (placement, photo) in enumerate(zip(placements, photos, strict=True)):
+        best, *others = [
+            _caption(
+                map_tensors(itemgetter((image, rank)), hypotheses), decoder, vocabulary, placement, photo
+            )
+            for rank in range(hypotheses.words.shape[1])
+        ]
+        # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
+        best.alternatives = [other for other in others if other.log_prob > -torch.inf]
+        if record is not None:
+            of_image = map_tensors(itemgetter(image), record)
+            weights = _without_likeliest(of_image.trace).weights
+            best.beam_tree = beam_tree(
+                of_image, weights, placement.grids[0], lambda word: vocabulary[word], END
+            )
+        yield best
+
+
+def _caption(
+    one: Hypotheses, decoder: Decoder, vocabulary: Vocabulary, placement: Placement, photo: Photo | None
+) -> Caption:
+    """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
+    length = int(one.lengths)
+    records = map_tensors(itemgetter(slice(length)), one.trace)
+    trace = _without_likeliest(records)
+    words = vocabulary.decode(one.words[:length].tolist())
+    box = placement.box(0)
+    grids = decoder.map_grids(placement.grids)
+    boxes = {name: placement.box(view) for name, view in decoder.map_views.items() if name in trace.maps}
+    return Caption(
+        text=vocabulary.tokenizer.join(words),
+        words=words,
+        weights=trace.weights.float().view(length, *placement.grids[0]).numpy(),
+        log_prob=float(one.log_probs),
+        word_log_probs=one.word_log_probs[:length].float().numpy(),
+        box=box,
+        gates=None if trace.gate is None else trace.gate.float().numpy(),
+        finished=bool(one.finished),
+        image=photo,
+        maps=AttentionMaps(
+            {
+                name: values.float().unflatten(-1, grids[name]).numpy()
+                for name, values in trace.maps.items()
+                if name in grids
+            },
+            boxes={name: of_map for name, of_map in boxes.items() if of_map != box},
+            locations=_locations(trace.location, placement.grids[0][1]),
+            points=_points(trace.location, box),
+        ),
+        properties=decoder.properties,
+        likeliest=_likeliest(records, vocabulary) if isinstance(records, LikeliestWords) else None,
+        seen=placement.seen,
+    )
+
+
+def _without_likeliest(trace: TensorTree) -> Trace:
+    """The trace of the decoder's own step."""
+    return trace.trace if isinstance(trace, LikeliestWords) else trace
+
+
+def _likeliest(trace: LikeliestWords, vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
+    """The likeliest words of each step (T, N), without those that are impossible or no words."""
+    return [
+        [
+            ("(end)" if word == END else vocabulary[word], log_prob)
+            for word, log_prob in zip(words, log_probs, strict=True)
+            if log_prob > -torch.inf and word not in (PAD, START)
+        ]
+        for words, log_probs in zip(trace.words.tolist(), trace.log_probs.tolist(), strict=True)
+    ]
+
+
+def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:
+    """Region numbers (T,) -> rows and columns (T, 2); None if no region was chosen."""
+    if location is None or location.is_floating_point() or not has_location(location).all():
+        return None
+    return torch.stack((location // cols, location % cols), -1).numpy()
+
+
+def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
+    """Points (T, 2) across the grid -> x and y in the photo's pixels; None if no point was chosen."""
+    if location is None or not location.is_floating_point() or not has_location(location).all():
+        return None
+    left, top, right, bottom = box
+    return location.double().numpy() * (right - left, bottom - top) + (left, top)

@@ -1,0 +1,384 @@
+"""Foreign models give the numbers that they give in transformers, and their maps lie where they look: models whose
+decoder has cross-attention, and language models that read image tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+pytest.importorskip("transformers")
+from helpers.tiny_foreign import Tiny, blip, vit_gpt2
+from helpers.tiny_prefix_models import git, idefics3, paligemma, qwen2_vl
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+from caption.attention.map_hooks import edit_maps
+from caption.core.box import cell_box
+from caption.core.errors import ImageError, UserError
+from caption.models.transformers.captioner import ForeignCaptioner
+from caption.models.transformers.decoder import on_first_grid
+from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.rollout import rollout
+from caption.models.transformers.search import GenerateBeam
+from caption.text.vocabulary import START
+
+PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
+CROSS: dict[str, Callable[..., Tiny]] = {
+    "vit-gpt2": vit_gpt2,
+    "vit-bert": lambda: vit_gpt2(decoder="bert"),
+    "blip": blip,
+}
+PREFIX: dict[str, Callable[..., Tiny]] = {
+    "git": git,
+    "paligemma": paligemma,
+    "idefics3": idefics3,
+    "idefics3 whole": lambda layers=1: idefics3(layers, split=False),
+    "smolvlm": lambda layers=1: idefics3(layers, name="SmolVLM"),
+    "qwen2-vl": qwen2_vl,
+    "qwen2.5-vl": lambda layers=1: qwen2_vl(layers, "Qwen2_5_VL"),
+}
+FAMILIES = CROSS | PREFIX
+families = pytest.mark.parametrize("family", FAMILIES)
+LENGTH = 8
+
+
+@cache
+def tiny(family: str) -> Tiny:
+    parts = FAMILIES[family]()
+    parts.model.double()
+    return parts
+
+
+@cache
+def captioner(family: str) -> ForeignCaptioner:
+    """Of the same weights; in double precision, so that differences are no rounding."""
+    return from_transformers(*FAMILIES[family]()).double()
+
+
+def search(beams: int = 1, early_stopping: bool | str = False) -> GenerateBeam:
+    return GenerateBeam(beams, LENGTH, 1.0, early_stopping=early_stopping)
+
+
+def inputs(family: str) -> dict[str, Any]:
+    """All that the processor of transformers makes of the photo and the question."""
+    parts = tiny(family)
+    if family in CROSS or family == "git":
+        made = parts.processor(images=PHOTO, return_tensors="pt")
+    elif family == "paligemma":
+        made = parts.processor(images=PHOTO, text="<image>caption en", return_tensors="pt")
+        made.pop("labels", None)
+    else:
+        question = captioner(family).decoder.model.question
+        content = [{"type": "image"}, {"type": "text", "text": question}]
+        text = parts.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
+        made = parts.processor(images=[PHOTO], text=[text], return_tensors="pt")
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in made.items()}
+
+
+def pieces_of(caption: Any, family: str) -> list[int]:
+    return [captioner(family).vocabulary[word] - 4 for word in caption.stepwise.words]
+
+
+@torch.no_grad()
+def uncached(
+    family: str, pieces: list[int], implementation: str = "eager"
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Logits (T, V) and attentions (M, T, P) of the steps of these pieces, by the model without a cache."""
+    model, given = tiny(family).model, inputs(family)
+    said = torch.tensor([pieces[:-1]], dtype=torch.long)
+    if family in CROSS:
+        ids = torch.cat((torch.tensor([[captioner(family).decoder.model.start]]), said), 1)
+        if family == "blip":
+            image = model.vision_model(**given)[0]
+            output = model.text_decoder(input_ids=ids, encoder_hidden_states=image, output_attentions=True)
+        else:
+            model.decoder.set_attn_implementation(implementation)
+            output = model(**given, decoder_input_ids=ids, output_attentions=True)
+        return output.logits[0], tuple(weights[0] for weights in output.cross_attentions)
+    if family != "git":
+        masks = {"text_config": implementation, "vision_config": "sdpa"}
+        model.set_attn_implementation(implementation if implementation == "eager" else masks)
+    start = given.get("input_ids", torch.tensor([[model.generation_config.bos_token_id]]))
+    given["input_ids"] = torch.cat((start, said), 1)
+    for name in ("attention_mask", "token_type_ids", "mm_token_type_ids"):
+        if name in given:
+            new = torch.full_like(said, 0 if name == "mm_token_type_ids" else 1)
+            given[name] = torch.cat((given[name], new), 1)
+    output = model(**given, use_cache=False, output_attentions=implementation == "eager")
+    steps = len(pieces)
+    return output.logits[0, -steps:], tuple(weights[0, :, -steps:] for weights in output.attentions or ())
+
+
+def log_probs(family: str, pieces: list[int], implementation: str = "eager") -> Tensor:
+    """Of these pieces (T,)."""
+    logits, _ = uncached(family, pieces, implementation)
+    return logits.log_softmax(-1)[range(len(pieces)), pieces]
+
+
+def patch_places(family: str) -> dict[str, Tensor]:
+    """Places of image tokens among all, on the grid of each view (rows, cols), as the prompt lists them."""
+    if family in CROSS or family == "git":
+        return {"heads": torch.arange(1, 17).view(4, 4)}
+    ids = inputs(family)["input_ids"][0]
+    places = (ids == tiny(family).processor.image_token_id).nonzero()[:, 0]
+    if family == "paligemma":
+        return {"heads": places.view(4, 4)}
+    if family in ("idefics3", "smolvlm"):  # two rows and two columns of tiles, then the whole
+        tiles = places.view(5, 2, 2)
+        placed = torch.cat([torch.cat((tiles[a], tiles[b]), 1) for a, b in ((0, 1), (2, 3))])
+        return {"heads": placed, "second": tiles[4]}
+    return {"heads": places.view(2, 2) if family == "idefics3 whole" else places.view(3, 4)}
+
+
+@pytest.mark.parametrize(("beams", "early_stopping"), [(1, False), (3, False), (3, True), (3, "never")])
+@families
+def test_pieces_and_log_p_are_those_of_generate(family: str, beams: int, early_stopping: bool | str) -> None:
+    caption = captioner(family)(PHOTO, search(beams, early_stopping))
+    given = inputs(family)
+    theirs = tiny(family).model.generate(
+        **given, num_beams=beams, max_new_tokens=LENGTH, length_penalty=1.0, do_sample=False,
+        early_stopping=early_stopping, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    written = theirs.sequences[0, given["input_ids"].shape[1] if "input_ids" in given else 1 :].tolist()
+    ours = pieces_of(caption, family)
+    assert ours == written[: len(ours)]
+    assert caption.finished == (len(ours) < len(written))
+    if beams > 1:
+        of_each_step = caption.log_prob / (len(ours) + caption.finished)
+        assert of_each_step == pytest.approx(float(theirs.sequences_scores[0]), abs=1e-5)
+
+
+@families
+def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(family: str) -> None:
+    caption = captioner(family)(PHOTO, search()).stepwise
+    pieces = pieces_of(caption, family)
+    np.testing.assert_allclose(caption.word_log_probs, log_probs(family, pieces), atol=1e-5)
+    _, attentions = uncached(family, pieces)
+    assert len(attentions) == 2
+    shares = []
+    for layer, weights in enumerate(attentions):
+        for view, places in patch_places(family).items():
+            expected = weights[..., places.flatten()].transpose(0, 1).unflatten(-1, places.shape)
+            np.testing.assert_allclose(caption.maps[f"layer {layer} {view}"], expected, atol=1e-6)
+        all_places = torch.cat([places.flatten() for places in patch_places(family).values()])
+        shares.append(weights[..., all_places].sum(-1).mean(0))
+    captioner(family).decoder.summary = "mean"
+    summed = captioner(family)(PHOTO, search()).stepwise
+    captioner(family).decoder.summary = "concentrated"
+    elsewhere = 1 - torch.stack(shares).mean(0)
+    np.testing.assert_allclose(summed.sentinel_shares, elsewhere, atol=1e-6)
+    assert elsewhere.max() > 1e-3
+
+
+def test_a_words_map_is_the_mean_of_its_pieces_and_its_log_p_their_sum() -> None:
+    caption = captioner("vit-bert")(PHOTO)
+    steps = caption.stepwise
+    begins = [n for n, piece in enumerate(steps.words) if not piece.startswith("##") or n == 0]
+    assert len(caption.words) == len(begins) < len(steps.words)
+    for word, (start, end) in enumerate(zip(begins, [*begins[1:], None], strict=True)):
+        of_word = slice(start, end)
+        np.testing.assert_allclose(caption.weights[word], steps.weights[of_word].mean(0), atol=1e-6)
+        for name, maps in caption.maps.items():
+            np.testing.assert_allclose(maps[word], steps.maps[name][of_word].mean(0), atol=1e-6)
+        assert caption.word_log_probs[word] == pytest.approx(steps.word_log_probs[of_word].sum(), abs=1e-5)
+    assert caption.text == tiny("vit-bert").tokenizer.decode(pieces_of(caption, "vit-bert"))
+
+
+@pytest.mark.parametrize("family", CROSS)
+def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
+    caption = captioner(family)(PHOTO)
+    (rolled,) = rollout(captioner(family), [PHOTO], [caption])
+    parts = tiny(family)
+    tower = parts.model.vision_model if family == "blip" else parts.model.encoder
+    tower.set_attn_implementation("eager")
+    with torch.no_grad():
+        first, second = tower(**inputs(family), output_attentions=True).attentions
+    mixed = [(weights[0].mean(0) + torch.eye(17)) / 2 for weights in (first, second)]
+    expected = torch.from_numpy(caption.weights).double().flatten(1) @ (mixed[1] @ mixed[0])[1:, 1:]
+    np.testing.assert_allclose(rolled.weights.reshape(-1, 16), expected, atol=1e-6)
+    assert rolled.words == caption.words
+    assert captioner(family)(PHOTO).text == caption.text
+
+
+# -- edits ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def edited_by_hand(family: str, steps: int) -> Iterator[str]:
+    """Within it, all heads of the eager model give the last cell of each grid that grid's share of step 1."""
+    places = patch_places(family)
+    length = 17 if family in CROSS else None
+
+    def edit(weights: Tensor) -> Tensor:
+        if length not in (None, weights.shape[-1]):  # the attention of the words
+            return weights
+        weights, row = weights.clone(), weights.shape[-2] - steps + 1
+        for view in places.values():
+            cells = view.flatten()
+            share = weights[:, :, row, cells].sum(-1)
+            weights[:, :, row, cells] = 0
+            weights[:, :, row, cells[-1]] = share
+        return weights
+
+    model = tiny(family).model
+    if family in ("blip", "git"):
+        parts = (
+            [layer.crossattention.self for layer in model.text_decoder.bert.encoder.layer]
+            if family == "blip"
+            else [layer.attention.self for layer in model.git.encoder.layer]
+        )
+        hooks = [
+            part.dropout.register_forward_hook(lambda module, args, output: edit(output)) for part in parts
+        ]
+        yield "eager"
+        for hook in hooks:
+            hook.remove()
+        return
+
+    def attention(
+        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, scaling: Any = None, **_: Any
+    ) -> Any:
+        k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
+        scores = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+        if family in PREFIX:
+            scores = scores + mask
+        elif k.shape[2] != 17:
+            scores = scores + torch.full(scores.shape[-2:], -torch.inf).triu(1)
+        weights = scores.softmax(-1)
+        weights = edit(weights) if family in CROSS or hasattr(module, "num_key_value_groups") else weights
+        return (weights @ v).transpose(1, 2), weights
+
+    AttentionInterface.register("by_hand", attention)
+    if family in PREFIX:
+        AttentionMaskInterface.register("by_hand", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    yield "by_hand"
+
+
+@families
+def test_a_forced_map_does_what_weights_edited_by_hand_do(family: str) -> None:
+    caption = captioner(family)(PHOTO, search()).stepwise
+    pieces, views = pieces_of(caption, family), captioner(family).encode([PHOTO])
+
+    def force(maps: Tensor, step: int, grid: tuple[int, int]) -> Tensor:
+        """The share of this grid goes to its last cell at step 1."""
+        if step != 1:
+            return maps
+        forced = torch.zeros_like(maps)
+        forced[..., -1] = maps.sum(-1)
+        return forced
+
+    decoder = captioner(family).decoder
+    state = decoder.start(captioner(family).project(views))
+    ours, word = [], START
+    with edit_maps(decoder, force, [view.grid for view in views]):
+        for piece in pieces:
+            of_words, state = decoder.step(state, torch.tensor([[word]]))
+            word = piece + 4
+            ours.append(float(of_words[0, 0, word]))
+    with edited_by_hand(family, len(pieces)) as implementation:
+        theirs = log_probs(family, pieces, implementation)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert abs(caption.word_log_probs - theirs.numpy()).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", PREFIX)
+def test_hidden_patches_are_read_by_nothing(family: str) -> None:
+    model = captioner(family)
+    one, *others = model.encode([PHOTO])
+    mask = torch.ones(1, one.vectors.shape[1], dtype=torch.bool)
+    mask[0, 2:] = False
+    vectors = one.vectors.clone()
+    vectors[:, 2:, : model.decoder.model.region_size] += 1
+
+    def answer(**changes: Tensor) -> Tensor:
+        state = model.decoder.start(model.project((one._replace(mask=mask, **changes), *others)))
+        of_words, state = model.decoder.step(state, torch.tensor([[START]]))
+        assert not state.trace.maps["layer 0 heads"][..., 2:].any()
+        return of_words
+
+    torch.testing.assert_close(answer(), answer(vectors=vectors))
+
+
+# -- geometry ------------------------------------------------------------------------------------------------------
+
+
+def lit(model: Any, transform: Any, photo: Image.Image) -> list[np.ndarray]:
+    """Of each view, the cells (rows, cols) whose tokens are not those of a black photo."""
+    black = Image.new("RGB", photo.size)
+    with torch.no_grad():
+        seen, dark = (
+            model.image_tokens(transform.read(image).pixels[None].double()) for image in (photo, black)
+        )
+    return [
+        ((ours - blank).abs().amax(-1)[0] > 1e-2).view(grid).numpy()
+        for ours, blank, grid in zip(seen.patches, dark.patches, seen.grids, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("family", PREFIX)
+def test_tokens_lie_where_they_see_the_photo(family: str) -> None:
+    # A tower without layers: a token sees its own patches alone.
+    captioner = from_transformers(*FAMILIES[family](layers=0)).double()
+    transform, rng = captioner.transform, np.random.default_rng(0)
+    for width, height in [(48, 32), (31, 77), (64, 64), (90, 21)]:
+        boxes = captioner.boxes(transform.box(width, height))
+        for _ in range(2):
+            left, top = int(rng.integers(0, width * 3 // 4)), int(rng.integers(0, height * 3 // 4))
+            block = (left, top, left + width // 4, top + height // 4)
+            photo = Image.new("RGB", (width, height))
+            photo.paste((255, 255, 255), block)
+            for cells, box in zip(lit(captioner.decoder.model, transform, photo), boxes, strict=True):
+                for place, bright in np.ndenumerate(cells):
+                    cell = cell_box(cells.shape, box, place)
+                    overlap = min(min(block[a + 2], cell[a + 2]) - max(block[a], cell[a]) for a in (0, 1))
+                    reach = max(cell.right - cell.left, cell.bottom - cell.top)  # of the resampling's filters
+                    assert bright or overlap <= 1, (block, cell)
+                    assert not bright or overlap >= -reach, (block, cell)
+
+
+def test_photos_of_other_proportions_are_captioned_in_one_call() -> None:
+    tall, model = PHOTO.rotate(90, expand=True), captioner("qwen2-vl")
+    captions = model([PHOTO, tall, PHOTO])
+    assert [caption.weights.shape[1:] for caption in captions] == [(3, 4), (4, 3), (3, 4)]
+    np.testing.assert_array_equal(captions[0].weights, captions[2].weights)
+    assert captions[1].text == model(tall).text
+    with pytest.raises(UserError, match="proportions"):
+        model.encode([PHOTO, tall])
+    with pytest.raises(ImageError, match="1x300"):
+        model(Image.new("RGB", (1, 300)))
+
+
+def test_the_summary_puts_tiles_and_the_whole_on_one_grid() -> None:
+    assert captioner("idefics3")(PHOTO, search()).box == (0, 0, 60, 40)
+    maps = type("", (), {})()
+    maps.heads = torch.rand(1, 1, 1, 16)
+    maps.second = torch.tensor([1.0, 0, 0, 0]).view(1, 1, 1, 4)
+    joined = on_first_grid(maps, [(4, 4), (2, 2)]) - maps.heads
+    expected = torch.zeros(4, 4)
+    expected[:2, :2] = 0.25
+    torch.testing.assert_close(joined.view(4, 4), expected)
+
+
+def test_what_cannot_be_followed_says_so_and_another_question_makes_another_prompt() -> None:
+    parts = paligemma()
+    with pytest.raises(UserError, match="AutoProcessor"):
+        from_transformers(parts.model, parts.processor.image_processor, parts.tokenizer)
+    parts.model.model.language_model.config.attn_logit_softcapping = 50.0
+    with pytest.raises(UserError, match="attn_logit_softcapping"):
+        from_transformers(*parts)
+    with pytest.raises(UserError, match="image_seq_len"):
+        from_transformers(*idefics3(tokens=5))(PHOTO)
+    model = from_transformers(*qwen2_vl())
+    before = model(PHOTO)
+    model.decoder.model.question = "Which colour is it?"
+    assert model(PHOTO).log_prob != before.log_prob

@@ -1,0 +1,183 @@
+"""Models of transformers by their folders: geometry of their processors, and a sentence for what cannot be used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("transformers")
+import transformers
+from helpers.tiny_foreign import blip, save, vit_gpt2, vit_processor
+from torch import Tensor
+
+import caption
+from caption.cli.main import main
+from caption.core.box import cell_box
+from caption.core.errors import UserError
+from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.pieces import PieceVocabulary, word_lengths
+from caption.models.transformers.preprocessing import ProcessorTransform
+
+CELLS = 8
+"""Patches of a side of the input; each must show one field of the board."""
+
+
+SIDE = {"height": 64, "width": 64}
+PROCESSORS: dict[str, tuple[type, dict[str, Any], tuple[int, int]]] = {
+    "squashed": (transformers.ViTImageProcessor, {"size": SIDE}, (160, 96)),
+    **{
+        name: (transformers.CLIPImageProcessor, options, size)
+        for name, options, size in (
+            ("cropped", {"size": {"shortest_edge": 64}, "crop_size": SIDE}, (173, 101)),
+            ("cropped from more", {"size": {"shortest_edge": 80}, "crop_size": SIDE}, (101, 173)),
+            ("cropped beyond the photo", {"do_resize": False, "crop_size": SIDE}, (48, 71)),
+            ("padded", {"size": {"shortest_edge": 40, "longest_edge": 64}, "do_center_crop": False, "do_pad": True,
+                        "pad_size": SIDE}, (160, 96)),
+        )
+    },
+}  # fmt: skip
+
+
+def checkerboard(width: int, height: int, transform: ProcessorTransform) -> Image.Image:
+    """White where the fields lie whose row and column in the input's grid are both odd or both even."""
+    board = np.zeros((height, width, 3), np.uint8)
+    y, x = np.mgrid[:height, :width] + 0.5
+    left, top, right, bottom = transform.box(width, height)
+    column = np.floor((x - left) / (right - left) * CELLS)
+    row = np.floor((y - top) / (bottom - top) * CELLS)
+    board[(column + row) % 2 == 0] = 255
+    return Image.fromarray(board)
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_the_box_is_where_the_processor_looks(name: str) -> None:
+    processor, options, (width, height) = PROCESSORS[name]
+    transform = ProcessorTransform(processor(**options))
+    read = transform.read(checkerboard(width, height, transform))
+    assert (read.width, read.height) == (width, height)
+    side = 64 // CELLS
+    fields = read.pixels.mean(0).unflatten(0, (CELLS, side)).unflatten(2, (CELLS, side))
+    middles = fields[:, side // 2 - 1 : side // 2 + 1, :, side // 2 - 1 : side // 2 + 1].mean((1, 3))
+    expected = torch.arange(CELLS)[:, None] + torch.arange(CELLS)
+    shown = _shown(transform, width, height)
+    bright = middles[(expected % 2 == 0) & shown]
+    dark = middles[(expected % 2 == 1) & shown]
+    assert shown.sum() >= CELLS * CELLS // 3
+    assert bright.min() > dark.max() + 0.5 * (bright.mean() - dark.mean())
+
+
+def _shown(transform: ProcessorTransform, width: int, height: int) -> Tensor:
+    """(CELLS, CELLS) bool: the fields that lie in the photo."""
+    shown = torch.zeros(CELLS, CELLS, dtype=torch.bool)
+    for row, col in np.ndindex(CELLS, CELLS):
+        left, top, right, bottom = cell_box((CELLS, CELLS), transform.box(width, height), (row, col))
+        shown[row, col] = left >= -1e-6 and top >= -1e-6 and right <= width + 1e-6 and bottom <= height + 1e-6
+    return shown
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(vit_gpt2(), tmp_path_factory.mktemp("vit"))
+
+
+def test_a_folder_is_described_by_the_command(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    photo, page, address = tmp_path / "a.png", tmp_path / "a.html", f"transformers:{folder}"
+    Image.new("RGB", (50, 40), "red").save(photo)
+    assert main(["describe", "--model", address, "--html", str(page), str(photo)]) == 0
+    assert capfd.readouterr().out.strip() == caption.load(address)(photo).text
+    assert page.exists()
+
+
+def another_architecture(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysModel"]}))
+
+
+def without_tokenizer(copy: Path) -> None:
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+
+
+def pickled(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    torch.save({}, copy / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (shutil.rmtree, r"no folder .*copy: name a folder"),
+        (without_tokenizer, "tokenizer cannot be read"),
+        (another_architecture, r"NobodysModel .* not known.*BlipForConditionalGeneration.*ForeignModel"),
+        (pickled, r"no weights as safetensors.*save_pretrained"),
+    ],
+)
+def test_what_is_not_there_not_known_or_pickled_is_said(
+    change: Callable[[Path], None], said: str, folder: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    change(copy)
+    with pytest.raises(UserError, match=said):
+        caption.load(f"transformers:{copy}")
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_however_attention_was_compiled_its_maps_are_seen(implementation: str) -> None:
+    tiny = vit_gpt2()
+    tiny.model.set_attn_implementation(implementation)
+    caption_ = from_transformers(*tiny)(Image.new("RGB", (40, 40)))
+    shares = caption_.weights.sum((1, 2)) + caption_.sentinel_shares
+    np.testing.assert_allclose(shares, 1, atol=1e-5)
+
+
+def test_a_processor_without_a_size_and_attention_that_cannot_be_seen_are_said() -> None:
+    tiny = vit_gpt2()
+    processor = vit_processor()
+    processor.do_resize = False
+    with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
+        from_transformers(tiny.model, processor, tiny.tokenizer)
+    tiny.model.decoder.set_attn_implementation = lambda name: None
+    with pytest.raises(UserError, match='cannot be seen: load it with attn_implementation="eager"'):
+        from_transformers(*tiny)
+
+
+def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
+    captioner = from_transformers(*blip())
+    photo = Image.fromarray(np.random.default_rng(2).integers(0, 255, (40, 40, 3), dtype=np.uint8))
+    maps = captioner(photo).stepwise.maps
+    layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
+    heads = np.concatenate(layers, 1)  # (T, M, rows, cols)
+    nats = (heads * np.log(heads / heads.mean((2, 3), keepdims=True))).sum((2, 3), keepdims=True)
+    for summary, expected in {
+        "layer 1 heads[0]": layers[1][:, 0],
+        "layer 0 heads": layers[0].mean(1),
+        "mean": np.mean(layers, axis=(0, 2)),
+        "concentrated": (heads * nats).sum(1) / nats.sum(1),
+    }.items():
+        captioner.decoder.summary = summary
+        np.testing.assert_allclose(captioner(photo).stepwise.weights, expected, atol=1e-6)
+    captioner.decoder.summary = "concentrated"
+    even = torch.full((1, 1, 2, 4), 0.2)
+    assert torch.allclose(captioner.decoder._summarised([even, even]), even[:, :, 0])
+    with pytest.raises(UserError, match=r"'layer 2 heads' is unknown: choose concentrated, mean, a layer"):
+        captioner.decoder.summary = "layer 2 heads"
+
+
+def test_pieces_are_shown_alike_whatever_marks_them() -> None:
+    gpt2, bert = vit_gpt2().tokenizer, blip().tokenizer
+    for tokenizer in (gpt2, bert):
+        vocabulary = PieceVocabulary(tokenizer, len(tokenizer) + 3)
+        assert len(vocabulary) == len(tokenizer) + 3 + 4
+        assert "giraffe" not in vocabulary
+        assert {"red", "##fe", "gi"} <= set(vocabulary.words)
+        assert all(vocabulary[vocabulary[number]] == number for number in range(4, len(vocabulary)))
+        assert vocabulary.tokenizer.join(vocabulary.tokenizer(" red circle")) == "red circle"
+    assert word_lengths(["##a", "red", "gi", "##raf", "##fe", "##.", "##a", "##s"]) == [1, 1, 3, 1, 2]
