@@ -33,9 +33,10 @@ from helpers.refiner_cases import CASES, case, views_of
 from helpers.tiny_captioner import WORDS, photo
 from torch import nn
 
+from caption import objectives, search
 from caption.captioner import Captioner
 from caption.core.tensor_tree import leaves, map_tensors
-from caption.models import checkpoint, objectives, search
+from caption.models import checkpoint
 from caption.objectives import CaptionBatch, Objective
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -44,6 +44,11 @@ print(*sorted({"torch", "matplotlib"} & set(sys.modules)))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded, large, of_result = ran.stdout.split("\n")[:3]
     own = [name for name in loaded.split() if name.partition(".")[0] == "caption"]
-    assert own == ["caption", "caption.core.runtime", "caption.core.runtime.torchvision_compat"]
+    assert own == [
+        "caption",
+        "caption.core",
+        "caption.core.runtime",
+        "caption.core.runtime.torchvision_compat",
+    ]
     assert len(loaded.split()) < MODULES, loaded
     assert large == of_result == ""

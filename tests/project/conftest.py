@@ -23,8 +23,8 @@ def template(once: Callable[..., Path], lightning: None) -> Path:
 def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`demo` trains a tiny model, Flickr8k has 6 photos, and Ray's actors run in this process."""
     from caption.cli import demo
-    from caption.core.runtime import on_ray
     from caption.data.prepare.datasets import DATASETS
+    from caption.models import on_ray
 
     config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
     config["data"]["reader"]["init_args"] |= {"train": 8, "val": 2, "test": 2}

@@ -16,7 +16,7 @@ from caption.analysis.interventions import Erase, Force, intervene
 from caption.analysis.pointing_game import best_map
 from caption.search import BeamSearch
 
-PAGE = Path(__file__).parents[2] / "docs" / "any-captioner.md"
+PAGE = Path(__file__).parents[3] / "docs" / "any-captioner.md"
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8))
 
 
