@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from caption.analysis import baseline_maps as baseline_maps
     from caption.analysis import study as study
     from caption.analysis.agreement import agree as agree
-    from caption.analysis.calibration import calibrate as calibrate
     from caption.analysis.faithfulness import faithfulness_curves as faithfulness_curves
     from caption.analysis.faithfulness import mean_regions as mean_regions
     from caption.analysis.faithfulness.adversary import adversarial_maps as adversarial_maps
     from caption.analysis.faithfulness.interchange import interchange as interchange
     from caption.analysis.faithfulness.permutation import permute as permute
-    from caption.analysis.hallucination import hallucination_table as hallucination_table
-    from caption.analysis.hallucination import noun_uses as noun_uses
     from caption.analysis.heads import head_roles as head_roles
     from caption.analysis.interventions import Erase as Erase
     from caption.analysis.interventions import Force as Force
@@ -47,12 +44,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "agreement": ("agree",),
-    "calibration": ("calibrate",),
     "faithfulness": ("faithfulness_curves", "mean_regions"),
     "faithfulness.adversary": ("adversarial_maps",),
     "faithfulness.interchange": ("interchange",),
     "faithfulness.permutation": ("permute",),
-    "hallucination": ("hallucination_table", "noun_uses"),
     "heads": ("head_roles",),
     "interventions": ("Erase", "Force", "Mask", "Move", "force_everywhere", "intervene"),
     "map_statistics": ("entropies", "measure_maps"),

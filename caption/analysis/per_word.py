@@ -63,10 +63,7 @@ class PerWord(Tabled):
 
     def only(self: Measured, words: Collection[str]) -> Measured:
         """The measurements of some words alone, such as those of one class."""
-        return self.where(np.array([word in words for word in self.words], dtype=bool))
-
-    def where(self: Measured, chosen: np.ndarray) -> Measured:
-        """The measurements of the words that are chosen, (N,) bool."""
+        chosen = np.array([word in words for word in self.words], dtype=bool)
 
         def some(entry: Any) -> Any:
             if isinstance(entry, Mapping):
@@ -74,8 +71,7 @@ class PerWord(Tabled):
             return entry[chosen] if isinstance(entry, np.ndarray) else entry
 
         kept = {field.name: some(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        words = tuple(word for word, keep in zip(self.words, chosen, strict=True) if keep)
-        return dataclasses.replace(self, **{**kept, "words": words})
+        return dataclasses.replace(self, **{**kept, "words": tuple(filter(words.__contains__, self.words))})
 
     def mean(self, values: np.ndarray) -> Estimate:
         """See `known_mean`."""

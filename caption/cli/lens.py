@@ -21,7 +21,7 @@ from caption.core.runtime.outputs import FIGURES
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.analysis.lens import Calibration
     from caption.analysis.lens.calibration import PhotoReading
-    from caption.analysis.reliability import Reliability
+    from caption.analysis.lens.reliability import Reliability
 
 FITTED = "val"
 """The split of the calibration."""
@@ -32,8 +32,8 @@ def main(options: argparse.Namespace) -> int:
 
     from caption.analysis.lens import Lens, make_lens
     from caption.analysis.lens.calibration import common_nouns, fit, of_regions, read_photos, reliability
-    from caption.analysis.lens.figure import plot_reliability
     from caption.analysis.lens.file import SUFFIX, save_lens
+    from caption.analysis.lens.reliability import plot_reliability
     from caption.cli.configuration.parts import read_splits
     from caption.core.runtime.outputs import new_file
     from caption.core.runtime.progress import counted, progress_bar

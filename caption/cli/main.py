@@ -35,7 +35,6 @@ VERBS = {
     "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
     "compare": ("compare", "training runs side by side: scores and learning curves"),
     "analyse": ("analyse", "measure where models look, and whether that explains their words"),
-    "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),

@@ -11,7 +11,6 @@ from helpers.tiny_captioner import photo
 COMMANDS = {
     "export": ("export none --format ckpt --out", ".ckpt"),
     "safetensors": ("export none --format safetensors --out", ".safetensors"),
-    "calibrate": ("calibrate none -c none.yaml --out", ".ckpt"),
     "arctic": ("import arctic none.npz --options none.json --vocabulary none.txt --out", ".ckpt"),
     "sgrvinod": ("import sgrvinod none.pth --word-map none.json --out", ".safetensors"),
     "check": ("check none.json --write", ".yaml"),

@@ -134,7 +134,6 @@ ATTACKS = [
     ),
     Attack("import arctic", "--out", IMPORT_ARCTIC, "out.ckpt", ("model.npz", "options.json", "words.txt")),
     Attack("import sgrvinod", "--out", IMPORT_SGRVINOD, "out.ckpt", ("decoder.pth", "map.json", "encoder.pth")),
-    Attack("calibrate", "--out", "calibrate run/best.ckpt -c fit.yaml", "out.ckpt", ("run/best.ckpt", "fit.yaml")),
     Attack("export", "--out", "export model.ckpt --format onnx", "out", ("model.ckpt",), is_slow=True),
     Attack("export", "--out", "export model.ckpt --format ckpt", "out.ckpt", ("model.ckpt",)),
     Attack("export", "--out", "export model.ckpt --format safetensors", "out.safetensors", ("model.ckpt",)),

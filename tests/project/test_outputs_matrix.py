@@ -97,5 +97,5 @@ def test_nothing_is_lost(
         pytest.fail("\n".join([f"{attack.name}: {len(found)} losses", *found]), pytrace=False)
 
 
-EARLY = {"describe", "export", "calibrate", "import arctic", "import sgrvinod", "analyse", "compare"}
+EARLY = {"describe", "export", "import arctic", "import sgrvinod", "analyse", "compare"}
 """Commands that can refuse an output before they load a model; the files of a store depend on the model."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.analysis.lens.lens import SURE, Calibration, Lens, read_weights, regions_of, sizes
-from caption.analysis.reliability import Reliability, logistic_regression
+from caption.analysis.lens.reliability import Reliability, logistic_regression
 from caption.analysis.replay import sentences
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner

@@ -58,7 +58,7 @@ def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[st
             images that have them.
         measures: names of `MEASURES`; None = those `ON_SHAPES` where the truth about every word is known
             (`Images.naming`), else those `ON_PHOTOS`. What none of the models can be asked is left out: "heads" of
-            single maps, "hallucination" of an encoder without a classifier.
+            single maps.
 
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and

@@ -15,8 +15,6 @@ from caption.analysis.chair import chair as measure_chair
 from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
-from caption.analysis.hallucination import hallucination_table, noun_uses
-from caption.analysis.lens import make_lens
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
 from caption.analysis.per_word import Measured, known_mean
@@ -430,40 +428,6 @@ def chair(table: Table, subjects: Subjects) -> None:
         finding = f"{subject.name}: {wrong} of {found.mentions} objects that its captions name are not there"
         finding += f", most often {first_few(found.hallucinated)}" if found.hallucinated else ""
         table.answer(f"{finding}; {captions} of captions name one.", wrong, "of named objects are not there")
-
-
-@measure("model", "score", "AUROC, all pairs", "AUROC, same word", on=[ON_PHOTOS])
-def hallucination(table: Table, subjects: Subjects) -> None:
-    """Does it know when it names what is not there?
-
-    Nouns of captions, words for people left out, that none of people's captions names, not even by a synonym or a more
-    or less general word. The AUROC is the probability that a score is higher for such a noun than for one that is
-    named; 0.5 is chance. The lens is the encoder's own classifier, read with a map.
-    """
-    references = subjects[0].images.references
-    photos = [photo for photo in subjects[0].photos if photo in references]
-    reasons = []
-    for subject in subjects:
-        try:
-            lens = make_lens(subject.captioner)
-        except UserError:  # its encoder has no classifier
-            continue
-        if not references:
-            table.missing = NEED_REFERENCES
-            return
-        with subject.counted("nouns", photos) as in_turn:
-            uses = noun_uses(subject.captioner, lens, in_turn, [references[photo] for photo in photos])
-        try:
-            scored = hallucination_table(uses)
-        except UserError as error:
-            reasons.append(f"{subject.name}: {error}.")
-            continue
-        table.add(scored.rows, subject.name)
-        table.answer(f"{subject.name}: {scored.findings[0]}", *scored.headline)
-    if table.rows:
-        table.notes = reasons
-    else:
-        table.missing = " ".join(reasons)
 
 
 @measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
