@@ -3,7 +3,7 @@
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
 #
-# Run it from the repository, with Flickr8k in data/flickr8k (caption prepare flickr8k) and a part of MS COCO in
+# Run it from the repository, with Flickr8k in data/flickr8k (docs/data.md) and a part of MS COCO in
 # data/coco_small (configs/coco_small.yaml says which). Some ten hours on one thread.
 # The four trainings of step 6 took eight minutes side by side on a GPU.
 # Called again, it skips what is finished and resumes the rest.

@@ -30,7 +30,7 @@ VERBS = {
     "score": ("score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
     "features": ("features", "encode a dataset's images once, for faster training"),
     "check": ("check", "find faults in a dataset before training on it"),
-    "prepare": ("prepare", "check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training"),
+    "shards": ("shards", "write a dataset's training split as WebDataset shards"),
     "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
     "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
     "compare": ("compare", "training runs side by side: scores and learning curves"),

@@ -119,8 +119,8 @@ WRONG = [
     ("describe x.jpg --out d", "--out is for --engine ray"),
     ("describe --engine ray x.jpg --model m --out d --html p.html", "--html is not for --engine ray"),
     ("describe", "there are no photos"),
-    ("prepare flickr8 x.zip", "flickr8k|flickr30k|coco"),
-    ("prepare flickr8k x.zip --ouut d", "there is no option --ouut (did you mean --out?)"),
+    ("import sgrvino x.pth", "arctic|sgrvinod"),
+    ("import sgrvinod x.pth --ouut d", "there is no option --ouut (did you mean --out?)"),
     ("export photos --formt onnx", "--format|--out|there is no option --formt (did you mean --format?)"),
 ]
 

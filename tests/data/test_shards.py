@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers.downloads import contents
 from PIL import Image
 
 pytest.importorskip("webdataset")
@@ -65,6 +64,15 @@ def make_batches(folder: Path | str, **options: Any) -> ShardBatches:
 
 def names(batches: Any) -> list[int | str]:
     return [name for batch in batches for name in batch.ids]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, without its lock and its list of files."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".caption")
+    }
 
 
 # -- an epoch --------------------------------------------------------------------------------------------------
@@ -201,14 +209,14 @@ def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
         assert len(list(made)) == len(made)
     for path in shards.glob("*.tar"):
         path.unlink()
-    with pytest.warns(UserWarning, match="damaged"), pytest.raises(DataError, match="caption prepare shards"):
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(DataError, match="caption shards"):
         next(iter(made))
 
 
 def test_wrong_requests_are_refused(shards: Path, tmp_path: Path):
     with pytest.raises(DataError, match="too few for 24 processes"):
         ShardLoader(make_batches(shards, processes=24))
-    with pytest.raises(DataError, match=r"shards\.json.*caption prepare shards"):
+    with pytest.raises(DataError, match=r"shards\.json.*caption shards"):
         ShardIndex.read(str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="whitespace"):
         ShardIndex.read(str(shards)).vocabulary(1, "whitespace")
@@ -337,7 +345,7 @@ def test_the_command_prints_the_section_that_trains(source: Path, tiny: Path, tm
     arguments = {"captions": str(source / "captions.jsonl")}
     config["data"]["reader"] = {"class_path": "caption.data.readers.JsonLines", "init_args": arguments}
     tiny.write_text(yaml.safe_dump(config))
-    ran = cli("prepare", "shards", "-c", tiny, "--out", tmp_path / "made", "--samples", 6)
+    ran = cli("shards", "-c", tiny, "--out", tmp_path / "made", "--samples", 6)
     assert ran.code == 0, ran.err
     assert f"{TRAINING} samples in 4 shards" in ran.err
     config["data"] |= yaml.safe_load(ran.out)["data"]

@@ -25,14 +25,13 @@ import yaml
 from helpers import tiny_captioner
 from helpers.command_line import TINY
 from helpers.configurations import verb_parsers
-from helpers.downloads import photo
 from helpers.models_of_others import write_models
 
 # -- the options ---------------------------------------------------------------------------------------------------
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of every command, by its words: "prepare shards", "fit"."""
+    """The parser of every command, by its words: "import arctic", "fit"."""
     from caption.cli.configuration.arguments import verb_parser
     from caption.cli.main import VERBS
 
@@ -126,8 +125,7 @@ ATTACKS = [
     Attack("demo", "--out", "demo", "out", is_slow=True),
     Attack("features", "--out", FEATURES, "out", ("fit.yaml", "run/best.ckpt")),
     Attack("features", "--out", f"{FEATURES} --verify", "out", ("fit.yaml", "run/best.ckpt")),
-    Attack("prepare flickr8k", "--out", "prepare flickr8k download", "out", ("download/Flickr8k.token.txt",)),
-    Attack("prepare shards", "--out", "prepare shards -c fit.yaml --samples 3", "out", ("fit.yaml",)),
+    Attack("shards", "--out", "shards -c fit.yaml --samples 3", "out", ("fit.yaml",)),
     Attack(
         "check", "--write", "check captions.json --images photos --base fit.yaml --min-count 1", "out.yaml",
         ("captions.json", "fit.yaml", "photos/a.png"),
@@ -154,7 +152,7 @@ ATTACKS = [
 ]  # fmt: skip
 
 READ = """
-images --model --compare --list model state -c --config --ckpt_path data --data --base --images --splits downloads
+images --model --compare --list model state -c --config --ckpt_path data --data --base --images --splits
 --encoder --encoder-weights --options --vocabulary --word-map --references --candidates --model.warm_start
 --data.features --data.shards --boxes --captions --photos name words runs models address
 """
@@ -173,8 +171,6 @@ NOT_OUTPUTS = {*READ.split(), *VALUES.split(), *GROUPS.split()}
 """Options whose value names no output: what is read; names and values; groups, and classes that write nothing."""
 LIGHTNINGS_VERBS = ("fit", "validate", "test", "predict")
 NOT_ATTACKED = {
-    "prepare flickr30k --out": "laid out as flickr8k",
-    "prepare coco --out": "laid out as flickr8k",
     "lens --out": "needs an encoder with a classifier: tests/cli/test_cli_lens.py",
     "lens --figure": "as lens --out",
     **{f"{verb} --data.reader": "as fit" for verb in LIGHTNINGS_VERBS[1:]},
@@ -218,22 +214,13 @@ def make_template(top: Path) -> None:
         '{"image": "b.png", "caption": "a cat", "split": "val"}',
     ]
     (here / "captions.json").write_text("\n".join(lines))
-    download = here / "download"
-    (download / "images").mkdir(parents=True)
-    photos = [f"{number}.jpg" for number in range(6)]
-    for number, name in enumerate(photos):
-        (download / "images" / name).write_bytes(photo(number))
-    tokens = "".join(f"{name}#{k}\tA dog .\n" for name in photos for k in range(2))
-    (download / "Flickr8k.token.txt").write_text(tokens)
-    for split, names in {"train": photos[:3], "dev": photos[3:4], "test": photos[4:5]}.items():
-        (download / f"Flickr_8k.{split}Images.txt").write_text("\n".join([*names, ""]))
     write_models(here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for args in (
             FIT,
             f"{FEATURES} --out store",
-            "prepare shards -c fit.yaml --samples 3 --out shards",
+            "shards -c fit.yaml --samples 3 --out shards",
             f"test {EVALUATE}",
         ):
             ran = run(args.split())

@@ -156,7 +156,7 @@ def _inputs(attack: Attack) -> Iterator[Obstacle]:
         for label, setup in setups.items():
             quick = name == attack.inputs[0] and label in ("itself", "by a link")
             yield Obstacle(f"input {name} {label}", setup, quick)
-    folders = (".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards", "download")
+    folders = (".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards")
     for name in folders if attack.is_folder else ():
         yield Obstacle(f"folder {name}", lambda here, name=name: name, name in ("shapes", "run"))
         yield Obstacle(f"folder {name} by a link", partial(linked, name, os.symlink))

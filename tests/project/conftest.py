@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 from helpers.command_line import TINY
-from helpers.downloads import small
 from helpers.output_matrix import make_template
 
 
@@ -21,9 +20,8 @@ def template(once: Callable[..., Path], lightning: None) -> Path:
 
 @pytest.fixture
 def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`demo` trains a tiny model, Flickr8k has 6 photos, and Ray's actors run in this process."""
+    """`demo` trains a tiny model, and Ray's actors run in this process."""
     from caption.cli import demo
-    from caption.data.prepare.datasets import DATASETS
     from caption.models import on_ray
 
     config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
@@ -34,7 +32,6 @@ def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (configs / "shapes_soft.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setattr(demo, "config_folder", lambda: configs)
     monkeypatch.setattr(demo, "PICTURES", 2)
-    monkeypatch.setitem(DATASETS, "flickr8k", small("flickr8k", [6], [12], [3, 1, 1]))
 
     def run_here(pending: list[dict[str, Any]], job: on_ray.Job, actors: int | None) -> Iterator[on_ray.Done]:
         for piece in pending:

@@ -46,8 +46,7 @@ LATER = ("logs/mine.csv", "heatmaps/test_mine.png", "shapes/images/test_999999.p
 
 COMMANDS = [
     "demo --out out",
-    "prepare flickr8k download --out out",
-    "prepare shards -c fit.yaml --samples 3 --out out",
+    "shards -c fit.yaml --samples 3 --out out",
     f"{matrix.FEATURES} --batch-size 1 --out out",
     "describe photos --model model.ckpt --html page.html --heatmap out --attention out --format json",
     f"{matrix.FIT} {matrix.ROOT_DIR} out --ckpt_path auto",
@@ -159,7 +158,7 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
 
 STOPPED = {
     f"{matrix.FEATURES} --batch-size 1 --out out": "features-00000.safetensors",
-    "prepare flickr8k download --out out": "Flickr8k.token.txt",
+    "shards -c fit.yaml --samples 3 --out out": "shards.json",
     "analyse --limit 2 --model mine=shapes --out out/report.html": "report.json",
     f"predict {matrix.EVALUATE} {matrix.ROOT_DIR} out": "predictions.json",
     f"{matrix.FIT} {matrix.ROOT_DIR} out": "best.ckpt",

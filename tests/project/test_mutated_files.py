@@ -19,7 +19,6 @@ import resource
 import tempfile
 import time
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -32,7 +31,6 @@ import safetensors.torch
 import torch
 import yaml
 from helpers.confined import confined
-from helpers.downloads import contents, karpathy, make_tar, make_zip
 from helpers.tiny_captioner import captioner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -153,7 +151,11 @@ def built(make: Callable[[Path], object]) -> dict[str, bytes]:
     """The files that are made in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
-        return contents(Path(folder))
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in Path(folder).rglob("*")
+            if path.is_file()
+        }
 
 
 # -- photos and captions -------------------------------------------------------------------------------------------
@@ -201,8 +203,12 @@ def captions(template: Path) -> list[tuple[str, bytes]]:
     texts.append((".jsonl", "\n".join(json.dumps({"image": name, "caption": text}) for name, text in PAIRS)))
     texts += [(".csv", TABLE), (".csv", TABLE.replace('"', "").replace(", ", " "))]
     texts.append((".txt", "\n".join(f"{name}#0\t{text}" for name, text in PAIRS)))
-    names = [name for name, _ in PAIRS]
-    return [(".json", karpathy({"train": names})), *((suffix, text.encode()) for suffix, text in texts)]
+    images = [
+        {"filename": name, "split": "train", "sentences": [{"raw": "One."}, {"raw": "Another."}]}
+        for name, _ in PAIRS
+    ]
+    texts.append((".json", json.dumps({"images": images})))
+    return [(suffix, text.encode()) for suffix, text in texts]
 
 
 def use_captions(path: Path, number: int) -> None:
@@ -295,7 +301,7 @@ def use_vectors(path: Path, number: int) -> None:
     assert table.load(model().vocabulary) >= 1
 
 
-# -- models of other codebases, shards, downloads ------------------------------------------------------------------
+# -- models of other codebases, shards ------------------------------------------------------------------------
 
 
 def files_of(template: Path, *patterns: str) -> list[tuple[str, bytes]]:
@@ -313,18 +319,6 @@ def imported(template: Path) -> list[tuple[str, bytes]]:
 
 def shards(template: Path) -> list[tuple[str, bytes]]:
     return files_of(template, "shards/*.tar", "shards/*.json")
-
-
-def downloads(template: Path) -> list[tuple[str, bytes]]:
-    files = contents(template / "here" / "download")
-
-    def make(folder: Path) -> None:
-        make_zip(folder / "d.zip", files)
-        make_zip(folder / "e.zip", files, zipfile.ZIP_DEFLATED)
-        make_tar(folder / "d.tar", files)
-        make_tar(folder / "d.tar.gz", files)
-
-    return [*built(make).items()]
 
 
 def use_imported(path: Path, number: int) -> None:
@@ -352,15 +346,6 @@ def use_shards(path: Path, number: int) -> None:
                 Image.open(io.BytesIO(data)).load()  # its checksum is right
 
 
-def use_download(path: Path, number: int) -> None:
-    """It is laid out; nothing of it gets a name outside."""
-    out = path.parent / "out"
-    with confined(out):
-        command("prepare", "flickr8k", path, "--out", out)
-    assert {file.name for file in path.parent.iterdir()} == {path.name, "out"}
-    assert all(content for name, content in contents(out).items() if name.endswith(".jpg"))
-
-
 FILES = {
     "photos": File(images, use_image, NUMBERS, 300, 10),
     "captions": File(captions, use_captions, TOKENS, 100, 10),
@@ -371,7 +356,6 @@ FILES = {
     "vectors": File(lambda _: [("v.txt", VECTORS.encode())], use_vectors, TOKENS, 20),
     "imported": File(imported, use_imported, [*TOKENS, *NUMBERS], 60, 3, is_set=True),
     "shards": File(shards, use_shards, [*TOKENS, *NUMBERS], 40, 3, is_set=True),
-    "downloads": File(downloads, use_download, NUMBERS, 25, 2),
 }
 
 

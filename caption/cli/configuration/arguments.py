@@ -80,7 +80,7 @@ def verb_parser(verb: str, module: Any) -> VerbParser:
 def add_noun(
     nouns: Any, name: str, docstring: str | None, epilog: str | None = None
 ) -> argparse.ArgumentParser:
-    """A parser for what follows a verb, such as "flickr8k" after "prepare"; `nouns` comes from `add_subparsers`."""
+    """A parser for what follows a verb, such as "sgrvinod" after "import"; `nouns` comes from `add_subparsers`."""
     description = inspect.cleandoc(docstring or "")
     summary = description.partition("\n")[0]
     return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)

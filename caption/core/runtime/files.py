@@ -60,7 +60,7 @@ class OutputError(UserError):
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-def creating(path: str | os.PathLike[str], durable: bool = True) -> AbstractContextManager[BinaryIO]:
+def creating(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
     """Like `replacing`, but a file or link of that name stays.
 
     One that is there is an OutputError. If one appears while this one is written, the result gets another name beside
@@ -69,7 +69,7 @@ def creating(path: str | os.PathLike[str], durable: bool = True) -> AbstractCont
     path = Path(os.path.expanduser(path))
     if os.path.lexists(path):
         raise OutputError(f"{printable(path)} exists: choose another name, or delete it")
-    return _writing(path, lambda existing: False, durable)
+    return _writing(path, lambda existing: False)
 
 
 def replacing_own(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
@@ -300,15 +300,6 @@ def write_new(path: Path, content: bytes) -> Path:
 
 def _has(path: Path, content: bytes) -> bool:
     return path.is_file() and path.stat().st_size == len(content) and read_input(path, STREAM) == content
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make a new file with another one's bytes: another name of it where the file system can, which takes no room."""
-    with suppress(OSError):
-        os.link(os.path.realpath(source), target)
-        return
-    with open_input(source, STREAM) as content, creating(target) as file:
-        shutil.copyfileobj(content, file)
 
 
 def set_aside(path: Path) -> Path:

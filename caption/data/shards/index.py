@@ -24,7 +24,7 @@ class TrainingShards:
     """Where training samples come from, if not from the reader.
 
     Args:
-        url: the folder that `caption prepare shards` has written, or the URL of its shards.json: of any kind that
+        url: the folder that `caption shards` has written, or the URL of its shards.json: of any kind that
             webdataset opens (http, s3, gs, "pipe:COMMAND", ...). The shards are beside it.
         shuffle_buffer: number of encoded samples that each worker holds in memory, and draws the next one from. The
             order of the shards is shuffled in any case.
@@ -116,7 +116,7 @@ class ShardIndex:
                 text = read_stream(stream, where, TEXT).decode("utf-8")
         except (OSError, ValueError, DataError) as error:
             raise DataError(
-                f"{where} cannot be read ({error}): give the folder or URL that `caption prepare shards` has written"
+                f"{where} cannot be read ({error}): give the folder or URL that `caption shards` has written"
             ) from error
         data = parsed(text, where)
         try:

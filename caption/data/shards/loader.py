@@ -146,7 +146,7 @@ class ShardLoader(EpochPlace):
                 raise DataError(
                     f"{len(skipped)} of {last - first:,} training samples are damaged, more than the share "
                     f"data.shards.max_damaged = {allowed} allows: {first_few(skipped)}. Make these shards again with "
-                    "`caption prepare shards`, or raise the share."
+                    "`caption shards`, or raise the share."
                 )
             self.given += 1
             yield batch

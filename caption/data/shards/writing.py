@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zlib
 from collections import Counter
@@ -16,7 +17,7 @@ from caption.core.errors import DataError
 from caption.core.runtime.files import OwnFolder, locked
 from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.progress import progress_bar
-from caption.data.prepare.layout import image_fault
+from caption.data.decoding import identified
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
 from caption.text.tokenizer import get_tokenizer
@@ -105,9 +106,20 @@ def _write_tar(file: BinaryIO, number: int, images: Sequence[CaptionedImage]) ->
 def _photo(path: Path) -> bytes:
     """The bytes of an image file. Raises a DataError for another file, which may not be meant for publishing."""
     data = read_input(path, PHOTO)
-    if fault := image_fault(data):
+    if fault := _image_fault(data):
         raise DataError(f"'{path}' is not an image: {fault}. `caption check` names all such files.")
     return data
+
+
+def _image_fault(data: bytes) -> str | None:
+    """Why these bytes are not an image; None if they are. Only the header is decoded."""
+    if not data:
+        return "it is empty"
+    try:
+        with identified(io.BytesIO(data)) as image:
+            return None if min(image.size) > 0 else "it has no pixels"
+    except Exception as error:  # Pillow's decoders raise almost anything
+        return f"its header cannot be decoded ({type(error).__name__})"
 
 
 def _evaluation(splits: Splits) -> dict[str, CaptionedImage]:
