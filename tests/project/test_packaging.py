@@ -37,23 +37,3 @@ def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["project"]["version"]
     assert citation["license"] == PROJECT["project"]["license"]
-
-
-# -- the site --------------------------------------------------------------------------------------------------
-
-
-def test_a_link_that_leads_nowhere_is_kept_so_that_the_build_fails():
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("nbconvert")
-    from types import SimpleNamespace
-
-    from tools.site import on_page_markdown
-
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="performance.md"))
-    files = SimpleNamespace(get_file_from_path=lambda path: path if path == "log.md" else None)
-    text = (
-        "[page](log.md) [code](../tools/__init__.py) [gone](../gone.py) [shut](gone.md#x) [out](https://a.b)"
-    )
-    assert on_page_markdown(text, page=page, files=files) == (
-        "[page](log.md) code [gone](../gone.py) [shut](gone.md#x) [out](https://a.b)"
-    )

@@ -1,15 +1,17 @@
-"""The documentation as a site, in a browser: nothing runs out of its column, on a desk and on a telephone."""
+"""The documentation as a site: links of notebooks lead somewhere, and in a browser nothing runs out of its column."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 config = pytest.importorskip("mkdocs.config", reason="the site is built with the extra docs")
-pytest.importorskip("material", reason="the site is built with the extra docs")
-pytest.importorskip("nbconvert", reason="the site is built with the extra docs")
+for package in ("material", "mkdocs_jupyter", "mkdocs_include_markdown_plugin"):
+    pytest.importorskip(package, reason="the site is built with the extra docs")
 
 ROOT = Path(__file__).parents[2]
 DESK, TELEPHONE = (1400, 900), (390, 844)
@@ -35,8 +37,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built without the reference of the API, which takes long, and without the search."""
     from mkdocs.commands.build import build
 
+    settings = ROOT / "mkdocs.yml"
+    plugins = yaml.safe_load(settings.read_text(encoding="utf-8"))["plugins"]
+    plugins = [each for each in plugins if each == "include-markdown" or "mkdocs-jupyter" in each]
     folder = tmp_path_factory.mktemp("site")
-    build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), plugins=[]))
+    build(config.load_config(str(settings), site_dir=str(folder), plugins=plugins))
     return folder
 
 
@@ -48,8 +53,19 @@ def resized(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
+def test_links_of_notebooks_lead_somewhere(site: Path):
+    """MkDocs checks all links but these."""
+    pages = sorted((site / "notebooks").glob("*.html"))
+    assert len(pages) == len([*(ROOT / "notebooks").glob("*.ipynb")])
+    for page in pages:
+        links = re.findall(r'<a [^>]*href="(?![a-z]+:|#)([^"#?]+)', page.read_text(encoding="utf-8"))
+        assert links
+        assert [link for link in links if not (page.parent / link).is_file()] == []
+
+
 def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
-    written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
+    # A notebook's page has the layout of Jupyter.
+    written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "notebooks"]
     # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.
     pages = [
         page for page in written if "<article" in page.read_text(encoding="utf-8") and page.stem != "404"
