@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from caption.attention import Multinoulli
 from caption.models import checkpoint
 
 nbformat = pytest.importorskip("nbformat")
-for package in ("nbclient", "ipykernel"):
-    pytest.importorskip(package, reason="of the extra test, runs the notebooks")
-tool = pytest.importorskip("tools.notebooks")
+nbclient = pytest.importorskip("nbclient", reason="of the extra test, runs the notebooks")
+pytest.importorskip("ipykernel", reason="of the extra test, runs the notebooks")
 
 ROOT = Path(__file__).parents[2]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -26,6 +26,16 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
+
+
+def executed(notebook: Any) -> Any:
+    """The notebook after a run in an empty folder, in which no cell may warn."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"timeout": 300, "kernel_name": "python3", "coalesce_streams": True}
+        nbclient.NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
+    return notebook
 
 
 def code(notebook: Any) -> list[Any]:
@@ -49,7 +59,7 @@ def test_stored_outputs_match_the_code(path: Path):
     stored, trains = code(notebook), ["def train(" in cell.source for cell in notebook.cells]
     if any(trains):
         notebook.cells = notebook.cells[: trains.index(True)]
-    for before, after in zip(stored, code(tool.execute(copy.deepcopy(notebook))), strict=not any(trains)):
+    for before, after in zip(stored, code(executed(copy.deepcopy(notebook))), strict=not any(trains)):
         assert kinds(before) == kinds(after), before.source
         for stored_text, text in zip(texts(before), texts(after), strict=True):
             assert NUMBER.split(stored_text) == NUMBER.split(text)
@@ -60,7 +70,7 @@ def test_stored_outputs_match_the_code(path: Path):
 @pytest.mark.parametrize("path", PATHS, ids=NAMES)
 def test_it_is_small_complete_and_portable(path: Path):
     text = path.read_text(encoding="utf-8")
-    assert len(text) < 1_500_000
+    assert len(text) < 5_000_000
     assert not re.search(r"/tmp/|/home/|/root/|/Users/|site-packages|\.py:\d+|\d\d:\d\d:\d\d", text)
     notebook = read(path)
     assert code(notebook)[0].source.startswith("# Change this cell for your own photo")
@@ -93,7 +103,7 @@ def changed(name: str, values: dict[str, Any]) -> Any:
 
 def printed(notebook: Any) -> str:
     """All that a notebook prints when it runs."""
-    return "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    return "".join(text for cell in code(executed(notebook)) for text in texts(cell))
 
 
 @pytest.fixture
@@ -144,20 +154,3 @@ def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(photo: str
     output = printed(changed(NAMES[5], values))
     assert "the encoder sees no saxophone in this photo" in output
     assert "unlike what the model knows: yes" in output
-
-
-@pytest.mark.nightly
-def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, monkeypatch, capsys):
-    paths = []
-    for number, source in enumerate(("1 / 0", "import sys; print('beware', file=sys.stderr)", "6 * 7")):
-        paths.append(tmp_path / f"{number}.ipynb")
-        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)]), paths[-1])
-    before = [path.read_bytes() for path in paths]
-    monkeypatch.setattr("sys.argv", ["notebooks.py", *map(str, paths)])
-    with pytest.raises(SystemExit, match="1"):
-        tool.main()
-    err = capsys.readouterr().err
-    assert "ZeroDivisionError" in err
-    assert "beware" in err
-    assert [path.read_bytes() == old for path, old in zip(paths, before, strict=True)] == [True, True, False]
-    assert texts(read(paths[2]).cells[0]) == ["42"]
