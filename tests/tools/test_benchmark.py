@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import sgrvinod_reference
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import core, harness, sgrvinod
-from tools.benchmark.roofline import Rates, least_seconds
+from tools.benchmark import harness, sgrvinod
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
@@ -85,27 +83,6 @@ def test_ratios_are_those_of_neighbouring_runs():
     times = harness.Times({"slow": [4.0, 10.0, 6.0], "fast": [1.0, 2.0, 3.0]})
     assert times.row("slow", "slow") == ["6.00 s", "1"]
     assert times.row("fast", "slow") == ["2.00 s", "**4.0** (2.0 to 5.0)"]
-
-
-def test_the_roofline_counts_every_weight_that_a_word_passes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(core, "VOCABULARY", 60)
-    sizes = {"hidden": 10, "attention": 8, "embedding": 6}
-    monkeypatch.setattr(sgrvinod, "SIZES", sizes)
-    sizes = {**sizes, "region": 12, "vocabulary": 60}
-    weights = sgrvinod_reference.parameters(**sizes)
-    state = {name: torch.tensor(value).float() for name, value in weights.items()}
-    theirs = SimpleNamespace(state_dict=lambda: state, encoder_dim=12)
-    relu, tanh = (sgrvinod.our_decoder(theirs, activation) for activation in ("relu", "tanh"))
-    captions = core.make_captions(8, CPU)
-    words = int(captions.lengths.sum())
-    passed = (6 + 12 + 10) * 40 + 10 * 12 + 10 * 8 + 10 * 60  # LSTM, gate, query, read-out
-    expected = [
-        (relu, Rates(1.0, 1e30, 1.0), 6 * words * passed + 4 * 8 * 4 * 12 * 8),
-        (tanh, Rates(1e30, 1.0, 1e30), 2 * words * 4 * 4 * (12 + 8)),
-        (tanh, Rates(1e30, 1e30, 1.0), 2 * words * 4 * 8),
-    ]
-    for ours, rates, seconds in expected:
-        assert least_seconds(ours, captions, 4, rates) == pytest.approx(seconds)
 
 
 def test_code_of_others_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -23,7 +23,7 @@ from tools.benchmark import sgrvinod
 from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
-SECTIONS = ("training", "search", "sgrvinod", "photos", "startup", "explore")
+SECTIONS = ("training", "search", "sgrvinod", "photos", "explore")
 """Each is measured by the function of its name in the module of its name."""
 
 

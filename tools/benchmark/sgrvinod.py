@@ -28,7 +28,6 @@ from caption.search import BeamSearch
 from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say
-from tools.benchmark.roofline import Rates, least_seconds, measure_rates
 from tools.benchmark.search import NEVER, PHOTOS, compare, find
 from tools.benchmark.training import Form, measure_forms
 from tools.documents import table
@@ -45,7 +44,6 @@ def sgrvinod(setting: Setting) -> str:
     """A training step and beam search, with a row for each size, activation and form."""
     if setting.sgrvinod is None:
         return f"not measured: this needs its code: {CLONE}, and --sgrvinod FOLDER"
-    rates = measure_rates(setting)
     steps, searches = [], []
     for region_size in (2048, 512):
         for activation in ACTIVATIONS:
@@ -53,15 +51,15 @@ def sgrvinod(setting: Setting) -> str:
             theirs = their_decoder(setting.sgrvinod, region_size, activation, setting.device)
             case = [str(region_size), activation]
             ours = our_decoder(theirs, activation)
-            steps += [[*case, *row] for row in compare_steps(theirs, ours, setting, rates)]
+            steps += [[*case, *row] for row in compare_steps(theirs, ours, setting)]
             end_captions(theirs)
             ours = our_decoder(theirs, activation)
             search = their_search(setting.sgrvinod, setting.device)
             searches += [[*case, *row] for row in compare_searches(theirs, ours, search, setting)]
     head = ["D", "energies", "form", "time", "times as fast"]
     return (
-        f"Training step:\n\n{table([*head, 'peak memory', 'loss', 'of the roofline'], steps)}\n\nThe roofline's rates: "
-        f"{rates}.\n\nBeam search:\n\n{table([*head, 'same captions', 'peak memory'], searches)}"
+        f"Training step:\n\n{table([*head, 'peak memory', 'loss'], steps)}\n\n"
+        f"Beam search:\n\n{table([*head, 'same captions', 'peak memory'], searches)}"
     )
 
 
@@ -112,9 +110,7 @@ def our_decoder(theirs: nn.Module, activation: str) -> ShowAttendAndTellDecoder:
 # -- a training step -----------------------------------------------------------------------------------------------
 
 
-def compare_steps(
-    theirs: nn.Module, ours: ShowAttendAndTellDecoder, setting: Setting, rates: Rates
-) -> list[list[str]]:
+def compare_steps(theirs: nn.Module, ours: ShowAttendAndTellDecoder, setting: Setting) -> list[list[str]]:
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, theirs.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
@@ -122,12 +118,8 @@ def compare_steps(
         THEIRS: Form(theirs.train(), partial(their_loss, theirs, vectors, captions)),
         OURS: Form(ours.train(), partial(our_loss, ours, vectors, captions)),
     }
-    times, measured = measure_forms(forms, setting, lambda model: {})
-    least = least_seconds(ours, captions, core.REGIONS, rates)
-    return [
-        [name, *form.times, form.memory, form.loss, f"{least / times.median(name):.0%}"]
-        for name, form in measured.items()
-    ]
+    measured = measure_forms(forms, setting, lambda model: {})
+    return [[name, *form.times, form.memory, form.loss] for name, form in measured.items()]
 
 
 def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from caption import textbook
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, Times, say, take_turns
-from tools.benchmark.roofline import least_seconds, measure_rates
+from tools.benchmark.harness import Setting, say, take_turns
 from tools.benchmark.textbook import gradients, textbook_of
 from tools.documents import table
 
@@ -78,7 +77,7 @@ def measure_forms(
     forms: dict[str, Form],
     setting: Setting,
     compared: Callable[[nn.Module], dict[str, Tensor]] = gradients,
-) -> tuple[Times, dict[str, Measured]]:
+) -> dict[str, Measured]:
     """The first is the reference; `compared` are the gradients of a form by names that all share."""
     reference = next(iter(forms))
     expected, true = float(forms[reference].step()), compared(forms[reference].model)
@@ -94,24 +93,20 @@ def measure_forms(
         # The gradients are there already: they do not count.
         bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
         measured[name] = Measured(times.row(name, reference), f"{bytes / 1e6:.0f} MB", loss, furthest)
-    return times, measured
+    return measured
 
 
 def training(setting: Setting) -> str:
     """A row for each size and form."""
-    rows, rates = [], measure_rates(setting)
+    rows = []
     batches = (32,) if setting.device.type == "cpu" or setting.quick else (32, 128)
     for region_size, images in product((2048, 512), batches):
         say(f"training step, D {region_size}, {images} images")
         batch = Batch(region_size, setting.device, images)
-        least = least_seconds(batch.decoder, batch.captions, core.REGIONS, rates)
-        times, forms = measure_forms(make_forms(batch), setting)
-        for name, found in forms.items():
-            share = f"{least / times.median(name):.0%}" if "float32" in name else ""
-            differences = [found.memory, found.loss, found.gradients, share]
-            rows.append([str(region_size), str(images), name, *found.times, *differences])
-    head = ["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients", "of the roofline"]
-    return f"The roofline's rates: {rates}.\n\n{table(head, rows)}"
+        for name, form in measure_forms(make_forms(batch), setting).items():
+            differences = [form.memory, form.loss, form.gradients]
+            rows.append([str(region_size), str(images), name, *form.times, *differences])
+    return table(["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients"], rows)
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:
