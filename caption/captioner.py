@@ -8,26 +8,30 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from caption.core.box import Box, BoxLike, part_of, shares_of
-from caption.core.errors import ImageError
+from caption.core.errors import ImageError, UserError
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
-from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahead, encode
-from caption.data.resize import ImageTransform
+from caption.core.runtime.prefetch import prefetch
+from caption.data.decoding import open_image
+from caption.data.resize import FittedPhoto, ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
 from caption.results.caption import Caption
 from caption.results.captions import Captions
-from caption.results.from_hypotheses import Placement, captions_of
+from caption.results.from_hypotheses import captions_of
 from caption.search import BeamSearch, Hypotheses, Search, Step, adjusted, search_spec
 from caption.search.beam import recording
 from caption.search.step_functions import with_likeliest_words
@@ -36,6 +40,10 @@ from caption.text.vocabulary import END, FORBIDDEN, PAD, START, Vocabulary
 if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
+BATCH = 128
+"""Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
+AHEAD = 2
+"""Batches whose photos are read, or being read, while one is encoded and searched."""
 LIKELIEST_WORDS = partial(with_likeliest_words, count=5)
 """The wrapper of the step with which a caption keeps the likeliest words of each step."""
 
@@ -87,13 +95,35 @@ class Captioner(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
-    def encode(self, photos: Sequence[Photo]) -> Views:
-        """Encode photos to regions, without gradients.
+    def read(self, photo: Photo) -> FittedPhoto:
+        """Read a photo and fit it to the encoder's input; see `ImageTransform.read`.
+
+        Raises:
+            caption.core.errors.ImageError: the photo cannot be read.
+        """
+        # An open file may be closed, and an array changed, before the caption is drawn.
+        if not isinstance(photo, (str, os.PathLike, Image.Image)):
+            photo = open_image(photo)
+        return self.transform.read(photo)
+
+    @torch.no_grad()
+    def encode(self, photos: Sequence[Photo | FittedPhoto]) -> Views:
+        """Encode B > 0 photos to regions, without gradients.
+
+        Args:
+            photos: see `describe`; those that `read` has given are not read again.
 
         Raises:
             caption.core.errors.ImageError: a photo cannot be read.
+            UserError: the transform keeps the photos' proportions, which differ.
         """
-        return encode(self.encoder, [decode(photo, self.transform) for photo in photos], self.device)
+        fitted = [photo if isinstance(photo, FittedPhoto) else self.read(photo) for photo in photos]
+        if len({photo.pixels.shape for photo in fitted}) > 1:
+            raise UserError(
+                "this model keeps the proportions of a photo, so photos of different proportions do not fit in one "
+                "batch: give photos of the same proportions, or one at a time (batch size 1)"
+            )
+        return self.encoder(torch.stack([photo.pixels for photo in fitted]).to(self.device))
 
     def refine(self, views: Views) -> Views:
         """Apply the refiner to encoded regions."""
@@ -204,7 +234,10 @@ class Captioner(nn.Module):
         workers: int | None = None,
         beam_tree: bool = False,
     ) -> Generator[Caption | ImageError, None, None]:
-        """Caption photos as a stream: the next files are decoded while the current batch is captioned.
+        """Caption photos as a stream: threads read the next photos while the current batch is captioned.
+
+        However many photos there are, only a few batches are in memory. Encoding and searching stay in the caller's
+        thread, because each uses all processors.
 
         The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
 
@@ -212,33 +245,32 @@ class Captioner(nn.Module):
             photos: see `describe`; taken a few batches ahead.
             search: None = the model's default search.
             batch_size: number of photos per batch.
-            workers: number of threads that decode; None = one per processor, at most 16.
+            workers: number of threads that read; None = one per processor, at most 16.
             beam_tree: see `describe`.
 
         Yields:
             for each photo, in order, its caption, or the error if it cannot be read.
         """
-        with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
-            for batch in batches:
-                readable = [result for _, result in batch if isinstance(result, DecodedPhoto)]
-                captions = self._describe(readable, search, beam_tree)
-                yield from [
-                    result if isinstance(result, ImageError) else next(captions) for _, result in batch
-                ]
-
-    def _describe(
-        self, decoded: Sequence[DecodedPhoto], search: Search | None, beam_tree: bool
-    ) -> Iterator[Caption]:
-        if not decoded:
-            return
         search = search or self.search
-        views = encode(self.encoder, decoded, self.device)
+        with closing(prefetch(self.read, photos, AHEAD * batch_size, workers)) as stream, eval_mode(self):
+            while batch := [result for _, result in islice(stream, batch_size)]:
+                readable = [result for result in batch if isinstance(result, FittedPhoto)]
+                captions: list[Caption] = []
+                # A transform that keeps the proportions of photos gives some of them other grids than others.
+                for _, alike in groupby(readable, lambda photo: photo.pixels.shape):
+                    captions += self._describe(list(alike), search, beam_tree)
+                in_order = iter(captions)
+                yield from [result if isinstance(result, ImageError) else next(in_order) for result in batch]
+
+    def _describe(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> list[Caption]:
+        """Captions of B > 0 photos whose pixels have one shape."""
+        views = self.encode(photos)
         hypotheses = self.generate(views, recording(search) if beam_tree else search, [LIKELIEST_WORDS])
-        seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
-        captions = list(self.captions(hypotheses, self.grids(views), seen, photos))
+        seen, sources = [photo.box for photo in photos], [photo.photo for photo in photos]
+        captions = list(self.captions(hypotheses, self.grids(views), seen, sources))
         for postprocess in self.postprocessors:
             captions = postprocess(views, captions)
-        yield from captions
+        return captions
 
     def captions(
         self,
@@ -257,9 +289,14 @@ class Captioner(nn.Module):
             photos: stored in the captions.
             vocabulary: of the hypotheses; None = the model's own.
         """
-        placements = [Placement(grids, self.boxes(part), part) for part in seen]
         return captions_of(
-            hypotheses, self.decoder, vocabulary or self.vocabulary, placements, photos or [None] * len(seen)
+            hypotheses,
+            self.decoder,
+            vocabulary or self.vocabulary,
+            grids,
+            [self.boxes(part) for part in seen],
+            seen,
+            photos or [None] * len(seen),
         )
 
     def split(self, caption: Caption) -> Caption:

@@ -32,8 +32,8 @@ from caption.captioner import Captioner
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
-from caption.data.batch_inference import DecodedPhoto, decode, encode
 from caption.data.decoding import Photo
+from caption.data.resize import FittedPhoto
 from caption.decoders.base import Decoder, Memory
 from caption.results.caption import Caption
 from caption.text.vocabulary import PAD, START
@@ -47,7 +47,7 @@ class Sentences(NamedTuple):
 
     captions: list[Caption]
     """With a word for each step."""
-    photos: list[DecodedPhoto]
+    photos: list[FittedPhoto]
     encoded: Views
     """The regions as the encoder gives them."""
     views: Views
@@ -354,12 +354,12 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     keys = [photo if isinstance(photo, (str, os.PathLike)) else id(photo) for photo in photos]
     different = dict(zip(keys, photos, strict=True))
     places = {key: place for place, key in enumerate(different)}
-    once = [decode(photo, captioner.transform) for photo in different.values()]
-    decoded = [once[places[key]] for key in keys]
+    once = [captioner.read(photo) for photo in different.values()]
+    fitted = [once[places[key]] for key in keys]
     index = torch.tensor([places[key] for key in keys], device=captioner.device)
-    encoded = select_images(encode(captioner.encoder, once, captioner.device), index)
+    encoded = select_images(captioner.encode(once), index)
     if captions is None:
-        hypotheses, seen = captioner.generate(encoded), [photo.box for photo in decoded]
+        hypotheses, seen = captioner.generate(encoded), [photo.box for photo in fitted]
         captions = list(captioner.captions(hypotheses, captioner.grids(encoded), seen, photos))
     captions = [captioner.split(caption) for caption in captions]
     words = [
@@ -370,4 +370,4 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)
     device = captioner.device
     refined = captioner.refine(encoded)
-    return Sentences(captions, decoded, encoded, refined, padded.to(device), lengths.to(device))
+    return Sentences(captions, fitted, encoded, refined, padded.to(device), lengths.to(device))

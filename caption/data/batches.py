@@ -17,7 +17,7 @@ from caption.core.regions import Views
 from caption.core.tensor_tree import combine, select_images
 from caption.data.augmentation import HorizontalFlip, mirror
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform, Transformed
+from caption.data.resize import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import PAD, START, Vocabulary
 
@@ -90,7 +90,7 @@ class CaptionedImages(Dataset[Example]):
         self.store = store
         self.flip = flip
         self.mirrored = mirrored
-        self._kept: dict[Path, Transformed] = {}
+        self._kept: dict[Path, FittedPhoto] = {}
         self._images = len(images)
         self.examples: list[tuple[CaptionedImage, list[list[int]]]] = []
         for image in images:
@@ -109,9 +109,9 @@ class CaptionedImages(Dataset[Example]):
         captions = draw(captions, self.per_image, random)
         mirrored = self.flip is not None and self.flip.mirrors(image.captions, random)
         if self.store is None:
-            pixels, width, height = self._read(image.path)
-            pixels = mirror(pixels) if mirrored else pixels
-            return Example(image, pixels, captions, self.transform.box(width, height))
+            photo = self._read(image.path)
+            pixels = mirror(photo.pixels) if mirrored else photo.pixels
+            return Example(image, pixels, captions, photo.box)
         width, height, _ = self.store.photo(image.id)
         return Example(image, None, captions, self.transform.box(width, height), mirrored)
 
@@ -122,14 +122,14 @@ class CaptionedImages(Dataset[Example]):
         except UserError as error:
             return error
 
-    def _read(self, path: Path) -> Transformed:
+    def _read(self, path: Path) -> FittedPhoto:
         """See `ImageTransform.read`. Small images are decoded once, in the first epoch."""
         if path in self._kept:
             return self._kept[path]
-        image = self.transform.read(path)
-        if self._images * image[0].numel() <= MOST_KEPT:
-            self._kept[path] = image
-        return image
+        photo = self.transform.read(path)
+        if self._images * photo.pixels.numel() <= MOST_KEPT:
+            self._kept[path] = photo
+        return photo
 
 
 def draw(captions: list[list[int]], count: int | None, random: np.random.Generator) -> list[list[int]]:

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
 
 from caption.core.errors import ImageError, printable
 from caption.core.runtime.inputs import PHOTO, open_input
-from caption.data.arrays import image_of_array
-from caption.data.colours import to_rgb
+from caption.data.pixels import image_of_array, to_rgb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,17 +48,6 @@ LARGE_PIXELS = 16_000_000
 _large_image = threading.Lock()
 
 
-class Decoded(NamedTuple):
-    """An upright RGB image, perhaps reduced while it was decoded."""
-
-    image: Image.Image
-    width: int
-    """Of the original, upright."""
-    height: int
-    scale: float
-    """Original pixels to one pixel of `image`."""
-
-
 def open_image(source: Photo) -> Image.Image:
     """The image, upright and in RGB.
 
@@ -72,7 +60,7 @@ def open_image(source: Photo) -> Image.Image:
 
     Args:
         source: the path of a file; its bytes, or an open binary file; an array or tensor of pixels (see
-            `caption.data.arrays.image_of_array`); or an image opened by Pillow, which is never changed, and returned as
+            `caption.data.pixels.image_of_array`); or an image opened by Pillow, which is never changed, and returned as
             it is if it is already upright and in RGB.
 
     Raises:
@@ -80,12 +68,14 @@ def open_image(source: Photo) -> Image.Image:
             larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
             pixels), or decoded by Python code and larger than `SLOW_PIXELS`.
     """
-    with decoded(source) as result:
-        return result.image
+    with decoded(source) as (image, *_):
+        return image
 
 
 @contextmanager
-def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) -> Iterator[Decoded]:
+def decoded(
+    source: Photo, excess: Callable[[int, int], float] | None = None
+) -> Iterator[tuple[Image.Image, tuple[int, int], float]]:
     """An image, upright and in RGB. A large one keeps other large ones waiting until the context is left.
 
     Args:
@@ -93,28 +83,32 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
         excess: how many times larger than needed an upright image of this width and height is. A JPEG decoder then
             reduces the image by up to this factor. None = full resolution.
 
+    Yields:
+        the image; its (width, height) before it was reduced; how many of those pixels one of its pixels is wide.
+
     Raises:
         ImageError: see `open_image`.
     """
     if isinstance(source, Image.Image):
         name = str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}")
         with _pillow_errors(name):
-            result = _upright(source, name)
-        yield result
+            image = _upright(source, name)
+        yield image, image.size, 1.0
     elif hasattr(source, "__array__"):
-        yield _upright(image_of_array(source), f"array of type {type(source).__name__}")
+        image = _upright(image_of_array(source), f"array of type {type(source).__name__}")
+        yield image, image.size, 1.0
     else:
         with _opened(source) as (file, name):
             with _pillow_errors(name):
-                image = identified(file)
-            with image:
+                stored = identified(file)
+            with stored:
                 with _pillow_errors(name):
-                    size, scale = _draft(image, excess)
-                    _check_time(image, name)
-                with _large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                    size, scale = _draft(stored, excess)
+                    _check_time(stored, name)
+                with _large_image if stored.width * stored.height > LARGE_PIXELS else nullcontext():
                     with _pillow_errors(name):
-                        result = _upright(image, name, size, scale)
-                    yield result
+                        image = _upright(stored, name)
+                    yield image, size or image.size, scale
 
 
 @contextmanager
@@ -168,17 +162,15 @@ def _check_time(image: Image.Image, name: str) -> None:
 def _draft(
     image: Image.Image, excess: Callable[[int, int], float] | None
 ) -> tuple[tuple[int, int] | None, float]:
-    """Let a JPEG decoder reduce the image; returns the size before and the scale, or None and 1 if it does not."""
-    size = width, height = image.size
-    factor = 1
-    if excess is not None:
-        factor = int(excess(height, width) if _orientation(image) in SIDEWAYS else excess(width, height))
-    if (
-        factor < 2
-        or (draft := image.draft(None, (max(1, width // factor), max(1, height // factor)))) is None
-    ):
+    """Let a JPEG decoder reduce the image; the upright size before and the scale, or None and 1 if it does not."""
+    if excess is None:
         return None, 1.0
-    return size, width / draft[1][2]
+    width, height = image.size
+    size = (height, width) if _orientation(image) in SIDEWAYS else (width, height)
+    if (factor := int(excess(*size))) < 2:
+        return None, 1.0
+    draft = image.draft(None, (max(1, width // factor), max(1, height // factor)))
+    return (None, 1.0) if draft is None else (size, width / draft[1][2])
 
 
 @contextmanager
@@ -211,25 +203,21 @@ def _failure(name: str, error: Exception) -> ImageError:
     return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image again.")
 
 
-def _upright(
-    image: Image.Image, name: str, size: tuple[int, int] | None = None, scale: float = 1.0
-) -> Decoded:
-    """Decode, convert and turn an image, which `scale` has reduced from `size`, width and height in the file."""
+def _upright(image: Image.Image, name: str) -> Image.Image:
+    """Decode an image, convert it to RGB and turn it; itself if it is upright RGB already."""
     image.load()
     if 0 in image.size:
         raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
+    rgb = image if image.mode == "RGB" and not image.has_transparency_data else to_rgb(image, name)
     # After load(), in which Pillow's TIFF reader turns the image and drops the tag.
-    orientation = _orientation(image)
-    width, height = size or image.size
-    if orientation in SIDEWAYS:
-        width, height = height, width
-    rgb = to_rgb(image, name)
-    if (turn := UPRIGHT.get(orientation)) is not None:
-        profile = rgb.info.get("icc_profile")
-        rgb = rgb.transpose(turn)
-        # Without the orientation, for which a second call would turn the image again.
-        rgb.info = {} if profile is None else {"icc_profile": profile}
-    return Decoded(rgb, width, height, scale)
+    turn = UPRIGHT.get(_orientation(image))
+    if turn is None:
+        return rgb
+    upright = rgb.transpose(turn)
+    # Without the orientation, for which a second call would turn the image again.
+    profile = rgb.info.get("icc_profile")
+    upright.info = {} if profile is None else {"icc_profile": profile}
+    return upright
 
 
 def _orientation(image: Image.Image) -> Any:

@@ -28,14 +28,17 @@ decides."""
 PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
 
 
-class Transformed(NamedTuple):
+class FittedPhoto(NamedTuple):
     """A photo as the input of a model."""
 
     pixels: torch.Tensor
     """(3, H, W) uint8, RGB."""
-    width: int
-    """Of the photo, upright."""
-    height: int
+    size: tuple[int, int]
+    """(width, height) of the photo, upright."""
+    box: Box
+    """The part of the photo that the pixels show, in its pixels; see `ImageTransform.box`."""
+    photo: Photo
+    """The photo itself, as it was given."""
 
 
 @dataclass(frozen=True)
@@ -92,28 +95,29 @@ class ImageTransform:
         """The input pixels of a model (3, H, W) uint8, RGB; see `read`."""
         return self.read(image).pixels
 
-    def read(self, source: Photo) -> Transformed:
-        """The input pixels of a model, and the photo's size.
+    def read(self, photo: Photo) -> FittedPhoto:
+        """Decode a photo and fit it.
 
         Photos many times larger than the output are reduced by whole numbers first (JPEG while it is decoded), and
         stay at least three times as large as the output. This saves memory and time, and changes pixels by rounding.
 
         Args:
-            source: see `caption.data.decoding.open_image`.
+            photo: see `caption.data.decoding.open_image`.
 
         Raises:
             ImageError: see `open_image`.
         """
-        with decoded(source, self._excess) as (image, width, height, scale):
-            region, (columns, rows) = self._region(width, height), self._content(width, height)
+        with decoded(photo, self._excess) as (image, size, scale):
+            columns, rows = self._content(*size)
             # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
-            region = Box(*(edge / scale for edge in region))
+            region = Box(*(edge / scale for edge in self._region(*size)))
             fitted = image.resize((columns, rows), Image.Resampling.BILINEAR, region, reducing_gap=GAP)
         if self.fit == "pad":
             content, fitted = fitted, Image.new("RGB", (self.width, self.height), PAD_GREY)
             fitted.paste(content, ((self.width - columns) // 2, (self.height - rows) // 2))
         # NumPy copies in this thread; torch would use all processors, which other workers need for decoding.
-        return Transformed(torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy()), width, height)
+        pixels = torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy())
+        return FittedPhoto(pixels, size, self.box(*size), photo)
 
     def _excess(self, width: int, height: int) -> float:
         """How many times smaller an image may become before it is resized."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,26 +25,13 @@ if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
 
-class Placement(NamedTuple):
-    """Where the regions of a photo lie."""
-
-    grids: Sequence[Grid]
-    """(rows, cols) of the views that the decoder attends to."""
-    boxes: Sequence[Box]
-    """The part of the photo that the grid of each view of the encoder covers, in the photo's pixels."""
-    seen: Box
-    """The part of the photo that the transform shows to the model."""
-
-    def box(self, view: int) -> Box:
-        """The part that a view covers; the first one's for views that a refiner has added."""
-        return self.boxes[view] if view < len(self.boxes) else self.boxes[0]
-
-
 def captions_of(
     hypotheses: Hypotheses,
     decoder: Decoder,
     vocabulary: Vocabulary,
-    placements: Sequence[Placement],
+    grids: Sequence[Grid],
+    boxes: Sequence[Sequence[Box]],
+    seen: Sequence[Box],
     photos: Sequence[Photo | None],
 ) -> Iterator[Caption]:
     """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
@@ -53,14 +40,16 @@ def captions_of(
         hypotheses: of the B images.
         decoder: which has found them.
         vocabulary: of their words.
-        placements: of the B images.
+        grids: (rows, cols) of the views that the decoder attends to.
+        boxes: for each of the B photos, the part of it that the grid of each view of the encoder covers, in its pixels.
+        seen: the part of each photo that the transform shows to the model.
         photos: stored in the captions.
     """
     record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
-    for image, (placement, photo) in enumerate(zip(placements, photos, strict=True)):
+    for image, of_photo in enumerate(zip(boxes, seen, photos, strict=True)):
         best, *others = [
             _caption(
-                map_tensors(itemgetter((image, rank)), hypotheses), decoder, vocabulary, placement, photo
+                map_tensors(itemgetter((image, rank)), hypotheses), decoder, vocabulary, grids, *of_photo
             )
             for rank in range(hypotheses.words.shape[1])
         ]
@@ -69,46 +58,55 @@ def captions_of(
         if record is not None:
             of_image = map_tensors(itemgetter(image), record)
             weights = _without_likeliest(of_image.trace).weights
-            best.beam_tree = beam_tree(
-                of_image, weights, placement.grids[0], lambda word: vocabulary[word], END
-            )
+            best.beam_tree = beam_tree(of_image, weights, grids[0], lambda word: vocabulary[word], END)
         yield best
 
 
 def _caption(
-    one: Hypotheses, decoder: Decoder, vocabulary: Vocabulary, placement: Placement, photo: Photo | None
+    hypothesis: Hypotheses,
+    decoder: Decoder,
+    vocabulary: Vocabulary,
+    grids: Sequence[Grid],
+    boxes: Sequence[Box],
+    seen: Box,
+    photo: Photo | None,
 ) -> Caption:
     """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
-    length = int(one.lengths)
-    records = map_tensors(itemgetter(slice(length)), one.trace)
+    length = int(hypothesis.lengths)
+    records = map_tensors(itemgetter(slice(length)), hypothesis.trace)
     trace = _without_likeliest(records)
-    words = vocabulary.decode(one.words[:length].tolist())
-    box = placement.box(0)
-    grids = decoder.map_grids(placement.grids)
-    boxes = {name: placement.box(view) for name, view in decoder.map_views.items() if name in trace.maps}
+    words = vocabulary.decode(hypothesis.words[:length].tolist())
+    box = boxes[0]
+    map_grids = decoder.map_grids(grids)
+    # Views that a refiner has added cover what the first view covers.
+    map_boxes = {
+        name: boxes[view] if view < len(boxes) else box
+        for name, view in decoder.map_views.items()
+        if name in trace.maps
+    }
     return Caption(
         text=vocabulary.tokenizer.join(words),
         words=words,
-        weights=trace.weights.float().view(length, *placement.grids[0]).numpy(),
-        log_prob=float(one.log_probs),
-        word_log_probs=one.word_log_probs[:length].float().numpy(),
+        weights=trace.weights.float().view(length, *grids[0]).numpy(),
+        log_prob=float(hypothesis.log_probs),
+        word_log_probs=hypothesis.word_log_probs[:length].float().numpy(),
         box=box,
         gates=None if trace.gate is None else trace.gate.float().numpy(),
-        finished=bool(one.finished),
+        finished=bool(hypothesis.finished),
         image=photo,
         maps=AttentionMaps(
             {
-                name: values.float().unflatten(-1, grids[name]).numpy()
+                name: values.float().unflatten(-1, map_grids[name]).numpy()
                 for name, values in trace.maps.items()
-                if name in grids
+                if name in map_grids
             },
-            boxes={name: of_map for name, of_map in boxes.items() if of_map != box},
-            locations=_locations(trace.location, placement.grids[0][1]),
+            boxes={name: of_map for name, of_map in map_boxes.items() if of_map != box},
+            locations=_locations(trace.location, grids[0][1]),
             points=_points(trace.location, box),
         ),
         properties=decoder.properties,
         likeliest=_likeliest(records, vocabulary) if isinstance(records, LikeliestWords) else None,
-        seen=placement.seen,
+        seen=seen,
     )
 
 

@@ -205,15 +205,17 @@ def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation
     path = tmp_path / f"photo.{kind}"
     scene(901, 607).save(path, exif=exif, **({"quality": 95} if kind == "jpg" else {}))
     read = transform.read(path)
-    assert (read.width, read.height) == ((607, 901) if orientation > 4 else (901, 607))
+    assert read.size == ((607, 901) if orientation > 4 else (901, 607))
+    assert (read.box, read.photo) == (transform.box(*read.size), path)
     assert np.abs(read.pixels.numpy() - plainly(path, transform)).max() <= 4
-    with decoded(path, transform._excess) as photo:
-        assert photo.image.size == (-(-read.width // photo.scale), -(-read.height // photo.scale))
-        assert photo.scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
+    with decoded(path, transform._excess) as (image, size, scale):
+        assert size == read.size
+        assert image.size == tuple(-(-side // scale) for side in size)
+        assert scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
     if kind == "jpg":
         asked: list[tuple[int, int]] = []
         with decoded(path, lambda *size: asked.append(size) or 1.0):
-            assert asked == [(read.width, read.height)]  # upright
+            assert asked == [read.size]  # upright
     else:
         assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
 

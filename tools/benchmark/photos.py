@@ -15,7 +15,6 @@ from PIL import Image
 
 from caption.captioner import Captioner
 from caption.core.runtime.files import creating
-from caption.data.batch_inference import decode
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.models.export import onnx_files
@@ -33,7 +32,7 @@ def photos(setting: Setting) -> str:
     with tempfile.TemporaryDirectory() as folder:
         count = PHOTOS // 8 if setting.quick else PHOTOS
         files = draw(count, Path(folder))
-        pixels = torch.stack([decode(file, captioner.transform).pixels for file in files])
+        pixels = torch.stack([captioner.read(file).pixels for file in files])
         encode = torch.no_grad()(lambda: captioner.encoder(pixels.to(setting.device)))
         describe = partial(describe_all, captioner, files)
         runs: dict[tuple[str, str], Callable[[], Any]] = {

@@ -26,7 +26,6 @@ from caption.core.box import Box
 from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
-from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
 from caption.encoders import Refiner
 from caption.encoders.refiners.attention_among_regions import RegionAttention
@@ -123,11 +122,11 @@ def region_maps(
     with eval_mode(captioner), torch.no_grad():
         gates = tuple(_gates(layer) for layer in layers)
         for batch in batches(photos, batch_size):
-            decoded = [decode(photo, captioner.transform) for photo in batch]
+            fitted = [captioner.read(photo) for photo in batch]
             with record_self_attention(refiner) as recorded:
-                views = captioner.refine(encode(captioner.encoder, decoded, captioner.device))
+                views = captioner.refine(captioner.encode(fitted))
             weights = [recorded[names[layer.product]].float().cpu().numpy() for layer in layers]
-            for photo, *of_photo in zip(decoded, *weights, strict=True):
+            for photo, *of_photo in zip(fitted, *weights, strict=True):
                 box = captioner.boxes(photo.box)[view]
                 by_photo.append(
                     RegionMaps(tuple(of_photo), gates, views[view].grid, box, photo.box, photo.photo)

@@ -195,10 +195,10 @@ def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile
     """Pixels (3, H, W) uint8 of an image file, and its size and digest. ImageError: it cannot be decoded."""
     # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
     digest = photo_digest(path)
-    pixels, width, height = transform.read(path)
+    photo = transform.read(path)
     if digest is None:
         raise ImageError(f"'{path}' changed while it was read. Wait until it is complete, and try again.")
-    return pixels, PhotoFile(width, height, digest)
+    return photo.pixels, PhotoFile(*photo.size, digest)
 
 
 def photo_digest(path: Path) -> int | None:

@@ -88,11 +88,11 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
 
     def _example(self, sample: Sample, place: int) -> Example:
         image, data = unpack(sample)
-        pixels, width, height = self.transform.read(data)
+        photo = self.transform.read(data)
         captions = [self.vocabulary.encode(text, self.max_words) for text in image.captions]
         random = np.random.default_rng((self.seed, self.epoch, 0, place))
         captions = draw(captions, self.captions_per_image, random)
-        return Example(image, pixels, captions, self.transform.box(width, height))
+        return Example(image, photo.pixels, captions, photo.box)
 
 
 class ShardLoader(EpochPlace):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from PIL import Image
 
 from caption.captioner import Captioner
-from caption.data.batch_inference import DecodedPhoto
 from caption.data.resize import ImageTransform
 from caption.models.transformers.decoder import ForeignDecoder
 from caption.models.transformers.encoder import ForeignEncoder, cannot_be_saved
@@ -52,11 +50,6 @@ class ForeignCaptioner(Captioner):
 
     def joined(self, caption: Caption) -> Caption:
         return joined(replace(caption, text=self.vocabulary.tokenizer.join(caption.words)))
-
-    def _describe(self, decoded: Sequence[DecodedPhoto], *options: Any) -> Iterator[Caption]:
-        """Photos that stand on different grids one batch after the other."""
-        for _, alike in groupby(decoded, lambda photo: photo.pixels.shape):
-            yield from super()._describe(list(alike), *options)
 
     def captions(self, *args: Any, **kwargs: Any) -> Iterator[Caption]:
         return map(joined, super().captions(*args, **kwargs))

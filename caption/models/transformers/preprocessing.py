@@ -10,7 +10,7 @@ import torch
 from caption.core.box import Box
 from caption.core.errors import UserError
 from caption.data.decoding import open_image
-from caption.data.resize import ImageTransform, Transformed
+from caption.data.resize import FittedPhoto, ImageTransform
 from caption.models.transformers.encoder import cannot_be_saved
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class WholePhotoTransform(ImageTransform):
         object.__setattr__(self, "processor", processor)  # a frozen dataclass
         super().__init__(size, "squash")
 
-    def read(self, source: Photo) -> Transformed:
-        image = open_image(source)
-        return Transformed(self.pixels(image), *image.size)
+    def read(self, photo: Photo) -> FittedPhoto:
+        image = open_image(photo)
+        return FittedPhoto(self.pixels(image), image.size, self.box(*image.size), photo)
 
     def pixels(self, image: Image.Image) -> torch.Tensor:
         """What the processor makes of a photo."""

@@ -25,7 +25,7 @@ from caption.data.batches import CaptionedImages
 from caption.data.features.extraction import changed_photos, photo_digest
 from caption.data.features.files import PhotoFile
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform, Transformed
+from caption.data.resize import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import Vocabulary
 
@@ -63,7 +63,7 @@ def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
 ):
     read = ImageTransform.read
 
-    def too_late(transform: ImageTransform, path: Path) -> Transformed:
+    def too_late(transform: ImageTransform, path: Path) -> FittedPhoto:
         if path == images[2].path:
             replace_photo(images[2])
         return read(transform, path)

@@ -62,7 +62,7 @@ def test_the_box_is_where_the_processor_looks(name: str) -> None:
     processor, options, (width, height) = PROCESSORS[name]
     transform = ProcessorTransform(processor(**options))
     read = transform.read(checkerboard(width, height, transform))
-    assert (read.width, read.height) == (width, height)
+    assert read.size == (width, height)
     side = 64 // CELLS
     fields = read.pixels.mean(0).unflatten(0, (CELLS, side)).unflatten(2, (CELLS, side))
     middles = fields[:, side // 2 - 1 : side // 2 + 1, :, side // 2 - 1 : side // 2 + 1].mean((1, 3))

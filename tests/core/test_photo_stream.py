@@ -12,9 +12,8 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
-from caption.captioner import Captioner
+from caption.captioner import AHEAD, Captioner
 from caption.core.errors import ImageError
-from caption.data.batch_inference import AHEAD
 from caption.data.decoding import open_image
 from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy
