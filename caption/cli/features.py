@@ -43,9 +43,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         encoder, transform = frozen_encoder(parts), make_transform(parts)
     speed = {"batch_size": options.batch_size, "device": str(check_device(options.device))}
-    done = write_features(
-        encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
-    )
+    done = write_features(encoder, transform, images, options.out, **speed, mirrored=options.mirrored)
     for image, error in done.failed:
         say("features", f"not stored: image {image.id!r}: {error}")
     say("features", f"'{options.out}': {done}")
@@ -61,6 +59,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
     add_device(parser)
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
-    add("--verify", action="store_true", help="extract damaged and changed images of the store again")
     help_ = "store the training images with left and right exchanged, for data.flip.features"
     add("--mirrored", action="store_true", help=help_)

@@ -124,7 +124,6 @@ ATTACKS = [
     Attack("describe", "--out", "describe --engine ray photo.png --model model.ckpt", "out", MODEL),
     Attack("demo", "--out", "demo", "out", is_slow=True),
     Attack("features", "--out", FEATURES, "out", ("fit.yaml", "run/best.ckpt")),
-    Attack("features", "--out", f"{FEATURES} --verify", "out", ("fit.yaml", "run/best.ckpt")),
     Attack("shards", "--out", "shards -c fit.yaml --samples 3", "out", ("fit.yaml",)),
     Attack(
         "check", "--write", "check captions.json --images photos --base fit.yaml --min-count 1", "out.yaml",

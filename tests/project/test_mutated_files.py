@@ -41,7 +41,7 @@ from caption.cli.main import main
 from caption.core.errors import LONGEST_MESSAGE, UserError
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
-from caption.data.features.files import FeatureWriter, Header, PhotoFile
+from caption.data.features.format import FeatureWriter, Header, PhotoFile
 from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardIndex, stream

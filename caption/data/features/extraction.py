@@ -29,7 +29,7 @@ from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar
 from caption.data.augmentation import mirror
-from caption.data.features.files import FeatureWriter, Header, PhotoFile, feature_paths
+from caption.data.features.format import REMEDY, FeatureWriter, Header, PhotoFile, feature_paths
 from caption.data.features.key import feature_key
 from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
@@ -50,9 +50,6 @@ class Extraction:
 
     stored: int = 0
     present: int = 0
-    dropped: int = 0
-    unreadable: int = 0
-    changed: int = 0
     failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
     """Images that cannot be decoded, each with the reason; nothing is stored for them."""
 
@@ -60,9 +57,6 @@ class Extraction:
         counts = {
             "stored": self.stored,
             "stored before": self.present,
-            "were damaged and are removed": self.dropped,
-            "files of the store were damaged and are set aside as *.damaged-*": self.unreadable,
-            "had changed since they were stored and are removed": self.changed,
             "cannot be read and are not stored": len(self.failed),
         }
         return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count) or "no images"
@@ -77,7 +71,6 @@ def write_features(
     batch_size: int = 32,
     workers: int | None = None,
     device: str | torch.device = "cpu",
-    verify: bool = False,
     mirrored: bool = False,
 ) -> Extraction:
     """Store the regions of all images that are not in the store yet: all views of each.
@@ -95,14 +88,12 @@ def write_features(
         batch_size: images encoded at once.
         workers: threads that decode images; None = one per processor, 16 at most.
         device: where to encode.
-        verify: first compare the store with its checksums; extract damaged images again, and those whose file has
-            changed.
         mirrored: encode the images with left and right exchanged.
 
     Raises:
         DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
-            changed (the latter two without `verify`), or a file that is not of a store; two images have one id;
-            regions are not finite numbers in half precision.
+            changed, or a file that is not of a store; two images have one id; regions are not finite numbers in half
+            precision.
         UserError: the folder cannot be made or written to, or the disk has too little room.
     """
     target = Path(os.path.expanduser(folder))
@@ -113,15 +104,15 @@ def write_features(
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
         key = feature_key(encoder, transform.to_dict(), mirrored)
-        store, outdated = None, set()
+        store = None
         if feature_paths(target):
-            store = FeatureStore(target, skip_damaged=verify)
+            store = FeatureStore(target)
             store.matches(encoder, transform.to_dict(), mirrored)
-            outdated = _outdated(store, wanted, verify, done, workers)
-            wanted = [image for image in wanted if image.id not in store or image.id in outdated]
+            stored = [image for image in wanted if image.id in store]
+            _refuse_changed(store, stored, workers)
+            done.present = len(stored)
+            wanted = [image for image in wanted if image.id not in store]
         _check_room(target, views, len(wanted))
-        if store is not None:
-            store.remove(outdated)
         writer = FeatureWriter(target, store.header if store else Header(key, [view.grid for view in views]))
         with progress_bar("extracting", len(wanted), done.present) as advance:
             try:
@@ -151,30 +142,15 @@ def write_features(
     return done
 
 
-def _outdated(
-    store: FeatureStore,
-    images: Sequence[CaptionedImage],
-    verify: bool,
-    done: Extraction,
-    workers: int | None,
-) -> set[int | str]:
-    """The ids of images to remove from the store: damaged ones, and those whose file has changed. Counts in `done`.
-
-    Raises:
-        DataError: files of images have changed, and `verify` is not set.
-    """
-    damaged = store.damaged() if verify else set()
-    stored = [image for image in images if image.id in store and image.id not in damaged]
-    changed = changed_photos(store, stored, workers)
-    if changed and not verify:
+def _refuse_changed(store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None) -> None:
+    """Raise a DataError if the files of images in the store have changed since."""
+    if changed := changed_photos(store, images, workers):
+        files = dict.fromkeys(store.file_name(image.id) for image in changed)
         raise DataError(
             f"{len(changed)} images are no longer those whose regions are in the feature store '{store.folder}': "
-            f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
-            "which extracts them again, or name another folder; or restore the photos."
+            f"{first_few(repr(str(image.path)) for image in changed)}. Restore them, or name another folder; or delete "
+            f"{first_few(files)} there, {REMEDY}"
         )
-    done.unreadable, done.dropped, done.changed = len(store.unreadable), len(damaged), len(changed)
-    done.present = len(stored) - len(changed)
-    return damaged | {image.id for image in changed}
 
 
 def changed_photos(

@@ -12,15 +12,7 @@ import torch
 
 from caption.core.errors import DataError, first_few
 from caption.core.regions import Regions, Views
-from caption.core.runtime.files import OwnFolder, delete, set_aside
-from caption.data.features.files import (
-    VERIFY,
-    FeatureFile,
-    FeatureWriter,
-    PhotoFile,
-    checksums,
-    feature_paths,
-)
+from caption.data.features.format import REMEDY, FeatureFile, PhotoFile, checksums, feature_paths
 from caption.data.features.key import differences, feature_key
 
 if TYPE_CHECKING:
@@ -35,32 +27,18 @@ class FeatureStore:
 
     Args:
         folder: made by `caption features`.
-        skip_damaged: open the files that can be opened; `unreadable` lists the others that were once written here.
 
     Raises:
-        DataError: the folder is not a store, or is a damaged one.
+        DataError: the folder is not a store, or one of its files is damaged; the message names it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], skip_damaged: bool = False) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(os.path.expanduser(folder))
-        self.files: list[FeatureFile] = []
-        self.unreadable: list[Path] = []
-        own = OwnFolder(self.folder, "--out")
-        for path in feature_paths(self.folder):
-            try:
-                self.files.append(FeatureFile(path))
-            except DataError as error:
-                if not skip_damaged:
-                    raise
-                if not own.listed(path.name):
-                    raise DataError(
-                        f"'{path}' is not of a feature store, and this package did not write it there: move it away"
-                    ) from error
-                self.unreadable.append(path)
+        self.files = [FeatureFile(path) for path in feature_paths(self.folder)]
         if not self.files:
             raise DataError(
-                f"'{self.folder}' is not a feature store: it has no features-*.safetensors that can be read. Check the "
-                "path, or make the store with `caption features`."
+                f"'{self.folder}' is not a feature store: it has no features-*.safetensors. Check the path, or make "
+                "the store with `caption features`."
             )
         self.header = self.files[0].header
         for file in self.files:
@@ -87,6 +65,15 @@ class FeatureStore:
     def __contains__(self, image_id: object) -> bool:
         return image_id in self._places
 
+    def file_name(self, image_id: int | str) -> str:
+        """The name of the file that has an image's regions.
+
+        Raises:
+            DataError: the image is not in the store.
+        """
+        self.check([image_id])
+        return self._places[image_id][0].path.name
+
     def photo(self, image_id: int | str) -> PhotoFile:
         """Size and digest of the file that an image's regions were computed from.
 
@@ -101,12 +88,12 @@ class FeatureStore:
         """The regions of B images, copied: of each view, vectors (B, L, D) float16, grid, and mask (B, L) or None.
 
         Raises:
-            DataError: images are not in the store, or their regions are damaged.
+            DataError: images are not in the store, or their regions are damaged; the message names the files.
         """
         self.check(image_ids)
         kinds = self.files[0].regions.items()
         regions = {name: np.empty((len(image_ids), *array.shape[1:]), array.dtype) for name, array in kinds}
-        damaged = []
+        damaged: dict[int | str, str] = {}
         # Row by row is as fast as np.take and torch.stack.
         for b, image_id in enumerate(image_ids):
             file, row = self._places[image_id]
@@ -117,11 +104,11 @@ class FeatureStore:
                 if checksum == file.checksums[row]:
                     self._intact.add(image_id)
                 else:
-                    damaged.append(image_id)
+                    damaged[image_id] = file.path.name
         if damaged:
             raise DataError(
                 f"the feature store '{self.folder}' is damaged: {len(damaged)} images are not as they were written: "
-                f"{first_few(damaged)}. {VERIFY}"
+                f"{first_few(damaged)}. Delete {first_few(dict.fromkeys(damaged.values()))}, {REMEDY}"
             )
         tensors = {name: torch.from_numpy(array) for name, array in regions.items()}
         return tuple(
@@ -159,26 +146,3 @@ class FeatureStore:
                 f"the feature store '{self.folder}' was made with {'; '.join(changes)}. Make another store with "
                 "`caption features` and this configuration, or train without one."
             )
-
-    def damaged(self) -> set[int | str]:
-        """The ids of images whose regions are not as they were written; reads the whole store."""
-        return {image_id for file in self.files for image_id in file.damaged()}
-
-    def remove(self, image_ids: set[int | str]) -> None:
-        """Remove images from the disk, and give unreadable files other names.
-
-        Afterwards this object is out of date; open the store anew.
-        """
-        for file in self.files:
-            kept = [row for row, image_id in enumerate(file.ids) if image_id not in image_ids]
-            if len(kept) == len(file.ids):
-                continue
-            writer = FeatureWriter(self.folder, self.header)
-            if kept:
-                photos = [PhotoFile(*photo) for photo in file.photos[kept].tolist()]
-                regions = {name: array[kept] for name, array in file.regions.items()}
-                writer.add([file.ids[row] for row in kept], photos, regions)
-                writer.flush()
-            delete(file.path)  # later: a kill in between leaves images twice, and the last counts
-        for path in self.unreadable:
-            set_aside(path)  # not deleted: someone may have put a file of his own in the place of ours

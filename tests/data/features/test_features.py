@@ -7,7 +7,7 @@ import pickle
 import resource
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +37,7 @@ from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions, Views
 from caption.core.runtime.files import LOCK, OwnFolder
 from caption.data.decoding import open_image
-from caption.data.features import files
+from caption.data.features import format as store_format
 from caption.data.features.store import FeatureStore
 from caption.data.resize import ImageTransform
 from caption.data.splits import CaptionedImage
@@ -53,14 +53,14 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
 def finished(images: Images, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished store, which no test changes: two batches a file, so that 23 images have three, 8, 8 and 7."""
     folder = tmp_path_factory.mktemp("finished") / "store"
-    with mock.patch.object(files, "FILE_BYTES", 8 * IMAGE_BYTES):
+    with mock.patch.object(store_format, "FILE_BYTES", 8 * IMAGE_BYTES):
         extract(images, folder)
     return folder
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILE_BYTES", 8 * IMAGE_BYTES)
+    monkeypatch.setattr(store_format, "FILE_BYTES", 8 * IMAGE_BYTES)
 
 
 @pytest.fixture
@@ -144,7 +144,6 @@ def test_all_views_of_an_image_and_their_masks_are_stored(images: Images, tmp_pa
     encoder.freeze()
     extract(images, tmp_path / "store", encoder=encoder)
     store = FeatureStore(tmp_path / "store")
-    assert not store.damaged()
     chosen = [images[i] for i in (20, 4, 11)]
     found = store.read_many([image.id for image in chosen])
     with torch.no_grad():
@@ -159,8 +158,9 @@ def test_all_views_of_an_image_and_their_masks_are_stored(images: Images, tmp_pa
     assert not masks.all()
     for number, name in enumerate(("view.1", "mask.1")):
         flip_within(file_path(tmp_path / "store", number), name)
-        assert len(FeatureStore(tmp_path / "store").damaged()) == number + 1
-    assert extract(images, tmp_path / "store", encoder=encoder, verify=True).dropped == 2
+        store = FeatureStore(tmp_path / "store")
+        with pytest.raises(DataError, match=rf"{number + 1} images are not as they were written"):
+            store.read_many(store.ids)
 
 
 def flip_within(path: Path, name: str, place: int = 0) -> None:
@@ -208,16 +208,16 @@ def test_an_id_means_one_image(images: Images, tmp_path: Path):
         extract([images[0], other], tmp_path / "store")
 
 
-def test_a_store_larger_than_the_disk_is_refused_and_damaged_images_stay(
+def test_a_store_larger_than_the_disk_is_refused(
     images: Images, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    spoil_region(folder, 3)
+    file_path(folder, 2).unlink()
     before = contents(folder)
     usage = shutil.disk_usage(folder)._replace(free=50)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    said = r"1 images of 8×8×6 numbers take 832 bytes, but the disk .* 50 bytes left"
+    said = r"7 images of 8×8×6 numbers take 5.8 kB, but the disk .* 50 bytes left"
     with pytest.raises(UserError, match=said):
-        extract(images, folder, verify=True)
+        extract(images, folder)
     assert contents(folder) == before
 
 
@@ -290,7 +290,6 @@ def test_a_full_disk_spoils_nothing(images: Images, finished: Path, tmp_path: Pa
     ):
         extract(images, store)
     assert len(contents(store)) == written  # and no partial file
-    assert not written or not FeatureStore(store).damaged()
     extract(images, store)
     assert contents(store) == contents(finished)
 
@@ -302,9 +301,6 @@ def test_a_folder_that_is_not_a_store(tmp_path: Path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DataError, match=r"is not a feature store: it has no features-\*\.safetensors"):
             FeatureStore(path)
-    file_path(tmp_path, 0).write_bytes(b"something else")
-    with pytest.raises(DataError, match="did not write it there: move it away"):
-        FeatureStore(tmp_path, skip_damaged=True)
 
 
 def save_metadata(path: Path, metadata: dict[str, str] | None) -> None:
@@ -323,34 +319,31 @@ def save_metadata(path: Path, metadata: dict[str, str] | None) -> None:
     ],
 )
 def test_a_file_that_is_not_of_a_store(images: Images, folder: Path, spoil: Callable[[Path], None]):
-    """The message names it. With --verify, and other files that identify the store, it is replaced."""
+    """The message names it, and it stays. When it has been deleted, what is missing is computed anew."""
     spoil(file_path(folder, 1))
-    spoiled = file_path(folder, 1).read_bytes()
+    spoiled = contents(folder)
     for attempt in (lambda: FeatureStore(folder), lambda: extract(images, folder)):
-        with pytest.raises(DataError, match=r"features-00001.safetensors' is damaged.*--verify"):
+        with pytest.raises(DataError, match=r"features-00001.safetensors' is damaged.* Delete it"):
             attempt()
-    done = extract(images, folder, verify=True)
-    assert (done.unreadable, done.dropped, done.present, done.stored) == (1, 0, 15, 8)
-    assert (folder / "features-00001.safetensors.damaged-1").read_bytes() == spoiled
-    assert not FeatureStore(folder).damaged()
+    assert contents(folder) == spoiled
+    file_path(folder, 1).unlink()
+    done = extract(images, folder)
+    assert (done.present, done.stored) == (15, 8)
+    store = FeatureStore(folder)
+    assert sorted(store.ids, key=str) == sorted((image.id for image in images), key=str)
+    read(store, *store.ids)
 
 
-def test_a_store_without_a_file_that_can_be_read_stays(images: Images, folder: Path):
-    for path in files.feature_paths(folder):
-        path.write_bytes(b"something else")
-    with pytest.raises(DataError, match="that can be read"):
-        extract(images, folder, verify=True)
-    assert all(path.read_bytes() == b"something else" for path in files.feature_paths(folder))
-
-
-def rewrite(path: Path, index: dict[str, Any], tables: Callable[[files.Arrays], files.Arrays]) -> None:
+def rewrite(
+    path: Path, index: dict[str, Any], tables: Callable[[store_format.Arrays], store_format.Arrays]
+) -> None:
     """Change a file with its checksum, as a stranger may."""
     arrays = load_file(path)
     del arrays["checksum"]
     arrays = tables(arrays)
     with safetensors.safe_open(path, "np") as file:
         text = json.dumps(json.loads(file.metadata()["feature_store"]) | index)
-    checksum = np.array([files._checksum(text, arrays)], "<u4")
+    checksum = np.array([store_format._checksum(text, arrays)], "<u4")
     save_file({**arrays, "checksum": checksum}, path, {"feature_store": text})
 
 
@@ -372,7 +365,7 @@ def changed_table(name: str, change: Callable[[np.ndarray], np.ndarray]) -> tupl
     ],
 )
 def test_an_index_or_tables_with_their_checksum_that_are_others(
-    folder: Path, index: dict[str, Any], tables: Callable[[files.Arrays], files.Arrays]
+    folder: Path, index: dict[str, Any], tables: Callable[[store_format.Arrays], store_format.Arrays]
 ):
     rewrite(file_path(folder, 0), index, tables)
     with pytest.raises(DataError, match=r"features-00000\.safetensors' is damaged"):
@@ -404,10 +397,9 @@ def test_a_file_of_others_is_named_and_stays(images: Images, folder: Path, kind:
     else:
         theirs.symlink_to(folder.parent / "mine")
     before = {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()}
-    for options in ({}, {"verify": True}):
-        with pytest.raises(DataError, match=r"features-00007\.safetensors' "):
-            extract(images, folder, **options)
-        assert {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()} == before
+    with pytest.raises(DataError, match=r"features-00007\.safetensors' "):
+        extract(images, folder)
+    assert {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_no_flipped_byte_goes_unnoticed(images: Images, tmp_path: Path):
@@ -423,34 +415,18 @@ def test_no_flipped_byte_goes_unnoticed(images: Images, tmp_path: Path):
         with pytest.raises(DataError, match="damaged"):
             read(FeatureStore(tmp_path / "store"), *(image.id for image in images[:4]))
         path.write_bytes(whole)
-    assert not FeatureStore(tmp_path / "store").damaged()
 
 
 def test_damaged_regions_are_found_when_read(images: Images, folder: Path):
     store = FeatureStore(folder)
     spoil_region(folder, 13)
     read(store, images[12].id)
-    with pytest.raises(DataError, match=r"1 images are not as they were written: 13\. Give .* --verify"):
+    with pytest.raises(
+        DataError, match=r"1 images are not as they were written: 13\. Delete features-00001\.safetensors"
+    ):
         read(store, 13)
-    assert store.damaged() == {13}
 
 
 def spoil_region(folder: Path, number: int) -> None:
     """Damage one byte of an image's regions."""
     flip_within(file_path(folder, number // 8), "view.0", number % 8 * IMAGE_BYTES + 5)
-
-
-@pytest.mark.parametrize("spoiled", [(0, 22), range(8, 16)])
-def test_verifying_extracts_damaged_images_again(images: Images, folder: Path, spoiled: Sequence[int]):
-    ids = [image.id for image in images]
-    before = read(FeatureStore(folder), *ids)
-    for number in spoiled:
-        spoil_region(folder, number)
-    done = extract(images, folder, verify=True)
-    assert (done.stored, done.present) == (len(spoiled), 23 - len(spoiled))
-    assert (done.dropped, done.unreadable) == (len(spoiled), 0)
-    store = FeatureStore(folder)
-    assert not store.damaged()
-    # An image's last bits may depend on the rest of its batch.
-    torch.testing.assert_close(read(store, *ids).float(), before.float(), rtol=1e-3, atol=1e-3)
-    assert sorted(store.ids, key=str) == sorted(ids, key=str)

@@ -32,9 +32,7 @@ from caption.core.runtime.safe_loading import load_safetensors
 FORMAT = 2
 FILE_BYTES = 64 * 2**20
 """A file is written once its regions take so much; a kill loses no more than that."""
-VERIFY = (
-    "Give the `caption features` command that made it again, with --verify: it extracts damaged images again."
-)
+REMEDY = "and give the `caption features` command that made it again: it computes what is missing."
 
 Arrays = dict[str, np.ndarray]
 
@@ -105,12 +103,10 @@ class FeatureFile:
             raise
         except Exception as error:  # safetensors and damaged headers raise many types
             reason = " ".join(str(error).split())
-            raise DataError(f"'{path}' is damaged, or not of a feature store ({reason}). {VERIFY}") from error
-
-    def damaged(self) -> list[int | str]:
-        """The ids of images whose regions are not as they were written; reads the whole file."""
-        differs = checksums(self.regions) != self.checksums
-        return [self.ids[row] for row in np.flatnonzero(differs).tolist()]
+            raise DataError(
+                f"'{path}' is damaged, or not of a feature store ({reason}). Delete it, or move it away if it is "
+                f"yours, {REMEDY}"
+            ) from error
 
 
 class FeatureWriter:
