@@ -47,8 +47,7 @@ def main(options: argparse.Namespace) -> int:
     plan = _plan(options)
 
     # These import torch, which takes seconds that --help should not take.
-    from caption.core.parts import make
-    from caption.core.runtime.trust import class_paths
+    from caption.core.runtime.trust import class_paths, make
     from caption.data.check import check_data
     from caption.data.readers.base import CaptionReader
 
@@ -195,7 +194,7 @@ def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
 
 def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
     """Fractions for data that names no splits, with a word about them; none for other data."""
-    from caption.core.parts import make
+    from caption.core.runtime.trust import make
     from caption.data.findings import Findings
     from caption.data.readers.base import CaptionReader
     from caption.data.readers.detect import reader_for

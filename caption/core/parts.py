@@ -1,7 +1,8 @@
-"""Parts, the replaceable modules of a captioner, and their reconstruction from a checkpoint.
+"""Parts, the replaceable modules of a captioner, which remember how they were made.
 
 Every encoder, attention, decoder and objective is a part, which records its class path and constructor arguments. A
-checkpoint stores them as plain strings and numbers; a YAML file has the same form.
+checkpoint stores them as plain strings and numbers; a YAML file has the same form. `caption.core.runtime.trust.make`
+makes parts from them.
 
 Sizes that depend on other parts (the length of a region vector, the number of words) are not arguments. A part that
 needs them creates its weights in `build`, which its owner calls once. A YAML file therefore states each size once, and
@@ -13,21 +14,18 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
-
-from caption.core.errors import CheckpointError, first_few, reported_as
-from caption.core.runtime.trust import find_object, packages
 
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
 
 
 class Part:
-    """Mixin that records the constructor arguments: `make(part.spec, Part)` makes an equal object."""
+    """Mixin that records the constructor arguments: `trust.make(part.spec, Part)` makes an equal object."""
 
     _arguments: dict[str, Any]
 
@@ -107,41 +105,3 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-
-
-Kind = TypeVar("Kind")
-
-
-def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -> Kind:
-    """Make the object that a spec describes; the parts in its arguments are made first.
-
-    Args:
-        spec: class path and arguments.
-        kind: the class, or a base class, of the object.
-        trust: packages, beside this one, whose modules may be imported; see `caption.core.runtime.trust`.
-
-    Raises:
-        CheckpointError: the class does not exist, may not be imported, is not a `kind`, or does not take the arguments.
-    """
-    path = spec.get("class_path") if isinstance(spec, Mapping) else spec
-    init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
-    trust = packages(trust)
-    cls = find_object(path, trust)
-    if isinstance(spec, Mapping) and (extra := set(spec) - {"class_path", "init_args"}):
-        raise CheckpointError(f"{path} has {first_few(extra)} beside class_path and init_args: take it out")
-    if not isinstance(init_args, Mapping):
-        raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
-    # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
-    if not (isinstance(cls, type) and issubclass(cls, kind)):
-        raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
-    arguments = {key: _make_value(value, kind, trust) for key, value in init_args.items()}
-    with reported_as(CheckpointError, f"{path} does not take these arguments", TypeError, ValueError):
-        return cls(**arguments)
-
-
-def _make_value(value: Any, kind: type, trust: Iterable[str]) -> Any:
-    if isinstance(value, Mapping) and "class_path" in value:
-        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may hold readers
-    if isinstance(value, Mapping):
-        return {key: _make_value(entry, kind, trust) for key, entry in value.items()}
-    return [_make_value(entry, kind, trust) for entry in value] if isinstance(value, list) else value

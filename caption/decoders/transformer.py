@@ -17,8 +17,9 @@ from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
 from caption.attention.options import at_least_one
 from caption.core.errors import UserError
-from caption.core.parts import Spec, make
+from caption.core.parts import Spec
 from caption.core.regions import Views
+from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
 from caption.kernels.linear import Linear

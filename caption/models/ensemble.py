@@ -8,7 +8,7 @@ import torch
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.core.parts import make
+from caption.core.runtime.trust import make
 from caption.decoders import Decoder
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.encoders import Encoder, Refiner, SeveralEncoders

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, first_few
-from caption.core.parts import make
-from caption.core.runtime.trust import class_paths
+from caption.core.runtime.trust import class_paths, make
 from caption.decoders.base import Decoder
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import view_sizes

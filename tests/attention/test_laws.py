@@ -23,8 +23,8 @@ from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test, stochastic_parts
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.core.parts import make
 from caption.core.regions import Regions, Views
+from caption.core.runtime.trust import make
 from caption.core.tensor_tree import leaves, select_images
 from caption.decoders import Decoder
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce

@@ -16,7 +16,8 @@ from helpers.fonts import installed_font
 from helpers.tiny_captioner import photo
 
 from caption.cli.configuration.own_data import next_commands, own_data_configuration
-from caption.core.parts import Part, make
+from caption.core.parts import Part
+from caption.core.runtime.trust import make
 from caption.data.check import Check, SplitSummary
 from caption.data.findings import Findings
 from caption.encoders import EfficientNetLite

@@ -14,7 +14,8 @@ from torch import nn
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
 from caption.core.errors import CheckpointError
-from caption.core.parts import Part, make, public_path
+from caption.core.parts import Part, public_path
+from caption.core.runtime.trust import make
 from caption.decoders import (
     ConstantState,
     Decoder,
@@ -130,7 +131,7 @@ HOSTILE = [
     {"class_path": "os.system", "init_args": {"command": "touch canary"}},
     {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "canary"]}},
     {"class_path": "builtins.open", "init_args": {"file": "canary", "mode": "w"}},
-    {"class_path": "caption.core.parts.make", "init_args": {}},
+    {"class_path": "caption.core.runtime.trust.make", "init_args": {}},
     {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1, "out_features": 1}},
 ]
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from caption import decoders
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
 from caption.core.errors import UserError
-from caption.core.parts import make
 from caption.core.regions import WeightProperties
+from caption.core.runtime.trust import make
 from caption.decoders import (
     ConstantState,
     DeepOutput,

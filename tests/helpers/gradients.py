@@ -15,7 +15,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from caption.core.parts import make
+from caption.core.runtime.trust import make
 from caption.decoders import Decoder
 from caption.objectives import CaptionBatch, Objective
 from caption.text.vocabulary import PAD, START

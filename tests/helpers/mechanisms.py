@@ -30,8 +30,8 @@ from caption.attention import (
     WeighOutput,
 )
 from caption.captioner import Captioner
-from caption.core.parts import make
 from caption.core.regions import Views
+from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree
 from caption.data.resize import ImageTransform
 from caption.decoders import (

@@ -25,8 +25,8 @@ from torch.utils import backend_registration
 
 from caption import search
 from caption.captioner import Captioner
-from caption.core.parts import make
 from caption.core.regions import Views
+from caption.core.runtime.trust import make
 from caption.core.tensor_tree import leaves, map_tensors
 from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, TorchvisionEncoder
 from caption.encoders.base import view_sizes

@@ -19,7 +19,7 @@ from PIL import Image
 
 from caption import attention, decoders
 from caption.captioner import Captioner
-from caption.core.parts import make
+from caption.core.runtime.trust import make
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder, Refiner, TorchvisionEncoder

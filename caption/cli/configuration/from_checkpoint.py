@@ -16,8 +16,7 @@ import yaml
 
 from caption.cli.configuration.files import OPTIONS, READER, option_pairs
 from caption.core.errors import CheckpointError, UserError, reported_as
-from caption.core.parts import make
-from caption.core.runtime.trust import check_texts
+from caption.core.runtime.trust import check_texts, make
 from caption.data.resize import ImageTransform
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file

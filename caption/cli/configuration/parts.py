@@ -10,8 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from caption.cli.configuration.errors import jsonargparse_message
 from caption.cli.configuration.files import read_layers
 from caption.core.errors import DataError, UserError
-from caption.core.parts import make
-from caption.core.runtime.trust import class_paths
+from caption.core.runtime.trust import class_paths, make
 from caption.data.features.key import weights_digest
 from caption.data.readers.base import CaptionReader
 from caption.data.resize import ImageTransform

@@ -1,4 +1,5 @@
-"""Class paths in files from strangers: which modules may be imported for them, and from where.
+"""Class paths in files from strangers: which modules may be imported for them, and from where; and the objects that are
+made of them.
 
 Importing a module runs its code. A class path in a checkpoint is therefore imported only if its module is one of this
 package's that define parts, or belongs to a package that the user trusts. A module that is already imported may be
@@ -22,11 +23,13 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from caption.core.errors import CheckpointError, UserError
+from caption.core.errors import CheckpointError, UserError, first_few, reported_as
+from caption.core.parts import Part
 from caption.core.runtime.inputs import CONFIGURATION, read_input
 
+Kind = TypeVar("Kind")
 OWN = __name__.partition(".")[0]
 PARTS = tuple(f"{OWN}.{room}" for room in ("attention", "decoders", "encoders", "objectives", "search"))
 """Rooms of this package whose classes a checkpoint may name. Importing their modules has no other effect."""
@@ -145,6 +148,41 @@ def find_object(path: Any, trust: Iterable[str] = ()) -> Any:
     if name not in vars(sys.modules[module]):
         raise CheckpointError(f"there is no class {path}: install the package that defines it")
     return vars(sys.modules[module])[name]
+
+
+def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -> Kind:
+    """Make the object that a spec describes; the parts in its arguments are made first.
+
+    Args:
+        spec: class path and arguments.
+        kind: the class, or a base class, of the object.
+        trust: packages, beside this one, whose modules may be imported; see `find_object`.
+
+    Raises:
+        CheckpointError: the class does not exist, may not be imported, is not a `kind`, or does not take the arguments.
+    """
+    path = spec.get("class_path") if isinstance(spec, Mapping) else spec
+    init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
+    trust = packages(trust)
+    cls = find_object(path, trust)
+    if isinstance(spec, Mapping) and (extra := set(spec) - {"class_path", "init_args"}):
+        raise CheckpointError(f"{path} has {first_few(extra)} beside class_path and init_args: take it out")
+    if not isinstance(init_args, Mapping):
+        raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
+    # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
+    if not (isinstance(cls, type) and issubclass(cls, kind)):
+        raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
+    arguments = {key: _make_value(value, kind, trust) for key, value in init_args.items()}
+    with reported_as(CheckpointError, f"{path} does not take these arguments", TypeError, ValueError):
+        return cls(**arguments)
+
+
+def _make_value(value: Any, kind: type, trust: Iterable[str]) -> Any:
+    if isinstance(value, Mapping) and "class_path" in value:
+        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may hold readers
+    if isinstance(value, Mapping):
+        return {key: _make_value(entry, kind, trust) for key, entry in value.items()}
+    return [_make_value(entry, kind, trust) for entry in value] if isinstance(value, list) else value
 
 
 def check_texts(value: Any, trust: Iterable[str] = ()) -> None:

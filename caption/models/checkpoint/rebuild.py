@@ -12,9 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, reported_as
-from caption.core.parts import make
 from caption.core.runtime.safe_loading import check_plain
-from caption.core.runtime.trust import check_texts, class_paths, packages
+from caption.core.runtime.trust import check_texts, class_paths, make, packages
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner

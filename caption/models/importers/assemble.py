@@ -9,8 +9,7 @@ from torch import Tensor
 
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, UserError, first_few
-from caption.core.parts import make
-from caption.core.runtime.trust import class_paths
+from caption.core.runtime.trust import class_paths, make
 from caption.data.files import read_yaml
 from caption.data.resize import ImageTransform
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder

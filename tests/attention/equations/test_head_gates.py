@@ -11,7 +11,7 @@ from torch import nn
 from caption import attention as library
 from caption.attention import HeadGates, MultiHeadAttention, StructuredAttention, remove_closed_heads
 from caption.core.errors import UserError
-from caption.core.parts import make
+from caption.core.runtime.trust import make
 from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.decoders.base import Decoder
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy

@@ -16,8 +16,7 @@ from helpers.tiny_captioner import captioner, rewrite
 
 import caption
 from caption.core.errors import CheckpointError
-from caption.core.parts import make
-from caption.core.runtime.trust import check_texts, class_paths, find_object, import_from
+from caption.core.runtime.trust import check_texts, class_paths, find_object, import_from, make
 from caption.encoders import Encoder, TorchvisionEncoder
 from caption.models import checkpoint
 

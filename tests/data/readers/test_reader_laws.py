@@ -20,7 +20,7 @@ from helpers.planted_faults import (
 )
 
 from caption.core.errors import DataError
-from caption.core.parts import make
+from caption.core.runtime.trust import make
 from caption.data.findings import Kind
 from caption.data.readers.base import CaptionReader
 from caption.data.readers.detect import reader_for

@@ -13,8 +13,8 @@ from torch.func import functional_call
 
 from caption import encoders as refiners
 from caption.core.errors import UserError
-from caption.core.parts import make
 from caption.core.regions import Views
+from caption.core.runtime.trust import make
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,

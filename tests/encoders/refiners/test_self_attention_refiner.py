@@ -13,7 +13,7 @@ from helpers.refiner_cases import affine, built, check_equation, layer_norm, mul
 
 from caption.attention import HeadGates, remove_closed_heads
 from caption.core.errors import UserError
-from caption.core.parts import make as make_part
+from caption.core.runtime.trust import make as make_part
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,
