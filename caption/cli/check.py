@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caption.cli.configuration.arguments import count
-from caption.cli.configuration.files import config_names
+from caption.cli.configuration.config_files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
 from caption.core.errors import DataError, UserError, did_you_mean, printable
@@ -103,7 +103,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
     """The configuration that is checked, or changed by --write ({} for neither), and the reader of the data."""
-    from caption.cli.configuration.files import read_config
+    from caption.cli.configuration.config_files import read_config
     from caption.data.readers.detect import reader_for
 
     data, splits = plan.options.data, plan.splits
@@ -121,7 +121,7 @@ def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
 def _limits(options: argparse.Namespace, config: Mapping[str, Any]) -> Limits:
     """Those of the command line, else those of the configuration, else the defaults."""
     from caption.data.check import Limits
-    from caption.data.files import field
+    from caption.data.text_files import field
 
     section = config.get("data") or {}
     limits = asdict(Limits())

@@ -10,7 +10,7 @@ import argparse
 from itertools import takewhile
 from pathlib import Path
 
-from caption.cli.configuration.files import config_folder, config_names, find_config
+from caption.cli.configuration.config_files import config_folder, config_names, find_config
 from caption.cli.exit_codes import DONE
 
 

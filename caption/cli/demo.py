@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from caption.cli.configuration.files import config_folder
+from caption.cli.configuration.config_files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 from caption.core.errors import Stopped

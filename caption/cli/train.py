@@ -52,10 +52,9 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
+from caption.cli.configuration.config_files import with_layers
 from caption.cli.configuration.errors import jsonargparse_message, reason
-from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.configuration.resumed import (
     changed_options,
@@ -67,7 +66,7 @@ from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
 from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
-from caption.core.runtime.ddp import leave_process_group
+from caption.core.runtime.distributed import leave_process_group, torchrun_settings
 from caption.core.runtime.files import locked, make_folder, make_parents, write_new
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
@@ -256,7 +255,7 @@ class CaptionCLI(LightningCLI):
         """Lightning's, with logs and a progress report of ours, checkpoints that are sealed, and the run's folder made.
 
         Raises:
-            UserError: the folder cannot be written to; or see `torchrun.trainer_settings`.
+            UserError: the folder cannot be written to; or see `torchrun_settings`.
         """
         if self.subcommand == "fit":
             self._watch_what_can_choose()
@@ -279,7 +278,7 @@ class CaptionCLI(LightningCLI):
             self._parser(self.subcommand).callback_keys.remove(key)
         plugins = config.get("plugins") or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), CheckpointFile()]
-        trainer = super().instantiate_trainer(**torchrun.trainer_settings(config), **kwargs)
+        trainer = super().instantiate_trainer(**torchrun_settings(config), **kwargs)
         make_folder(folder, "--trainer.default_root_dir")
         return trainer
 

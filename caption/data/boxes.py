@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.core.box import Box, BoxLike
 from caption.core.errors import DataError, kind_and_reason
-from caption.data.files import object_list, read_json, short_repr
+from caption.data.text_files import object_list, read_json, short_repr
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,10 +16,10 @@ from caption.core.errors import STOPS, DataError, ImageError, first_few
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar
 from caption.data.decoding import decoded
-from caption.data.files import short_repr
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers.base import CaptionReader, real_files
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
+from caption.data.text_files import short_repr
 from caption.text.ngrams import alike
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary

@@ -12,10 +12,10 @@ from pathlib import PurePath
 
 from caption.core.errors import DataError, first_few
 from caption.core.runtime.inputs import TEXT, read_stream
-from caption.data.files import coco_id, read_text, utf8_text
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, caption_fault
 from caption.data.readers.detect import detect_format
+from caption.data.text_files import coco_id, read_text, utf8_text
 from caption.metrics.score import Id
 
 STDIN = "-"

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from caption.core.parts import Part, check_choice
 from caption.core.regions import Views
-from caption.core.runtime.ddp import process_count, total
+from caption.core.runtime.distributed import process_count, total
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders.refiners.base import Refiner
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.core.parts import Part
-from caption.core.runtime.ddp import total
+from caption.core.runtime.distributed import total
 from caption.decoders.base import Unrolled
 from caption.kernels.linear import Linear
 from caption.objectives.base import PER_WORD, count_elements

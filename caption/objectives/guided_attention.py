@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.core.runtime.ddp import mean
+from caption.core.runtime.distributed import mean
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
 from caption.objectives.cross_entropy import CrossEntropy

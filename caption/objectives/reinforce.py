@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
 from caption.core.errors import UserError
-from caption.core.runtime.ddp import mean
+from caption.core.runtime.distributed import mean
 from caption.core.runtime.eval_mode import eval_mode
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.objectives.base import (

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
 from caption.core.regions import WeightProperties
-from caption.core.runtime.ddp import mean
+from caption.core.runtime.distributed import mean
 from caption.decoders.base import Unrolled
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from caption.core.errors import DataError, UserError, printable
 from caption.core.runtime.files import file_digest
-from caption.data.files import field, read_json, read_text, read_yaml
+from caption.data.text_files import field, read_json, read_text, read_yaml
 from caption.metrics.caption_files import CaptionFile, read_captions
 from caption.training.defaults import BEST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from helpers.command_line import Cli, check_refused
 
-from caption.cli.configuration.files import config_names, find_config, with_layers
+from caption.cli.configuration.config_files import config_names, find_config, with_layers
 from caption.cli.configuration.parts import read_parts
 from caption.core.errors import UserError
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from caption.core.errors import UserError
-from caption.data import files
+from caption.data import text_files
 from caption.data.photo_boxes import read_photo_boxes
 from caption.text.english import coco_words, plural, read_table
 
@@ -59,7 +59,7 @@ def test_own_files(tmp_path: Path, photos: list[Path]):
 def test_categories_become_words(tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
     """The file is parsed once: COCO's has 450 MB."""
     parsed: list[str] = []
-    monkeypatch.setattr(files, "load_json", lambda text: parsed.append(text) or json.loads(text))
+    monkeypatch.setattr(text_files, "load_json", lambda text: parsed.append(text) or json.loads(text))
     found = read_photo_boxes([written(tmp_path, INSTANCES)], photos)
     assert len(parsed) == 1
     assert [photo.path.name for photo in found.boxed] == ["a.png", "b.png"]

@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
 from caption.attention.stochastic import override_draws, stochastic_parts
-from caption.core.runtime.ddp import mean, mean_of_each
+from caption.core.runtime.distributed import mean, mean_of_each
 from caption.core.tensor_tree import select_images
 from caption.objectives import (
     AttentionPenalty,

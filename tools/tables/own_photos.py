@@ -14,10 +14,10 @@ from pathlib import Path
 from caption.cli.main import main as caption
 from caption.core.errors import UserError
 from caption.core.runtime.files import make_parents, replacing
-from caption.data.files import read_text
 from caption.data.findings import Findings
 from caption.data.readers import Flickr
 from caption.data.readers.base import CaptionText
+from caption.data.text_files import read_text
 
 CHILDREN = re.compile(r"\b(child|children|boys?|girls?|kids?|baby|toddler)\b", re.IGNORECASE)
 """A photo shows children if two of its captions have one of these words."""

@@ -30,7 +30,7 @@ from typing import Any
 
 import yaml
 
-from caption.cli.configuration.files import find_config, option_pairs, read_config
+from caption.cli.configuration.config_files import find_config, option_pairs, read_config
 from caption.core.errors import UserError, did_you_mean
 from tools.tables import measures
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from caption.cli.configuration.files import OPTIONS, READER, option_pairs
+from caption.cli.configuration.config_files import OPTIONS, READER, option_pairs
 from caption.core.errors import CheckpointError, UserError, reported_as
 from caption.core.runtime.trust import check_texts, make
 from caption.data.resize import ImageTransform

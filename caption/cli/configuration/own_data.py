@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from caption.cli.configuration.files import read_config
+from caption.cli.configuration.config_files import read_config
 from caption.core.errors import DataError
 from caption.core.runtime.files import creating
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser, Namespace
 
+from caption.cli.configuration.config_files import read_layers
 from caption.cli.configuration.errors import jsonargparse_message
-from caption.cli.configuration.files import read_layers
 from caption.core.errors import DataError, UserError
 from caption.core.runtime.trust import class_paths, make
 from caption.data.features.key import weights_digest

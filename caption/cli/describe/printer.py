@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.printing import json_text
 from caption.core.errors import printable
-from caption.data.files import coco_id
+from caption.data.text_files import coco_id
 from caption.results.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:

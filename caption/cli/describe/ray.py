@@ -55,7 +55,7 @@ def describe_on_ray(options: argparse.Namespace) -> int:
 
 def _photos(images: Sequence[str], list_: str | None) -> list[str]:
     """The photos of the arguments and the list. Paths are made absolute, because actors run in other folders."""
-    from caption.data.files import numbered_lines, read_text
+    from caption.data.text_files import numbered_lines, read_text
     from caption.models.on_ray import list_photos
 
     listed = [line.strip() for _, line in numbered_lines(read_text(list_))] if list_ else []

@@ -20,7 +20,6 @@ from urllib.parse import unquote
 
 from caption.core.errors import DataError
 from caption.data.boxes import Boxes
-from caption.data.files import json_or_none, numbered_lines, parsed, read_text, short_repr, user_path
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.splits import (
     SPLIT_NAMES,
@@ -30,6 +29,7 @@ from caption.data.splits import (
     check_split_names,
     split_by_fraction,
 )
+from caption.data.text_files import json_or_none, numbered_lines, parsed, read_text, short_repr, user_path
 
 MAX_CHARACTERS = 20_000
 """Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from caption.core.errors import DataError, first_few
-from caption.data.files import field, object_list
 from caption.data.findings import Findings
 from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedFile, Entry, Layout
 from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
+from caption.data.text_files import field, object_list
 
 SPLIT_WORDS = {"train": ("train",), "val": ("val", "dev"), "test": ("test",)}
 

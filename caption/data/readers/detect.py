@@ -14,13 +14,13 @@ from pathlib import Path
 
 from caption.core.errors import DataError, first_few
 from caption.core.parts import Spec
-from caption.data.files import read_text, user_path
 from caption.data.findings import Findings
 from caption.data.readers.base import ALL, EXAMINED, CaptionText, CheckedReader, DetectedFile, Layout
 from caption.data.readers.coco import Coco
 from caption.data.readers.flickr import Flickr
 from caption.data.readers.karpathy import Karpathy
 from caption.data.readers.tables import Csv, JsonLines
+from caption.data.text_files import read_text, user_path
 
 READERS: tuple[type[CheckedReader], ...] = (Flickr, Csv, JsonLines, Coco, Karpathy)
 """In the order in which they are asked."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from caption.core.errors import DataError
-from caption.data.files import numbered_lines, read_text, user_path
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, CheckedReader, DetectedFile, Entry, Layout, gather
 from caption.data.readers.coco import split_in_name
 from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
+from caption.data.text_files import numbered_lines, read_text, user_path
 
 TOKEN = re.compile(r"[^\t]+#\d+\t")
 

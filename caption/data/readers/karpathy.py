@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from caption.data.files import field, object_list
 from caption.data.findings import Findings
 from caption.data.readers.base import EXAMINED, CaptionText, CheckedReader, Entry
+from caption.data.text_files import field, object_list
 
 
 @dataclass

@@ -13,13 +13,6 @@ from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
 from caption.core.errors import DataError
-from caption.data.files import (
-    JsonError,
-    json_or_none,
-    load_json,
-    numbered_lines,
-    short_repr,
-)
 from caption.data.findings import Findings
 from caption.data.readers.base import (
     LINE_END,
@@ -27,6 +20,13 @@ from caption.data.readers.base import (
     CaptionText,
     CheckedReader,
     Entry,
+)
+from caption.data.text_files import (
+    JsonError,
+    json_or_none,
+    load_json,
+    numbered_lines,
+    short_repr,
 )
 
 DELIMITERS = (",", ";", "\t", "|")

@@ -19,7 +19,6 @@ from typing import Any
 from caption.core.errors import DataError, UserError
 from caption.core.runtime.files import OwnFolder, locked
 from caption.data.boxes import Boxes, read_boxes
-from caption.data.files import read_json
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionReader
 from caption.data.readers.coco import Coco
@@ -28,6 +27,7 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.data.splits import SPLIT_NAMES, Splits
+from caption.data.text_files import read_json
 
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2

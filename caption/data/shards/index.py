@@ -11,7 +11,7 @@ from typing import Any
 
 from caption.core.errors import DataError, UserError
 from caption.core.runtime.inputs import STREAM, TEXT, open_input, read_stream
-from caption.data.files import field, object_list, parsed, user_path
+from caption.data.text_files import field, object_list, parsed, user_path
 from caption.text.vocabulary import Vocabulary
 
 INDEX = "shards.json"

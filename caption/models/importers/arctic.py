@@ -28,7 +28,7 @@ from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, DataError
 from caption.core.runtime.inputs import MODEL, open_input
 from caption.core.runtime.safe_loading import check_archive
-from caption.data.files import read_json, read_text, read_yaml
+from caption.data.text_files import read_json, read_text, read_yaml
 from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.models.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch

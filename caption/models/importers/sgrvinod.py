@@ -20,7 +20,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, DataError, first_few
-from caption.data.files import read_json
+from caption.data.text_files import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, ShowAttendAndTellDecoder
 from caption.encoders.torchvision import TorchvisionEncoder
 from caption.encoders.weights import read_state

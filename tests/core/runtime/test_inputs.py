@@ -31,7 +31,7 @@ from caption.core.runtime.inputs import (
 from caption.data.boxes import read_boxes
 from caption.data.decoding import open_image
 from caption.data.features.store import FeatureStore
-from caption.data.files import read_json, read_text
+from caption.data.text_files import read_json, read_text
 from caption.models.importers import sgrvinod
 
 pytestmark = pytest.mark.timeout(60)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from caption.core.errors import DataError
-from caption.data.files import (
+from caption.data.text_files import (
     JsonError,
     YamlError,
     coco_id,

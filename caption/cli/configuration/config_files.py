@@ -61,7 +61,7 @@ def read_config(name: str) -> dict[str, Any]:
         UserError: it does not exist, is unreadable, not YAML (with the line), or not a mapping of sections.
     """
     # Not at the top: --help of verbs that use this module must not wait for NumPy.
-    from caption.data.files import read_yaml
+    from caption.data.text_files import read_yaml
 
     path = find_config(name)
     config = read_yaml(path)
@@ -101,7 +101,7 @@ def read_layers(names: Sequence[str], options: Sequence[str] = ()) -> list[dict[
 
 def _plain(value: str) -> Any:
     """The value of an option, which may be YAML."""
-    from caption.data.files import YamlError, load_yaml
+    from caption.data.text_files import YamlError, load_yaml
 
     try:
         return load_yaml(value)
