@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING, Any
 from caption.core.runtime import torchvision_compat
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    import torch
+
     from caption import analysis as analysis
     from caption import visualize as visualize
     from caption.analysis.explorer.widget import explore as explore
     from caption.captioner import Captioner as Captioner
     from caption.models.model_zoo import installed_models as installed_models
-    from caption.models.model_zoo import load as load
     from caption.results.caption import Caption as Caption
     from caption.results.captions import Captions as Captions
 
 __version__: str
 _HOMES = {
-    "load": "caption.models.model_zoo",
     "installed_models": "caption.models.model_zoo",
     "Captioner": "caption.captioner",
     "Caption": "caption.results.caption",
@@ -39,9 +42,37 @@ _HOMES = {
     "explore": "caption.analysis.explorer.widget",
 }
 _PACKAGES = ("analysis", "visualize")
-__all__ = ["__version__", *_HOMES, *_PACKAGES]
+__all__ = ["__version__", "load", *_HOMES, *_PACKAGES]
 
 torchvision_compat.install()
+
+
+def load(
+    model: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    trust: Iterable[str] = (),
+    lens: bool = False,
+) -> Captioner:
+    """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
+
+    Args:
+        model, device, trust: see `caption.models.model_zoo.load`.
+        lens: also read what the encoder sees behind each word: `Caption.lens`. The lens comes from the file beside the
+            model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
+
+    Raises:
+        UserError: there is no such model, the device is not available, or the hub cannot be reached; the encoder has
+            no classifier for a lens.
+        CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
+    """
+    from caption.models import model_zoo
+
+    captioner = model_zoo.load(model, device, trust)
+    if lens:
+        from caption.analysis.lens.file import attach_lens, lens_path
+
+        attach_lens(captioner, lens_path(model))
+    return captioner
 
 
 def __getattr__(name: str) -> Any:

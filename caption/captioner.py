@@ -50,7 +50,7 @@ LIKELIEST_WORDS = partial(with_likeliest_words, count=5)
 Postprocessor = Callable[[Views, Sequence[Caption]], list[Caption]]
 """Gets the encoder's views of B images and a caption of each; returns them changed, or others in their place.
 
-A lens (`caption.analysis.lens`) adds what the encoder sees behind each word; `NovelObjectCaptioning` writes some again.
+A lens (`caption.analysis.lens`) adds what the encoder sees behind each word.
 """
 
 
@@ -278,7 +278,6 @@ class Captioner(nn.Module):
         grids: Sequence[Grid],
         seen: Sequence[Box],
         photos: Sequence[Photo] | None = None,
-        vocabulary: Vocabulary | None = None,
     ) -> Iterator[Caption]:
         """Convert the hypotheses of B images to B captions; see `caption.results.from_hypotheses.captions_of`.
 
@@ -287,12 +286,11 @@ class Captioner(nn.Module):
             grids: of the views that the decoder attends to, see the method `grids`.
             seen: the part of each photo that the transform shows to the model, in the photo's pixels.
             photos: stored in the captions.
-            vocabulary: of the hypotheses; None = the model's own.
         """
         return captions_of(
             hypotheses,
             self.decoder,
-            vocabulary or self.vocabulary,
+            self.vocabulary,
             grids,
             [self.boxes(part) for part in seen],
             seen,

@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Captioner]:
+    from caption.analysis.lens.file import attach_lens, lens_path
     from caption.attention.map_hooks import attentions
-    from caption.models.model_zoo import lens_path, load
+    from caption.models.model_zoo import load
 
     if len(names) > MOST_MODELS:
         raise UserError(
@@ -81,7 +82,9 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
     models: dict[str, Captioner] = {}
     for name in names:
         short = Path(name).stem
-        captioner = load(name, device, trust, lens=lens_path(name).is_file())
+        captioner = load(name, device, trust)
+        if (path := lens_path(name)).is_file():
+            attach_lens(captioner, path)
         attentions(captioner.decoder)  # raises for a model without attention
         models[name if short in models else short] = captioner
     return models

@@ -50,7 +50,6 @@ def load(
     model: str | os.PathLike[str],
     device: str | torch.device = "cpu",
     trust: Iterable[str] = (),
-    lens: bool = False,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
@@ -60,31 +59,12 @@ def load(
         device: where to put the captioner; "auto" = a GPU of CUDA if there is one, otherwise the CPU.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
-        lens: read what the encoder sees behind each word, too: `Caption.lens`. The lens comes from the file beside the
-            model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
-            With one, captions of photos unlike those that the model knows are written again to name what the lens is
-            sure of: `Caption.named`.
 
     Raises:
-        UserError: there is no such model, the device is not available, or the hub cannot be reached; the encoder has
-            no classifier for a lens.
+        UserError: there is no such model, the device is not available, or the hub cannot be reached.
         CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
-    captioner = _load(os.fspath(model), device, trust)
-    if lens:
-        from caption.analysis.lens.file import load_lens
-        from caption.analysis.lens.novel_objects import lens_postprocessors
-
-        captioner.postprocessors = lens_postprocessors(captioner, load_lens(captioner, lens_path(model)))
-    return captioner
-
-
-def lens_path(model: str | os.PathLike[str]) -> Path:
-    """Where the lens of a model lies, if it has one: beside its file, with the suffix .lens."""
-    return Path(os.path.expanduser(model_file(os.fspath(model)))).with_suffix(".lens")
-
-
-def _load(name: str, device: str | torch.device, trust: Iterable[str]) -> Captioner:
+    name = os.fspath(model)
     if name.startswith("transformers:"):
         from caption.models.transformers.loading import load
 

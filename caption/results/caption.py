@@ -100,11 +100,6 @@ class Caption:
             likely first; "(end)" is the end of the sentence. None if they were not kept.
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
-        named: things that the search was made to name, because the lens is sure of them
-            (`caption.analysis.lens.novel_objects`).
-        replaced: the text that the model wrote before it was made to name them; "" if it was not.
-        unnamed: things that the lens is sure of and the caption leaves out, because the model has no good sentence with
-            them.
         beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
         by_piece: the same caption with a word for each piece, if the model writes words in several pieces; else None.
         self_attention: (M, T, T) float32 of each layer of a Transformer decoder, if it was measured
@@ -127,9 +122,6 @@ class Caption:
     likeliest: list[list[tuple[str, float]]] | None = None
     seen: tuple[float, float, float, float] | None = None
     lens: LensReading | None = None
-    named: list[str] = field(default_factory=list)
-    replaced: str = ""
-    unnamed: list[str] = field(default_factory=list)
     beam_tree: BeamTree | None = None
     by_piece: Caption | None = None
     self_attention: tuple[np.ndarray, ...] = ()
@@ -192,9 +184,6 @@ class Caption:
             "likeliest": self.likeliest
             and [[[word, json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
             "lens": self.lens and self.lens.to_dict(),
-            "named": list(self.named),
-            "replaced": self.replaced,
-            "unnamed": list(self.unnamed),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-OUT_OF_DISTRIBUTION = "unlike the photos that this model knows"
+OUT_OF_DISTRIBUTION = "this photo is unlike the training photos"
 LEAST_SEEN = 0.5
 """Probability of what is seen from which text, figures and pages say so."""
 SURE_IN_REGION = 0.95
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A word of the caption for something else than the encoder sees there."""
+    """A word of the caption that contradicts what the encoder sees there."""
 
     step: int
     """The word's place, counted from 0."""
@@ -38,7 +38,7 @@ class Doubt(NamedTuple):
     """Of what is seen."""
 
     def __str__(self) -> str:
-        return f"says {self.says}, sees {self.sees}"
+        return f"sees {self.sees} where the caption says {self.says}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LensReading:
         words: for each word, the likeliest things in its context, likeliest first.
         classes: for each word, the names of the likeliest classes with their softmax, not calibrated.
         photo: the likeliest things in the plain average of the regions, as for `words`.
-        doubts: words for which the lens is sure of another thing.
+        doubts: words at which the lens is sure of another thing.
         out_of_distribution: whether the photo is unlike those of the lens's calibration; None if that is not known.
         calibrated: False if the probabilities are the classifier's own, which are too high where a map is sharp.
         regions: the likeliest thing in each region alone, in the rows of the grid.

@@ -2,14 +2,12 @@
 
 from caption.search.base import Hypotheses, Step
 from caption.search.beam import BeamSearch, adjusted
-from caption.search.constrained import ConstrainedBeamSearch
 from caption.search.greedy import Greedy
 from caption.search.loop import Search, search_spec
 from caption.search.sampling import Sampling
 
 __all__ = [
     "BeamSearch",
-    "ConstrainedBeamSearch",
     "Greedy",
     "Hypotheses",
     "Sampling",

@@ -123,8 +123,8 @@ class Beam:
         # Of the live hypotheses of the images in the batch, (B', K); −inf marks an empty place.
         self.log_probs = torch.zeros(images, 1, device=device)
         # For all B images, the hypotheses that the search would return if it stopped now.
-        self.finished = no_endings(images, search.candidates, device, finished=True)
-        self.unfinished = no_endings(images, search.beam_size, device, finished=False)
+        self.finished = _no_endings(images, search.candidates, device, finished=True)
+        self.unfinished = _no_endings(images, search.beam_size, device, finished=False)
         self.unfinished.log_probs[:, :1] = 0.0
         self.unfinished.scores[:, :1] = 0.0
 
@@ -156,7 +156,7 @@ class Beam:
         # Only the best words of a hypothesis, as many, can be among the best of its image.
         terms, words = top_k(log_probs, self.width)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
-        best, index = padded_topk(totals, self.width)
+        best, index = _padded_topk(totals, self.width)
         terms = terms.gather(1, index).where(best > -math.inf, -math.inf)
         return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 
@@ -195,14 +195,14 @@ class Beam:
         return reach > self.finished.scores[rows].amin(dim=1)
 
 
-def padded_topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _padded_topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row (N, V) and their places; if there are fewer, −inf at place 0."""
     best, index = values.topk(min(count, values.shape[1]), dim=1)
     missing = (0, count - best.shape[1])
     return pad(best, missing, value=-math.inf), pad(index, missing)
 
 
-def no_endings(images: int, count: int, device: torch.device, finished: bool) -> Endings:
+def _no_endings(images: int, count: int, device: torch.device, finished: bool) -> Endings:
     """Empty places (B, N), which any hypothesis beats."""
     none = torch.full((images, count), -math.inf, device=device)
     zeros = torch.zeros(images, count, dtype=torch.long, device=device)

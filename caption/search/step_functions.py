@@ -1,5 +1,5 @@
-"""Wrappers of the step function, for any search: a given beginning, steps that were computed before, new words
-for which known ones stand in, and the likeliest words of each step."""
+"""Wrappers of the step function, for any search: a given beginning, steps that were computed before, and the likeliest
+words of each step."""
 
 from __future__ import annotations
 
@@ -76,27 +76,6 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
         return only, State(known.state.shared, carried, trace)
 
     return replayed
-
-
-def with_word_aliases(step: Step, word_aliases: Sequence[int]) -> Step:
-    """A step function of more words, in whose place known words are scored and read.
-
-    A word is as likely as its stand-in is, and the model goes on as if it had said that one (direct transfer, Hendricks
-    et al. 2016, section 3.3). Searches must be told which words they may say where: all probabilities together may
-    exceed 1.
-
-    Args:
-        step: scores V words.
-        word_aliases: for each of the words 0, 1, ... the one of these V that stands in for it, which is usually itself.
-    """
-    known = torch.tensor(list(word_aliases), dtype=torch.long)
-
-    def extended(state: State, previous: Tensor) -> tuple[Tensor, State]:
-        words = known.to(previous.device)
-        log_probs, state = step(state, words[previous])
-        return log_probs[..., words], state
-
-    return extended
 
 
 class LikeliestWords(NamedTuple):

@@ -61,9 +61,9 @@ def words_by_kind() -> dict[str, frozenset[str]]:
     """Words of captions, by kind.
 
     Verbs are those that are rarely nouns in captions; those in -ing are not listed. Adjectives are those that may end a
-    phrase: "a black and white dog". "function" has all other words that name nothing; the determiners among them are
-    also listed by the number of their nouns. Of nouns there are those in -ing, those that are seldom said in the
-    singular ("plural"), those that follow no "a" ("uncountable"), and those with one form for both numbers.
+    phrase: "a black and white dog". "function" has all other words that name nothing. Of nouns there are those in
+    -ing, those that are seldom said in the singular ("plural"), those that follow no "a" ("uncountable"), and those
+    with one form for both numbers.
     """
     return {row["kind"]: frozenset(row["words"].split()) for row in read_table("caption_words.tsv")}
 

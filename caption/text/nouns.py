@@ -7,7 +7,6 @@ hand from the classes' names and WordNet's hypernyms; they are tables to be read
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -23,8 +22,6 @@ GENERAL = frozenset(
     ]
 )  # fmt: skip
 """Nouns too general to tell what a thing is."""
-KINDS = 10
-"""Classes from which on a noun is the everyday word for all its kinds: a dog, and no terrier."""
 
 
 class Nouns:
@@ -53,8 +50,6 @@ class Nouns:
         for noun in self.names:
             for general in self.chain(noun):
                 self._below[general].append(noun)
-        counts = Counter(self.class_nouns)
-        self._classes = {noun: sum(counts[kind] for kind in below) for noun, below in self._below.items()}
         self._by_word: dict[str, list[str]] = {}
         for noun in self.names:
             for word in self._own_words[noun]:
@@ -70,14 +65,6 @@ class Nouns:
     def below(self, noun: str) -> list[str]:
         """The noun and all that are less general."""
         return self._below[noun]
-
-    def everyday(self, noun: str) -> str:
-        """The word that people would rather use: of the more general nouns that still tell what a thing is, the most
-        general one of at least `KINDS` classes, such as dog for terrier; the noun itself if there is none."""
-        for general in reversed(self.chain(noun)):
-            if general not in GENERAL and self._classes[general] >= KINDS:
-                return general
-        return noun
 
     def of_word(self, word: str) -> list[str]:
         """The nouns that a word of a caption may mean, in the singular or plural: "bikes" -> bicycle, mountain bike."""
@@ -96,24 +83,13 @@ class Nouns:
 
         "A terrier runs" names terrier, dog and animal, but not retriever; "a dog runs" names them all.
         """
-        spoken = self._spoken(texts)
-        return self._upward(spoken) | {less for noun in spoken - GENERAL for less in self.below(noun)}
-
-    def said(self, texts: Iterable[str]) -> set[str]:
-        """The nouns that captions name, themselves or by one that is less general: of "a terrier runs", not poodle."""
-        return self._upward(self._spoken(texts))
-
-    def _upward(self, nouns: Iterable[str]) -> set[str]:
-        return {general for noun in nouns for general in self.chain(noun)}
-
-    def spoken(self, words: Sequence[str]) -> list[tuple[slice, list[str]]]:
-        """Where words in lower case name nouns, by `longest_names`: the slice of the words, and what they may mean."""
-        spans = longest_names(words, self._by_word.__contains__)
-        return [(span, self._by_word[" ".join(words[span])]) for span in spans]
-
-    def _spoken(self, texts: Iterable[str]) -> set[str]:
         tokenize = get_tokenizer("ptb")
-        return {noun for text in texts for _, nouns in self.spoken(tokenize(text)) for noun in nouns}
+        spoken: set[str] = set()
+        for words in map(tokenize, texts):
+            for span in longest_names(words, self._by_word.__contains__):
+                spoken.update(self._by_word[" ".join(words[span])])
+        more_general = {general for noun in spoken for general in self.chain(noun)}
+        return more_general | {less for noun in spoken - GENERAL for less in self.below(noun)}
 
 
 @cache

@@ -180,7 +180,7 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _sees(caption: Caption) -> list[str | None] | None:
-    """What a lens sees where each word looked, where it is sure enough: "sees cat 0.8", or "says man, sees cat"."""
+    """What a lens sees where each word looked, where it is sure enough: "sees cat 0.8", or the text of a doubt."""
     if caption.lens is None:
         return None
     seen = [caption.lens.seen(step, LEAST_SEEN) for step in range(len(caption.words))]

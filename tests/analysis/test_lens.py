@@ -132,7 +132,7 @@ def test_sure_of_another_thing_is_a_doubt() -> None:
         weights = np.eye(4)[region].reshape(1, 2, 2)
         return [str(doubt) for doubt in lens.read((REGIONS,), [caption_of([word], weights)])[0].doubts]
 
-    assert doubts("dog", 0) == ["says dog, sees cat"]
+    assert doubts("dog", 0) == ["sees cat where the caption says dog"]
     assert doubts("dog", 1) == []  # a terrier is a dog
     assert doubts("dog", 3) == []  # dogs are seen beside cups
     assert doubts("cup", 0) == []  # of which nothing is known
@@ -160,7 +160,6 @@ def test_a_calibration_makes_sharp_maps_less_sure() -> None:
     sharp, even = probabilities_of_a_cat(found, [8.0, 0, 0, 0], 0.05, 0.9)
     assert sharp < 0.6 < even
     assert (found.photos, found.detail) == (60, 8)
-    assert found.least_fluency == pytest.approx(-0.5), "the mean of log p = -1 over the word and the end"
     assert found.known is not None
     assert found.known.dtype == torch.uint8
     for number in (0, 3):
@@ -383,19 +382,10 @@ def test_plurals() -> None:
     assert {one: plural(one) for one in irregular} == irregular
 
 
-def test_what_captions_name_and_what_they_say() -> None:
+def test_what_captions_name() -> None:
     nouns = imagenet_nouns()
     named = nouns.named(["Two men ride their bikes.", "A terrier with a hot dog"])
     assert {"bicycle", "person", "terrier", "dog", "hot dog"} <= named
     assert not {"cat", "retriever", "motorcycle"} & named
-    assert nouns.said(["a terrier with a ball"]) >= {"terrier", "dog", "ball"}
-    # What is said is not all that could be meant.
-    assert not nouns.said(["a dog with a ball"]) & {"terrier", "soccer ball"}
     assert nouns.named(["a dog with a ball"]) >= {"terrier", "soccer ball"}
     assert nouns.forms["bicycle"] == [("bicycle", "bicycles"), ("bike", "bikes")]
-
-
-def test_people_say_dog_for_all_its_kinds() -> None:
-    everyday = {"terrier": "dog", "flamingo": "bird", "baboon": "monkey", "horse": "horse",
-                "soccer ball": "soccer ball"}  # fmt: skip
-    assert {noun: imagenet_nouns().everyday(noun) for noun in everyday} == everyday

@@ -31,7 +31,6 @@ from caption.core.tensor_tree import leaves, map_tensors
 from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, TorchvisionEncoder
 from caption.encoders.base import view_sizes
 from caption.objectives import CaptionBatch, Critic, Objective, Reinforce
-from caption.search.constrained import mentioning
 from tools.tables.table import laid_over
 
 MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
@@ -45,7 +44,6 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
 SEARCHES = [
     search.Greedy(4),
     search.BeamSearch(3, 4),
-    search.ConstrainedBeamSearch(search.BeamSearch(2, 4), mentioning([[[4]], [[5, 6]]], 4 + len(WORDS))),
     search.Sampling(top_p=0.9, samples=2, max_length=4),
 ]
 OBJECTIVES = sorted(

@@ -86,9 +86,6 @@ def test_the_dictionary_is_plain_json():
         "properties": {"sums_to_one": True, "signed": True, "sentinel": False},
         "alternatives": [other.to_dict()],
         "map_boxes": {},
-        "named": [],
-        "unnamed": [],
-        "replaced": "",
         "lens": None,
         "likeliest": None,
     }

@@ -14,7 +14,7 @@ from torch import Tensor
 from caption.core.tensor_tree import State
 from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search, Step
-from caption.search.step_functions import with_likeliest_words, with_prefix, with_word_aliases
+from caption.search.step_functions import with_likeliest_words, with_prefix
 from caption.text.vocabulary import END, PAD, START
 
 SEARCHES = [
@@ -108,15 +108,3 @@ def test_a_caption_wants_them_for_every_word():
         Caption(*fields, likeliest=[[("a", -1.0)]])
     caption = Caption(*fields, likeliest=[[("a", -0.5)], [("cat", -np.inf), ("dog", -1.0)]])
     assert caption.to_dict()["likeliest"] == [[["a", -0.5]], [["cat", None], ["dog", -1.0]]]
-
-
-def test_a_new_word_is_said_and_read_as_its_stand_in():
-    model = HashModel(6, seed=4)
-    step = with_word_aliases(model.step, [0, 1, 2, 3, 2, 5, 3, 5])
-    state = model.start([0, 1])
-    plain, after = model.step(state, torch.tensor([[3], [5]]))
-    extended, extended_after = step(state, torch.tensor([[6], [7]]))
-    assert torch.equal(extended, plain[..., [0, 1, 2, 3, 2, 5, 3, 5]])
-    assert torch.equal(extended_after.carried[0], after.carried[0])
-    same, _ = step(state, torch.tensor([[3], [5]]))
-    assert torch.equal(same, extended)

@@ -235,7 +235,7 @@ def test_what_is_known_of_a_word_is_told_at_it(show):
     assert [re.search(r", p (.*?):", each)[1] for each in told] == ["0.998", "> 0.999", "1", "0.05"]
     assert told[0].endswith("; sees cat 0.8")
     assert told[1].endswith("α 0.75, 19.2× mean; sentinel 0.25")  # a wall is not likely enough
-    assert told[2].endswith("; says runs, sees car")
+    assert told[2].endswith("; sees car where the caption says runs")
     assert "sentinel" in page.text(".satt-scale")
 
 

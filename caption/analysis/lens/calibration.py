@@ -42,8 +42,6 @@ RARE_SHARPNESS = 0.01
 """Share of the words whose maps are sharper than `Calibration.sharpest`: of them, the fit knows too little."""
 FALSE_ALARMS = 0.015
 """Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
-HALTING = 0.02
-"""Share of the fit's captions that read worse than `Calibration.least_fluency`."""
 REGIONS = 16
 RIDGE = 2e-3
 """For each pair of a word and a noun."""
@@ -131,7 +129,6 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
         farthest=farthest,
         photos=len(readings),
         detail=int(np.median((seen[:, 2:] - seen[:, :2]).min(1))),
-        least_fluency=float(np.quantile([lens.fluency(reading.caption) for reading in readings], HALTING)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from caption.core.runtime.safe_loading import check_plain
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
 from caption.models.checkpoint.files import read_safetensors, to_safetensors
+from caption.models.model_zoo import model_file
 
 SUFFIX = ".lens"
-FORMAT = 4
+FORMAT = 5
 TENSORS = {
     "weight": "linear.weight",
     "bias": "linear.bias",
@@ -37,8 +39,22 @@ TENSORS = {
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
-def load_lens(captioner: Captioner, path: str | Path) -> Lens:
-    """The lens of a model: from its file if there is one, else not calibrated, from the encoder's pretrained weights.
+def lens_path(model: str | os.PathLike[str]) -> Path:
+    """Where the lens of a model lies, if it has one: beside its file, with the suffix .lens.
+
+    Args:
+        model: see `caption.load`.
+    """
+    return Path(os.path.expanduser(model_file(os.fspath(model)))).with_suffix(SUFFIX)
+
+
+def attach_lens(captioner: Captioner, path: str | Path) -> Lens:
+    """Let a lens read the captions of a captioner: `Caption.lens`.
+
+    Args:
+        captioner: the model.
+        path: the lens's file, see `lens_path`. Without such a file, the lens is not calibrated, and its classifier has
+            the encoder's pretrained weights.
 
     Raises:
         UserError: the encoder has no classifier, or the file belongs to another encoder.
@@ -46,6 +62,7 @@ def load_lens(captioner: Captioner, path: str | Path) -> Lens:
     """
     lens = read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
     lens.captioner = captioner
+    captioner.postprocessors = [lens]
     return lens
 
 
@@ -131,7 +148,7 @@ def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Cal
         raise ValueError("the calibration has another number of weights")
     return Calibration(
         of_words, of_regions, _finite(header["sharpest"]), doubtful, companions, known, neighbours,
-        _finite(header["farthest"]), int(header["photos"]), int(header["detail"]), _finite(header["least_fluency"]),
+        _finite(header["farthest"]), int(header["photos"]), int(header["detail"]),
     )  # fmt: skip
 
 

@@ -72,7 +72,6 @@ class Calibration:
         farthest: cosine distance from its neighbours above which a photo is unlike them.
         photos: number of photos of the fit.
         detail: pixels of the shorter side of most of them.
-        least_fluency: of captions that read well; see `Lens.fluency`.
     """
 
     of_words: tuple[float, ...]
@@ -85,7 +84,6 @@ class Calibration:
     farthest: float = 1.0
     photos: int = 0
     detail: int = LARGEST_SIDE
-    least_fluency: float = -100.0
 
     def probabilities(self, context: Tensor, entropy: Tensor, membership: Tensor) -> Tensor:
         """Logits (..., T, C) of contexts, H[α] / log L (..., T), classes in nouns (C, N) -> (..., T, N)."""
@@ -214,7 +212,7 @@ class Lens:
         specific = torch.tensor(self._specific)
         nouns = [self.nouns.names[place] for place in specific[probabilities[:, specific].argmax(1)].tolist()]
         things = [
-            self._seen(self.less_general(noun, p), p) for noun, p in zip(nouns, probabilities, strict=True)
+            self._seen(self._less_general(noun, p), p) for noun, p in zip(nouns, probabilities, strict=True)
         ]
         return [things[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
 
@@ -301,13 +299,6 @@ class Lens:
         mean = mean_region(regions._replace(vectors=regions.vectors.float()))[0, 0]
         return self.calibration.distance(mean) > self.calibration.farthest
 
-    def fluency(self, caption: Caption) -> float:
-        """Mean log p of the words of a sentence and of its end, without those that name things: how well the model
-        finds the sentence to read, given its nouns."""
-        others = np.array([not self.nouns.of_word(word) for word in caption.words], bool)
-        end = caption.log_prob - float(caption.word_log_probs.sum())
-        return (end + float(caption.word_log_probs[others].sum())) / (1 + int(others.sum()))
-
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
         """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
         likeliest: list[Seen] = []
@@ -316,7 +307,7 @@ class Lens:
             noun = self.nouns.names[place]
             if any(self.nouns.related(noun, seen.noun) for seen in likeliest):
                 continue
-            likeliest.append(self._seen(self.less_general(noun, probabilities), probabilities))
+            likeliest.append(self._seen(self._less_general(noun, probabilities), probabilities))
             if len(likeliest) == count:
                 break
         return likeliest
@@ -324,7 +315,7 @@ class Lens:
     def _seen(self, noun: str, probabilities: Tensor) -> Seen:
         return Seen(noun, float(probabilities[self.places[noun]]))
 
-    def less_general(self, noun: str, probabilities: Tensor) -> str:
+    def _less_general(self, noun: str, probabilities: Tensor) -> str:
         """The least general kind of a noun that holds most of its probability, of those in (N,): retriever for dog."""
         least = LEAST_SHARE * float(probabilities[self.places[noun]])
         below = [kind for kind in self.nouns.below(noun) if float(probabilities[self.places[kind]]) >= least]

@@ -164,24 +164,20 @@ def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captione
 
 
 def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
-    """Read what the encoder sees. A lens that lies beside a model also tells photos unlike those that it knows.
+    """Read what the encoder sees. A lens that lies beside a model also tells photos unlike the training photos.
 
     Raises:
         UserError: a lens is wanted, and the encoder has no classifier.
     """
-    from caption.models.model_zoo import lens_path
+    from caption.analysis.lens.file import attach_lens, lens_path
 
     path = lens_path(model)
     if not wanted and not path.is_file():
         return
-    from caption.analysis.lens.file import load_lens
-    from caption.analysis.lens.novel_objects import lens_postprocessors
-
-    lens = load_lens(captioner, path)
+    lens = attach_lens(captioner, path)
     if lens.calibration is None:
         sure = f"the lens of {model} is not calibrated, and is often too sure"
         say("describe", f"{sure}; caption lens writes a calibrated one, {path}")
-    captioner.postprocessors = lens_postprocessors(captioner, lens)
 
 
 def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""
+NOTHING_SEEN = "the lens recognises nothing in this photo"
 
 
 class Printer:
@@ -41,7 +42,7 @@ class Printer:
         Args:
             photo: its name.
             caption: of the photo.
-            out_of_distribution: whether the photo is unlike those that the model knows; None = unknown. For JSON.
+            out_of_distribution: whether the photo is unlike the training photos; None = unknown. For JSON.
         """
         candidates = (caption, *caption.alternatives)
         about = {"image": photo, "model": self.model, "out_of_distribution": out_of_distribution}
@@ -74,21 +75,12 @@ def _seen(caption: Caption) -> str:
     from caption.visualize.words import seen_at_words
 
     things = [f"{word}: {seen}" for word, seen in seen_at_words(caption)]
-    return f"\tsees {', '.join(things) or 'nothing that it knows'}"
+    return f"\tsees {', '.join(things)}" if things else f"\t{NOTHING_SEEN}"
 
 
 def remarks(caption: Caption) -> list[str]:
-    """What the lens has against a caption and has changed in it, in short sentences."""
-    reading = caption.lens
-    if reading is None:
+    """What the lens says against a caption, in short sentences."""
+    if caption.lens is None:
         return []
-    named = [f"names {', '.join(caption.named)}, which is seen; was: {caption.replaced}"] * bool(
-        caption.named
-    )
-    unnamed = [f"sees {', '.join(caption.unnamed)}, and has no good sentence with it"] * bool(caption.unnamed)
-    return (
-        [OUT_OF_DISTRIBUTION] * bool(reading.out_of_distribution)
-        + named
-        + unnamed
-        + [str(doubt) for doubt in reading.doubts]
-    )
+    unlike = [OUT_OF_DISTRIBUTION] if caption.lens.out_of_distribution else []
+    return unlike + [f"the lens {doubt}" for doubt in caption.lens.doubts]

@@ -29,7 +29,7 @@ from caption.analysis.explorer.service import Service
 from caption.analysis.faithfulness.ablation import Removed, Replaced
 from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Mask, Move, force_everywhere, intervene
-from caption.analysis.lens.file import load_lens
+from caption.analysis.lens.file import attach_lens
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.pruned_heads import head_pruning
 from caption.analysis.reference_attention import attend_references
@@ -120,7 +120,7 @@ CANNOT: dict[str, Callable[[Material], Any]] = {
     "objectives": lambda g: g.captioner.unroll(
         g.captioner.encode(g.photos), torch.full((2, 1, 1), 1), torch.ones(2, 1)
     ),
-    "lens": lambda g: load_lens(g.captioner, g.folder / "a.lens"),
+    "lens": lambda g: attach_lens(g.captioner, g.folder / "a.lens"),
 }
 
 
