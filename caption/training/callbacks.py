@@ -1,4 +1,4 @@
-"""Callbacks: what training prints, pictures after every epoch, and a moving average of the weights."""
+"""Callbacks: what training prints, and pictures after every epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pytorch_lightning.callbacks import RichProgressBar, WeightAveraging
 from pytorch_lightning.loggers import CometLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.attention.stochastic import override_at_test
 from caption.core.errors import ImageError, UserError, printable
@@ -197,29 +196,3 @@ def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> Non
         logger.experiment.log_image(pixels, name=name, step=step)
     elif isinstance(logger, MLFlowLogger):
         logger.experiment.log_image(logger.run_id, pixels, f"{name}/{step:08d}.png")
-
-
-class AveragedWeights(WeightAveraging):
-    """w̄ ← decay · w̄ + (1 − decay) · w after every batch; w̄ is validated, saved and left at the end of training.
-
-    Lightning's `EMAWeightAveraging` computes the same in a form whose rounding changes frozen weights, after which a
-    store of precomputed regions no longer belongs to the encoder. Here weights that do not change keep every bit.
-
-    Args:
-        decay: 0 to 1; 0.999 forgets in about a thousand batches.
-
-    Raises:
-        ValueError: `decay` is outside this range.
-    """
-
-    def __init__(self, decay: float = 0.999) -> None:
-        average = get_ema_multi_avg_fn(decay)
-
-        def update(averages: Any, weights: Any, count: Any) -> None:
-            average(averages, weights, count)
-            for mean, weight in zip(averages, weights, strict=True):
-                # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits.
-                if torch.equal(mean, weight):
-                    mean.copy_(weight)
-
-        super().__init__(multi_avg_fn=update)

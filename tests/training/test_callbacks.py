@@ -21,14 +21,13 @@ from helpers.training import Watch, differing, fit, make_data, make_trainer, mak
 from matplotlib import pyplot
 from PIL import Image
 from pytorch_lightning import seed_everything
-from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError
-from caption.data.features.key import weights_digest
 from caption.data.shapes import Shapes
 from caption.models import checkpoint
 from caption.objectives import Reinforce
@@ -36,12 +35,12 @@ from caption.search import Sampling
 from caption.training.callbacks import (
     PICTURE_LOGGERS,
     AttentionFigures,
-    AveragedWeights,
     EpochReport,
     TrainingBar,
     log_picture,
 )
 from caption.training.evaluator import Evaluation
+from caption.training.weight_averaging import AveragedWeights
 
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
 
@@ -242,30 +241,3 @@ def test_the_bar_is_one_line_of_80_columns(tmp_path: Path, reader: Shapes, monke
     assert "v_num" not in shown
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     assert TrainingBar().is_disabled  # in a file
-
-
-# -- averaged weights ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_the_average_is_validated_and_saved_and_not_trained(tmp_path: Path, reader: Shapes):
-    """It is resumed in test_resuming.py."""
-    steps = Watch(lambda module, *args: weights(module.captioner.decoder), "on_train_batch_end")
-    before = Watch(lambda module, *args: weights_digest(module.captioner.encoder), "on_train_batch_start")
-    validated = Watch(lambda module, *args: weights(module.captioner.decoder), "on_validation_batch_start")
-    data = make_data(reader)
-    training = make_training(data)
-    with torch.no_grad():  # an average of -0.0 and -0.0 would be 0.0
-        next(training.captioner.encoder.parameters()).view(-1)[0] = -0.0
-    callbacks = (AveragedWeights(0.8), ModelCheckpoint(tmp_path, "last"), steps, before, validated)
-    make_trainer(tmp_path, *callbacks, enable_checkpointing=True, max_epochs=2).fit(training, data)
-    average = steps.seen[0]
-    for after in steps.seen[1:]:
-        average = {name: 0.8 * average[name] + 0.2 * value for name, value in after.items()}
-    saved = checkpoint.load(tmp_path / "last.ckpt").decoder.state_dict()
-    for name, value in average.items():
-        torch.testing.assert_close(validated.seen[-1][name], value)
-        torch.testing.assert_close(saved[name], value)
-    assert not torch.equal(steps.seen[-1]["embed.weight"], average["embed.weight"])
-    # The encoder is frozen: to the last bit, or a store of its regions would not be its own any more.
-    assert weights_digest(training.captioner.encoder) == before.seen[0]

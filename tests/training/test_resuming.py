@@ -27,9 +27,9 @@ from caption.data.shapes import Shapes
 from caption.objectives import Critic, CrossEntropy, GuidedAttention, Reinforce
 from caption.search import Greedy
 from caption.training.attention_temperature import AttentionTemperature
-from caption.training.callbacks import AveragedWeights
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
+from caption.training.weight_averaging import AveragedWeights
 
 pytestmark = pytest.mark.slow
 
