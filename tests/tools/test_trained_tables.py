@@ -15,12 +15,11 @@ import torch
 from helpers.command_line import TINY
 
 from caption.cli.main import main as caption
-from caption.core.errors import UserError
 from caption.metrics.java import java_fault
 from caption.models import checkpoint
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections
-from tools.tables import measures, own_photos, render, runs, significance
+from tools.tables import measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, read_table
 
@@ -343,9 +342,6 @@ def test_areas_of_deletion_are_means_over_words():
     assert render._areas({}) == {}
 
 
-# -- photos of one's own ---------------------------------------------------------------------------------------
-
-
 def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):
     sentence = "a dog runs over the green grass"
     (tmp_path / "Flickr8k.token.txt").write_text(f"1.jpg#0\t{sentence} today\n", encoding="utf-8")
@@ -360,34 +356,6 @@ def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):
     step: dict[str, Any] = {"scores": {"dev 3": {}}}
     measures.captions(step, tmp_path / "best.ckpt", tmp_path, {"data": tmp_path})
     assert step == {"scores": {"dev 3": {}}}
-
-
-def test_photos_of_one_kind_are_drawn_and_others_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "images").mkdir()
-    lines = []
-    for number in range(12):
-        name = f"{number}.jpg"
-        (tmp_path / "images" / name).write_bytes(b"")
-        who = "A boy" if number % 4 else "A dog"
-        lines += [f"{name}#{place}\t{who} runs" for place in range(2)]
-    (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (tmp_path / "Flickr_8k.trainImages.txt").write_text("1.jpg\n", encoding="utf-8")
-    monkeypatch.setattr(own_photos, "HELD_OUT", 3)
-    ran: list[list[str]] = []
-    monkeypatch.setattr(own_photos, "caption", lambda arguments: ran.append(arguments) or 0)
-    out = tmp_path / "out"
-    configs, tests = own_photos.own_photos("own_photos", 4, 0, tmp_path, out)
-    assert configs == ["-c", str(out / "own.yaml")]
-    assert ran[0][:2] == ["check", str(out / "own.csv")]
-    assert f"--data.reader.init_args.captions={out / 'test.csv'}" in tests
-    own = {line.split(",")[0] for line in (out / "own.csv").read_text().splitlines()[1:]}
-    tested = [line.split(",") for line in (out / "test.csv").read_text().splitlines()]
-    held = {name for name, *_, split in tested if split == "test"}
-    assert (len(own), len(held), own & held) == (4, 3, set())
-    assert not {"0.jpg", "4.jpg", "8.jpg", "1.jpg"} & (own | held)  # dogs, and what a model has learned from
-    monkeypatch.setattr(own_photos, "caption", lambda arguments: 1)
-    with pytest.raises(UserError, match="no photos"):
-        own_photos.own_photos("own_photos", 4, 1, tmp_path, tmp_path / "another")
 
 
 def test_the_values_of_seeds_are_shown_in_one_of_these_ways():

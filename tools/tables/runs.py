@@ -16,7 +16,6 @@ from caption.core.runtime.files import locked, make_parents, replacing
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file
 from tools.tables import measures
-from tools.tables.own_photos import own_photos
 from tools.tables.table import Row, Table, digest_of, options
 
 Run = dict[str, Any]
@@ -72,7 +71,7 @@ class Bench:
         folder, best = self.folder(row, seed), self.best(row, seed)
         make_parents(folder / "done.json")
         trained = self.trained(row, seed)
-        arguments, own_tests = self._arguments(row, seed)
+        arguments = self._arguments(row, seed)
         beam: list[str] = []
         run: Run = {
             "digest": self.table.full_digest(row, self.more),
@@ -80,7 +79,7 @@ class Bench:
             **trained,
             "scores": {},
         }
-        tests = {name: [*own_tests, *self._filled(more)] for name, more in row.tests.items()}
+        tests = {name: self._filled(more) for name, more in row.tests.items()}
         if self.table.beams:
             dev, sizes = tests.pop("dev"), self.table.beams
             for size in sizes:
@@ -115,25 +114,20 @@ class Bench:
                 warm = self.table.row(row.warm_start)
                 self.trained(warm, seed)
                 start = [f"--model.warm_start={self.best(warm, seed)}"]
-            arguments, _ = self._arguments(row, seed)
             make_parents(done)
-            command("fit", *arguments, *start, f"--trainer.default_root_dir={folder}", "--ckpt_path=auto")
+            start += [f"--trainer.default_root_dir={folder}", "--ckpt_path=auto"]
+            command("fit", *self._arguments(row, seed), *start)
             last = checkpoint.read(folder / "last.ckpt")
             seconds = round(last["callbacks"]["LastCheckpoint"]["trained_seconds"])
             with replacing(done) as file:
                 file.write(json_text({"seconds": seconds, "epochs": last["epoch"] + 1}))
         return json.loads(done.read_text(encoding="utf-8"))
 
-    def _arguments(self, row: Row, seed: int) -> tuple[list[str], list[str]]:
-        """Those of `caption fit` and `caption test` but for folder and checkpoint, and further ones of tests alone."""
+    def _arguments(self, row: Row, seed: int) -> list[str]:
+        """Those of `caption fit` and `caption test` but for folder and checkpoint."""
         configs = [part for config in row.configs for part in ("-c", config)]
-        data, tests = self._filled(self.table.data), []
-        if row.own_photos:
-            base = row.configs[-1] if row.configs else "own_photos"
-            folder = self.folder(row, seed)
-            configs, tests = own_photos(base, row.own_photos, seed, self.folders["data"], folder)
-        common = [*row.arguments, *self.table.arguments, *data, *self.more]
-        return [*configs, *common, *self._regions(row, common), f"--seed_everything={seed}"], tests
+        common = [*row.arguments, *self.table.arguments, *self._filled(self.table.data), *self.more]
+        return [*configs, *common, *self._regions(row, common), f"--seed_everything={seed}"]
 
     def _filled(self, arguments: Sequence[str]) -> list[str]:
         """Arguments with the folders that they name in braces."""
@@ -148,8 +142,6 @@ class Bench:
 
     def _regions(self, row: Row, arguments: Sequence[str]) -> list[str]:
         """The arguments that name stored regions, which are computed if they are not there."""
-        if row.own_photos:
-            return []
         settings = self.table.settings(row, self.more)
         data = settings["data"]
         wanted = {"--data.features": data, "--data.flip.features": data.get("flip") or {}}

@@ -10,7 +10,7 @@ A table is a YAML file of this folder:
     data                 further ones, which name files: {data}, {photos}, {out} are folders of the command
     overlays             a folder of configs/: each of its files that is laid over the first of `under` is a row
     rows                 by name: title, configs (by default overlays/NAME), arguments, warm_start (a row), seeds,
-                         tests, model (an installed one, which is tested as it is), own_photos (their number)
+                         tests, model (an installed one, which is tested as it is)
     tests                by name: arguments of `caption test`
     beams                sizes of which each run gets the one with the best BLEU-4 in the test `dev`
     measures             functions of `measures.py`
@@ -58,7 +58,6 @@ class Row:
     """The row whose model of the same seed it starts from."""
     tests: dict[str, list[str]] = field(default_factory=dict)
     model: str | None = None
-    own_photos: int = 0
 
     def header(self) -> dict[str, str]:
         """Equation, source and family, from the comment at the top of the last configuration.
@@ -93,8 +92,7 @@ class Table:
     @property
     def folders(self) -> str:
         """The folders that it needs, in braces."""
-        needed = "{data}" * any(row.own_photos for row in self.rows.values())
-        return " ".join([*self.data, *(measures.FOLDERS.get(name, "") for name in self.measures), needed])
+        return " ".join([*self.data, *(measures.FOLDERS.get(name, "") for name in self.measures)])
 
     def row(self, name: str) -> Row:
         """A row by its name. Raises a UserError if there is none."""
@@ -133,7 +131,7 @@ class Table:
         if row.warm_start:
             model["warm_start"] = self.digest(self.row(row.warm_start), more)
         settings |= {"trainer": trainer, "data": data, "model": model}
-        return digest_of([settings, row.model, row.own_photos])
+        return digest_of([settings, row.model])
 
     def full_digest(self, row: Row, more: Sequence[str] = ()) -> str:
         """Of the training, the tests and the measures: a run with the same one is done."""
