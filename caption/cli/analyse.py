@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, count
-from caption.cli.describe.photos import STDIN, input_photos
+from caption.cli.describe.inputs import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.core.errors import ImageError, UserError, first_few, printable

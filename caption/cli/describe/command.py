@@ -8,46 +8,61 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, count
 from caption.cli.describe import ray
-from caption.cli.describe.drawing import Pictures
-from caption.cli.describe.photos import StdinPhoto, is_pattern
-from caption.cli.describe.pictures import add_options
-from caption.cli.describe.plan import FORMATS, Plan, make_plan
-from caption.cli.describe.printer import Printer, remarks
+from caption.cli.describe.inputs import (
+    Inputs,
+    chosen_models,
+    input_photos,
+    scene_model_warning,
+    unreadable,
+)
+from caption.cli.describe.outputs import Outputs, add_options
+from caption.cli.describe.printer import FORMATS, Printer, remarks
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.core.errors import ImageError, UserError, first_few
-from caption.core.runtime.files import replacing_own
-from caption.core.runtime.inputs import PHOTO, open_input
 from caption.core.runtime.progress import progress_bar
 from caption.core.runtime.signals import uninterrupted
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
-
-SCENE_MODELS = ("shapes", "shapes-hard")
-"""Installed models that know nothing but the scenes of the Shapes dataset."""
-LARGEST_SCENE = 128
-"""Pixels; the scenes are square and smaller."""
+    from caption.results.caption import Caption
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run `caption describe`."""
+    """Run `caption describe`: everything is checked before the models are loaded.
+
+    Raises:
+        UserError: options do not fit together, an output cannot be written, or would replace an input or a file of the
+            user.
+    """
     if options.engine:
         return ray.describe_on_ray(options)
-    plan = make_plan(options)
+    for name in ("list", "out", "per_file", "actors"):
+        if name in options.given:
+            raise UserError(f"{options.given[name]} is for --engine ray")
+    if options.format not in (None, *FORMATS):
+        raise UserError(f"--format {options.format} is for --engine ray")
+    if not options.images:
+        raise UserError(
+            "there are no photos: name files or folders (caption describe --help lists the options)"
+        )
+    inputs = input_photos(options.images, options.recursive)
+    models = chosen_models(options.model)
+    shown = [" + ".join(models), *options.compare]
+    if twice := [name for name in options.compare if shown.count(name) > 1]:
+        raise UserError(f"--compare names {twice[0]}, which is shown already: name another model")
+    outputs = Outputs(options, inputs.photos, read=[*inputs.photos, *models, *options.compare])
     # Looking for garbage takes a fifth of the time in which torch is imported. One photo leaves little of it.
-    with no_garbage_collection() if len(plan.inputs.photos) == 1 else nullcontext():
-        return _describe(plan)
+    with no_garbage_collection() if len(inputs.photos) == 1 else nullcontext():
+        return _describe(options, inputs, models, outputs)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "of stdout, default text; parquet is for --engine ray"
     add("--format", choices=(*FORMATS, "parquet"), help=help_)
     add_options(parser)
-    add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
     on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.__doc__).add_argument
     help_ = "use the cluster that RAY_ADDRESS names, or processes of this machine"
     on_ray("--engine", choices=("ray",), help=help_)
@@ -98,46 +112,42 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _describe(plan: Plan) -> int:
+def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str], outputs: Outputs) -> int:
     """Load the models, caption the photos, and write what is asked for, photo by photo."""
-    photos = plan.inputs.photos
-    options = plan.options
-    for note in plan.inputs.notes:
+    for note in inputs.notes:
         say("describe", note)
-    captioner = _load_models(plan.models, options)
-    if (warning := _scene_model_warning([*plan.models, *options.compare], photos)) is not None:
+    captioner = _load_models(models, options)
+    if (warning := scene_model_warning([*models, *options.compare], inputs.photos)) is not None:
         say("describe", warning)
-    _add_lens(captioner, plan.models[0], options.lens)
+    _add_lens(captioner, models[0], options.lens)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     from caption.search import adjusted
 
-    others = {name: _load_models([name], options) for name in options.compare}
-    pictures = Pictures(plan, {plan.model: captioner, **others})
+    model = " + ".join(models)
+    captioners = {model: captioner, **{name: _load_models([name], options) for name in options.compare}}
     search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
-    stream = captioner.describe_each(plan.inputs.sources, search, beam_tree=plan.pictures.page is not None)
+    stream = captioner.describe_each(inputs.sources, search, beam_tree=outputs.page is not None)
     failed = 0
-    with progress_bar("captioning", len(photos), unit="photos") as advance:
-        printer = Printer(options.format or FORMATS[0], plan.model, several=len(photos) > 1)
+    with progress_bar("captioning", len(inputs.photos), unit="photos") as advance:
+        printer = Printer(options.format or FORMATS[0], model, several=len(inputs.photos) > 1)
         try:
-            for index, caption in enumerate(stream):
+            for index, (photo, caption) in enumerate(zip(inputs.photos, stream, strict=True)):
                 with uninterrupted():
                     if isinstance(caption, ImageError):
                         failed += 1
-                        say("describe", _reason(plan.inputs.sources[index], caption))
+                        say("describe", unreadable(inputs.sources[index], caption))
                         advance(1)
                     else:
                         for remark in remarks(caption):
-                            say("describe", f"{photos[index]}: {remark}")
+                            say("describe", f"{photo}: {remark}")
                         unlike = None if caption.lens is None else caption.lens.out_of_distribution
                         if not options.lens:
                             caption.lens = None
-                        printer.add(photos[index], caption, unlike)
+                        printer.add(photo, caption, unlike)
                         advance(1)  # pictures take longer than the caption, which stands above the bar
-                        if plan.attention:
-                            caption.save_attention(plan.attention[index], replacing_own)
-                            pictures.written.append(plan.attention[index])
-                        if (reason := pictures.add(index, caption)) is not None:
+                        reason = outputs.add(index, _captions(caption, captioners, outputs))
+                        if reason is not None:
                             failed += 1
                             say("describe", reason)
         finally:  # also after a signal or an error: what is done is kept
@@ -145,10 +155,25 @@ def _describe(plan: Plan) -> int:
                 try:
                     printer.finish()
                 finally:
-                    pictures.finish()
-    if pictures.written and sys.stderr.isatty():  # not in scripts and logs
-        say("describe", f"wrote {first_few(pictures.written)}")
+                    outputs.finish()
+    if outputs.written and sys.stderr.isatty():  # not in scripts and logs
+        say("describe", f"wrote {first_few(outputs.written)}")
     return SOME_FAILED if failed else DONE
+
+
+def _captions(caption: Caption, captioners: Mapping[str, Captioner], outputs: Outputs) -> dict[str, Caption]:
+    """The captions of a photo, given that of the first model, by the names of all models; with the self-attention of
+    their words where an output shows it."""
+    assert caption.image is not None
+    captions: dict[str, Caption] = {}
+    for name, captioner in captioners.items():
+        own = captioner.describe(caption.image, beam_tree=outputs.page is not None) if captions else caption
+        if outputs.matrices or outputs.page:
+            from caption.analysis.self_attention import has_word_maps, word_maps
+
+            own = word_maps(captioner, caption.image, [own])[0] if has_word_maps(captioner) else own
+        captions[name] = own
+    return captions
 
 
 def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captioner:
@@ -178,40 +203,6 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
     if lens.calibration is None:
         sure = f"the lens of {model} is not calibrated, and is often too sure"
         say("describe", f"{sure}; caption lens writes a calibrated one, {path}")
-
-
-def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:
-    """A warning if an installed model of drawn scenes is to caption a photo, else None."""
-    from PIL import Image
-
-    scene_model = next(
-        (model for model in models if model in SCENE_MODELS and not Path(model).is_file()), None
-    )
-    for photo in photos if scene_model else ():
-        try:
-            with open_input(photo, PHOTO) as file, Image.open(file) as image:
-                width, height = image.size
-        except Exception:  # reported when it is its turn
-            continue
-        if width != height or width > LARGEST_SCENE:
-            return (
-                f"{scene_model} knows drawn scenes of coloured shapes and nothing else, and {photo} is not one: its "
-                "caption will be wrong. Give a model of photos"
-            )
-    return None
-
-
-def _reason(photo: str | StdinPhoto, error: ImageError) -> str:
-    """The message of an error. A folder among the photos is one in which there are no images."""
-    if isinstance(photo, StdinPhoto):
-        if photo.is_text():
-            return "standard input is text, and not a photo. To give a list of names: ... | xargs caption describe"
-        return str(error)
-    if os.path.isdir(photo):
-        return f"'{photo}' is a folder without images. Name one with images; --recursive reads subfolders."
-    if is_pattern(photo):
-        return f"no file matches '{photo}'. Check the pattern."
-    return str(error)
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:

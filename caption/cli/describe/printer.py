@@ -14,6 +14,7 @@ from caption.results.lens_reading import OUT_OF_DISTRIBUTION
 if TYPE_CHECKING:
     from caption.results.caption import Caption
 
+FORMATS = ("text", "json", "jsonl", "csv", "coco")
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""
 NOTHING_SEEN = "the lens recognises nothing in this photo"

@@ -10,8 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from caption.cli.describe.photos import image_suffixes
-from caption.cli.describe.plan import chosen_models
+from caption.cli.describe.inputs import chosen_models, image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.core.errors import UserError, optional_package
@@ -26,7 +25,7 @@ TAKEN = {
 
 
 def describe_on_ray(options: argparse.Namespace) -> int:
-    """Caption the photos of the options; see `caption.cli.describe.plan.make_plan`."""
+    """Caption the photos of the options; see `caption.cli.describe.command`."""
     from caption.models.on_ray import RAY, Job, caption_photos
 
     for name in options.given.keys() - TAKEN:

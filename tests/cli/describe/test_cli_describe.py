@@ -25,7 +25,7 @@ import caption.visualize
 from caption.attention import Multinoulli
 from caption.cli import main as command_line
 from caption.cli.describe import command
-from caption.cli.describe.drawing import Pictures
+from caption.cli.describe.outputs import Outputs
 from caption.cli.describe.printer import Printer
 from caption.core.errors import ImageError
 from caption.models import checkpoint, model_zoo
@@ -387,7 +387,7 @@ def test_a_caption_is_printed_before_it_is_drawn(cli: Cli, model, photos, expect
 
     monkeypatch.setattr("caption.captioner.Captioner.describe_each", stream)
     monkeypatch.setattr(command, "progress_bar", bar)
-    for kind, event in ((Printer, "printed"), (Pictures, "drawn")):
+    for kind, event in ((Printer, "printed"), (Outputs, "drawn")):
         monkeypatch.setattr(kind, "add", lambda *_, event=event: events.append(event))
     assert cli("describe", *photos, "--model", model).code == 1
     whole = ["read", "printed", "counted", "drawn"]

@@ -11,7 +11,7 @@ from helpers.tiny_captioner import photo
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.describe import command
-from caption.cli.describe.photos import input_photos
+from caption.cli.describe.inputs import input_photos
 from caption.core.errors import UserError
 
 

@@ -12,8 +12,7 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 import caption.visualize
-from caption.cli.describe import pictures
-from caption.cli.describe.pictures import path_of_word
+from caption.cli.describe.outputs import STYLES, path_of_word
 from caption.visualize.styles import STYLE_NAMES
 
 pytestmark = pytest.mark.slow
@@ -87,7 +86,7 @@ def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch
         {"names": ["x.png"], **style},
         style,
     ]
-    assert pictures.STYLES == STYLE_NAMES
+    assert STYLES == STYLE_NAMES
 
 
 def test_a_caption_without_the_words_is_named_and_the_others_are_drawn(describe, photos, tmp_path, words):

@@ -124,7 +124,7 @@ def test_what_does_not_fit_into_the_memory_is_a_sentence(cli: Cli, tmp_path: Pat
         patch.setattr("json.loads", fail)
         with pytest.raises(DataError, match=r"x.json' is not JSON: its values do not fit into the memory"):
             read_json(path)
-    monkeypatch.setattr("caption.cli.describe.plan.input_photos", fail)
+    monkeypatch.setattr("caption.cli.describe.command.input_photos", fail)
     ran = cli("describe", tmp_path)
     assert ran.code == 1
     assert ran.err == "caption: the memory is too small for this: give smaller or fewer files\n"

@@ -1,4 +1,4 @@
-"""The photos that a command line names."""
+"""The photos and models that a command line names, and messages about them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import glob
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from caption.core.errors import UserError, first_few, printable
+from caption.cli.printing import say
+from caption.core.errors import ImageError, UserError, first_few, printable
 from caption.core.runtime.inputs import PHOTO, open_input, read_stream
 
 CAMERA_FORMATS = frozenset(
     {".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
 )
 """Suffixes of photos, whether Pillow reads them or not: one that it cannot read is reported, not skipped."""
-
-
 STDIN = "-"
 STDIN_NAME = "stdin"
 """Of the photo on standard input, in results and names of files."""
+SCENE_MODELS = ("shapes", "shapes-hard")
+"""Installed models that know nothing but the scenes of the Shapes dataset."""
+LARGEST_SCENE = 128
+"""Pixels; the scenes are square and smaller."""
 
 
 class Inputs(NamedTuple):
@@ -133,3 +137,58 @@ def _begins_like_an_image(path: str) -> bool:
             return True
     except Exception:  # Pillow's readers raise almost anything
         return False
+
+
+def unreadable(photo: str | StdinPhoto, error: ImageError) -> str:
+    """The message of an error. A folder among the photos is one in which there are no images."""
+    if isinstance(photo, StdinPhoto):
+        if photo.is_text():
+            return "standard input is text, and not a photo. To give a list of names: ... | xargs caption describe"
+        return str(error)
+    if os.path.isdir(photo):
+        return f"'{photo}' is a folder without images. Name one with images; --recursive reads subfolders."
+    if is_pattern(photo):
+        return f"no file matches '{photo}'. Check the pattern."
+    return str(error)
+
+
+def chosen_models(named: Sequence[str] | None) -> list[str]:
+    """The models to use. Without any given, the installed model for photos, which a terminal is told.
+
+    Raises:
+        UserError: no model is given, and none for photos is installed.
+    """
+    if named:
+        return list(named)
+    from caption.models.model_zoo import PHOTO_MODEL, installed_models
+
+    if PHOTO_MODEL not in installed_models():
+        raise UserError(
+            "name a model with --model: a checkpoint, or an installed model "
+            f"({', '.join(installed_models()) or 'none is installed'})"
+        )
+    if sys.stderr.isatty():  # not in scripts and logs
+        about = "a small model, trained on 8,200 photos: expect mistakes; --model takes another"
+        say("describe", f"uses the installed model {PHOTO_MODEL}, {about}")
+    return [PHOTO_MODEL]
+
+
+def scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:
+    """A warning if an installed model of drawn scenes is to caption a photo, else None."""
+    from PIL import Image
+
+    scene_model = next(
+        (model for model in models if model in SCENE_MODELS and not Path(model).is_file()), None
+    )
+    for photo in photos if scene_model else ():
+        try:
+            with open_input(photo, PHOTO) as file, Image.open(file) as image:
+                width, height = image.size
+        except Exception:  # reported when it is its turn
+            continue
+        if width != height or width > LARGEST_SCENE:
+            return (
+                f"{scene_model} knows drawn scenes of coloured shapes and nothing else, and {photo} is not one: its "
+                "caption will be wrong. Give a model of photos"
+            )
+    return None
