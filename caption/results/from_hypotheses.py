@@ -22,7 +22,7 @@ from caption.search.step_functions import LikeliestWords
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 
 def captions_of(
