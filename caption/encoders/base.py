@@ -13,6 +13,7 @@ from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.regions import Regions, Views
 from caption.core.runtime.eval_mode import eval_mode
+from caption.encoders.fine_tuning import Freezable
 from caption.encoders.grid_boxes import grid_boxes
 from caption.encoders.inference import inference_form
 
@@ -21,16 +22,11 @@ PIXELS = 2**18
 images would not stay in its cache, and their memory would go back to the system after every layer."""
 
 
-class Encoder(Part, nn.Module):
-    """Base class of encoders: CNNs that keep their spatial grid.
-
-    A frozen encoder computes no gradients and stays in evaluation mode even if its owner is in training mode, so that
-    its BatchNorm statistics do not change.
-    """
+class Encoder(Part, Freezable):
+    """Base class of encoders: CNNs that keep their spatial grid, and can be frozen."""
 
     region_sizes: tuple[int, ...]
     """Length D of the region vectors of each view. Set in the constructor."""
-    frozen: bool = False
     trust: tuple[str, ...] | None = None
     """What the user trusts in the file that this encoder was described in; None = it was not in a file."""
     compiled: bool = False
@@ -96,21 +92,6 @@ class Encoder(Part, nn.Module):
         if type(self).forward is not Encoder.forward:
             return tuple(view.vectors for view in self(images))
         return self.features(self.normalise(images))
-
-    def freeze(self, frozen: bool = True) -> None:
-        """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
-
-        Unfreezing also switches to training mode. The encoder does not know its owner's mode, and Lightning restores
-        modes after validation without calling `train`.
-        """
-        unfreezing = self.frozen and not frozen
-        self.frozen = frozen
-        self.requires_grad_(not frozen)
-        self.train(unfreezing or self.training)
-
-    def train(self, mode: bool = True) -> Encoder:
-        """Training or evaluation mode; a frozen encoder stays in evaluation mode."""
-        return super().train(mode and not self.frozen)
 
 
 def view_sizes(part: nn.Module) -> tuple[int, ...]:

@@ -1,30 +1,72 @@
-"""Fine-tuning of the encoder: the statistics of its BatchNorm layers."""
+"""Freezing and fine-tuning: which weights of an encoder learn, and whether its BatchNorm keeps its statistics."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from caption.core.errors import UserError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class FrozenStatistics(Callback):
-    """The encoder's BatchNorm layers keep the mean and variance of their weights; scale and shift learn.
 
-    Without it, a layer that learns normalises by the batch's own statistics, which are noisy in small batches, and is
-    tested with their moving average, which with a small momentum lags behind for epochs.
+class Freezable(nn.Module):
+    """A module that can be frozen, or learn from one of its modules on.
+
+    A frozen module computes no gradients and stays in evaluation mode even if its owner is in training mode, so that
+    its BatchNorm statistics do not change.
     """
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        encoder: Any = pl_module.captioner.encoder  # type: ignore[union-attr]
-        for layer in encoder.modules():  # the end of a validation has set them to train
-            if isinstance(layer, _BatchNorm):
-                layer.eval()
+    frozen: bool = False
+    frozen_statistics: bool = False
+    """Whether BatchNorm layers keep their mean and variance while the rest learns; to be set before `freeze(False)`.
+
+    Otherwise a layer that learns normalises by the batch's own statistics, which are noisy in small batches, and is
+    tested with their moving average, which with a small momentum lags behind for epochs."""
+
+    def fixed_modules(self) -> Collection[nn.Module]:
+        """The modules that stay frozen when the others learn. By default none."""
+        return ()
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
+
+        Unfreezing also switches to training mode. The encoder does not know its owner's mode, and Lightning restores
+        modes after validation without calling `train`.
+        """
+        unfreezing = self.frozen and not frozen
+        self.frozen = frozen
+        self.requires_grad_(False)
+        fixed = self.fixed_modules()
+        for module in () if frozen else self.modules():
+            if module not in fixed:
+                for parameter in module.parameters(recurse=False):
+                    parameter.requires_grad_(True)
+        self.train(unfreezing or self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode. What is frozen stays in evaluation mode."""
+        super().train(mode and not self.frozen)
+        if self.training:
+            fixed = self.fixed_modules()
+            for module in self.modules():
+                if module in fixed or (self.frozen_statistics and isinstance(module, _BatchNorm)):
+                    module.training = False
+        return self
+
+
+def modules_before(trunk: nn.Module, name: str) -> set[nn.Module]:
+    """The modules of a trunk that come before the first one called `name`, or inside it; all if there is none."""
+    before = set()
+    for inner, module in trunk.named_modules():
+        if f"{inner}.".startswith(f"{name}."):
+            break
+        before.add(module)
+    return before
 
 
 def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:

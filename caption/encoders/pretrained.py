@@ -1,4 +1,4 @@
-"""What encoders cut from a library's pretrained models have in common: weights, normalisation and fine-tuning."""
+"""What encoders cut from a library's pretrained models have in common: weights and normalisation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from caption.core.errors import CheckpointError, UserError, reported_as
 from caption.encoders.base import Encoder
+from caption.encoders.fine_tuning import modules_before
 from caption.encoders.weights import read_state, weights_file
 
 
@@ -52,7 +53,11 @@ class PretrainedEncoder(Encoder):
         device = "cpu" if torch.get_default_device().type == "meta" else None
         self.register_buffer("mean", torch.tensor(mean, device=device).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, device=device).view(3, 1, 1), persistent=False)
-        if finetune_from is not None and not self._late_parameters():
+        fixed = self.fixed_modules()
+        learning = [
+            p for module in trunk.modules() if module not in fixed for p in module.parameters(recurse=False)
+        ]
+        if finetune_from is not None and not learning:
             raise UserError(
                 f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
             )
@@ -71,31 +76,9 @@ class PretrainedEncoder(Encoder):
             return maps
         return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in maps)
 
-    # -- fine-tuning ----------------------------------------------------------------------------------------------
-
-    def freeze(self, frozen: bool = True) -> None:
-        super().freeze(frozen)
-        if not frozen and self.finetune_from is not None:
-            self.requires_grad_(False)
-            for parameter in self._late_parameters():
-                parameter.requires_grad_(True)
-
-    def train(self, mode: bool = True) -> PretrainedEncoder:
-        super().train(mode)
-        if self.training and self.finetune_from is not None:
-            for module in self._modules_split()[0]:
-                module.training = False
-        return self
-
-    def _late_parameters(self) -> list[nn.Parameter]:
-        return [p for module in self._modules_split()[1] for p in module.parameters(recurse=False)]
-
-    def _modules_split(self) -> tuple[list[nn.Module], list[nn.Module]]:
-        """The trunk's modules before `finetune_from`, and the rest."""
-        modules = list(self.trunk.named_modules())
-        inside = (i for i, (name, _) in enumerate(modules) if f"{name}.".startswith(f"{self.finetune_from}."))
-        first = next(inside, len(modules))
-        return [module for _, module in modules[:first]], [module for _, module in modules[first:]]
+    def fixed_modules(self) -> set[nn.Module]:
+        """The trunk's modules before `finetune_from`."""
+        return set() if self.finetune_from is None else modules_before(self.trunk, self.finetune_from)
 
     # -- weights --------------------------------------------------------------------------------------------------
 

@@ -46,4 +46,5 @@ class SeveralEncoders(Encoder):
     def freeze(self, frozen: bool = True) -> None:
         super().freeze(frozen)
         for encoder in self.encoders:
+            encoder.frozen_statistics = self.frozen_statistics
             encoder.freeze(frozen)

@@ -26,7 +26,7 @@ from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.encoders.fine_tuning import FrozenStatistics, batch_norm_warning
+from caption.encoders.fine_tuning import batch_norm_warning
 from caption.models import checkpoint
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
 from caption.search import BeamSearch, Greedy, Search
@@ -61,6 +61,8 @@ class CaptionTraining(LightningModule):
         optimizer: optimizer, with the learning rate of all weights but the encoder's.
         scheduler: learning rate scheduler, stepped once per epoch; None = constant.
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
+        frozen_statistics: whether the BatchNorm layers of an encoder that learns keep the mean and variance of their
+            weights; scale and shift learn in either case.
         warm_start: model with the initial weights of encoder, refiner and decoder: a checkpoint, the name of an
             installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
             weights. Parts that only this configuration has start untrained, with a warning that names them. Words that
@@ -84,6 +86,7 @@ class CaptionTraining(LightningModule):
         optimizer: OptimizerCallable = Adam,
         scheduler: LRSchedulerCallable | None = None,
         encoder_learning_rate: float | None = None,
+        frozen_statistics: bool = False,
         warm_start: str | None = None,
         search: Search | None = None,
         validation_search: Search | None = None,
@@ -97,6 +100,7 @@ class CaptionTraining(LightningModule):
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.encoder_learning_rate = encoder_learning_rate
+        encoder.frozen_statistics = frozen_statistics
         encoder.freeze(encoder_learning_rate is None)
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
@@ -178,9 +182,10 @@ class CaptionTraining(LightningModule):
         return [optimizer], [{"scheduler": schedule, "monitor": self.monitor}]
 
     def on_train_start(self) -> None:
-        frozen_statistics = any(isinstance(callback, FrozenStatistics) for callback in self.trainer.callbacks)  # type: ignore[attr-defined]
-        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None and not frozen_statistics:
-            warning = batch_norm_warning(self.captioner.encoder, self.device.type)
+        encoder = self.captioner.encoder
+        own_statistics = self.encoder_learning_rate is not None and not encoder.frozen_statistics
+        if self.trainer.world_size > 1 and own_statistics:
+            warning = batch_norm_warning(encoder, self.device.type)
             if warning is not None:
                 rank_zero_warn(warning)
         if self.earlier_rates is not None:

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 from helpers.training import Watch, differing, fit, make_data, make_training, weights
-from torch import nn
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
-from caption.core.errors import UserError
 from caption.data.shapes import Shapes
-from caption.encoders import SmallCNN
-from caption.encoders.fine_tuning import FrozenStatistics, batch_norm_warning
 from caption.objectives import GuidedAttention
 
 
@@ -34,8 +30,8 @@ def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Sha
 @pytest.mark.parametrize("frozen_statistics", [False, True])
 def test_statistics_move_unless_they_are_frozen(tmp_path: Path, reader: Shapes, frozen_statistics: bool):
     start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
-    callbacks = (start, FrozenStatistics()) if frozen_statistics else (start,)
-    training = fit(tmp_path, reader, *callbacks, max_epochs=2, encoder_learning_rate=1e-3)
+    options = {"encoder_learning_rate": 1e-3, "frozen_statistics": frozen_statistics}
+    training = fit(tmp_path, reader, start, max_epochs=2, **options)
     changed = differing(start.seen[0], weights(training.captioner.encoder))
     statistics = () if frozen_statistics else ("running_mean", "running_var", "num_batches_tracked")
     assert {name.rpartition(".")[2] for name in changed} == {"weight", "bias", *statistics}
@@ -59,14 +55,3 @@ def test_a_plateau_is_one_of_cider(reader: Shapes):
     training = make_training(make_data(reader), scheduler=lambda optimizer: ReduceLROnPlateau(optimizer))
     _, (schedule,) = training.configure_optimizers()
     assert schedule["monitor"] == "val/CIDEr"
-
-
-def test_batch_norm_of_a_learning_encoder_is_warned_about():
-    encoder = SmallCNN((4, 4))
-    assert "--trainer.sync_batchnorm true" in str(batch_norm_warning(encoder, "cuda"))
-    assert "only on GPUs" in str(batch_norm_warning(encoder, "cpu"))
-    assert batch_norm_warning(nn.Conv2d(3, 4, 1), "cpu") is None
-    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(encoder)
-    assert batch_norm_warning(synchronised, "cuda") is None
-    with pytest.raises(UserError, match=r"trainer\.sync_batchnorm"):
-        batch_norm_warning(synchronised, "cpu")
