@@ -52,11 +52,12 @@ def load(
     device: str | torch.device = "cpu",
     trust: Iterable[str] = (),
     lens: bool = False,
+    accelerate: bool = True,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
     Args:
-        model, device, trust: see `caption.models.model_zoo.load`.
+        model, device, trust, accelerate: see `caption.models.model_zoo.load`.
         lens: also read what the encoder sees behind each word: `Caption.lens`. The lens comes from the file beside the
             model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
 
@@ -67,7 +68,7 @@ def load(
     """
     from caption.models import model_zoo
 
-    captioner = model_zoo.load(model, device, trust)
+    captioner = model_zoo.load(model, device, trust, accelerate)
     if lens:
         from caption.analysis.lens.file import attach_lens, lens_path
 

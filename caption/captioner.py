@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,27 +23,26 @@ from caption.core.errors import ImageError, UserError
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.runtime.prefetch import prefetch
-from caption.data.photos import FittedPhoto, ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import FittedPhoto, ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
 from caption.results.caption import Caption
 from caption.results.captions import Captions
 from caption.results.from_hypotheses import captions_of
-from caption.search import BeamSearch, Hypotheses, Search, Step, adjusted, search_spec
-from caption.search.beam import recording
-from caption.search.step_functions import with_likeliest_words
+from caption.search import BeamSearch, Hypotheses, Search, adjusted, search_spec
 from caption.text.vocabulary import END, FORBIDDEN, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.data.photos import Photo
+    from caption.data.decoding import Photo
 
 BATCH = 128
 """Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
 AHEAD = 2
 """Batches whose photos are read, or being read, while one is encoded and searched."""
-LIKELIEST_WORDS = partial(with_likeliest_words, count=5)
-"""The wrapper of the step with which a caption keeps the likeliest words of each step."""
+LIKELIEST = 5
+"""The likeliest words of each step that a caption keeps."""
 
 Postprocessor = Callable[[Views, Sequence[Caption]], list[Caption]]
 """Gets the encoder's views of B images and a caption of each; returns them changed, or others in their place.
@@ -140,21 +138,22 @@ class Captioner(nn.Module):
     def generate(
         self,
         views: Views,
-        search: Callable[..., Hypotheses] | None = None,
-        wrappers: Sequence[Callable[[Step], Step]] = (),
+        search: Search | None = None,
+        likeliest: int = 0,
+        beam_tree: bool = False,
     ) -> Hypotheses:
         """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
         Args:
             views: of B images.
-            search: a search, or one that is `recording`; None = the model's default search.
-            wrappers: of the step function (`caption.search.step_functions`), the innermost one first.
+            search: None = the model's default search.
+            likeliest: number of likeliest words of each step to keep, see `Hypotheses.likeliest`.
+            beam_tree: whether a beam search records all that it kept, see `Hypotheses.record`.
         """
+        search = search or self.search
         state = self.decoder.start(self.project(views))
-        step: Step = self.decoder.step
-        for wrap in wrappers:
-            step = wrap(step)
-        return (search or self.search)(step, state, len(views[0].vectors), START, END, FORBIDDEN)
+        options = {"likeliest": likeliest, "record": beam_tree and isinstance(search, BeamSearch)}
+        return search(self.decoder.step, state, len(views[0].vectors), START, END, FORBIDDEN, **options)
 
     @overload
     def describe(
@@ -197,7 +196,7 @@ class Captioner(nn.Module):
 
         Args:
             photos: a photo, or a list of photos. A photo is a path, a Pillow image, an array or tensor of pixels, bytes
-                or an open file; see `caption.data.photos.open_image`.
+                or an open file; see `caption.data.decoding.open_image`.
             search: None = the model's default search.
             batch_size: number of photos per batch.
             beam_size: hypotheses of the beam search, 1 = greedy; None = those of the search. See
@@ -264,7 +263,7 @@ class Captioner(nn.Module):
     def _describe(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> list[Caption]:
         """Captions of B > 0 photos whose pixels have one shape."""
         views = self.encode(photos)
-        hypotheses = self.generate(views, recording(search) if beam_tree else search, [LIKELIEST_WORDS])
+        hypotheses = self.generate(views, search, LIKELIEST, beam_tree)
         seen, sources = [photo.box for photo in photos], [photo.photo for photo in photos]
         captions = list(self.captions(hypotheses, self.grids(views), seen, sources))
         for postprocess in self.postprocessors:

@@ -32,7 +32,8 @@ from caption.captioner import Captioner
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
-from caption.data.photos import FittedPhoto, Photo
+from caption.data.decoding import Photo
+from caption.data.resize import FittedPhoto
 from caption.decoders.base import Decoder, Memory
 from caption.results.caption import Caption
 from caption.text.vocabulary import PAD, START
@@ -179,7 +180,6 @@ class Replay:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = with_parts(decoder, {})
-        self.decoder.compiled = False  # compiled code would not notice the hooks
         self._attentions = attentions(decoder)
         self._readers = {name: _GivenMaps(attention) for name, attention in self._attentions.items()}
         self._reading = with_parts(self.decoder, self._readers)

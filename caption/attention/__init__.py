@@ -62,7 +62,7 @@ from caption.attention.pooling import (
     TopKMeanPooling,
 )
 from caption.attention.rotatory import RotatoryAttention
-from caption.attention.scored import Alignment, AlignmentOutput, Score, ScoredAttention, Selection
+from caption.attention.scored import Alignment, Score, ScoredAttention
 from caption.attention.scores.additive import AdditiveScore
 from caption.attention.scores.concatenation import ConcatenationScore
 from caption.attention.scores.cosine import CosineScore
@@ -86,7 +86,6 @@ __all__ = [
     "ActivatedGeneralScore",
     "AdditiveScore",
     "Alignment",
-    "AlignmentOutput",
     "AlternatingCoAttention",
     "Attention",
     "AttentionOutput",
@@ -138,7 +137,6 @@ __all__ = [
     "ScaledDotScore",
     "Score",
     "ScoredAttention",
-    "Selection",
     "SentinelAttention",
     "Sigmoid",
     "Softmax",

@@ -19,7 +19,6 @@ from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
 from caption.core.regions import Views, mean_region
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class ChannelMaps(NamedTuple):
@@ -41,9 +40,9 @@ class ChannelScore(nn.Module):
 
     def __init__(self, size: int, hidden_size: int) -> None:
         super().__init__()
-        self.channel = Linear(1, size)
-        self.query = Linear(hidden_size, size, bias=False)
-        self.energy = Linear(size, 1, bias=False)
+        self.channel = nn.Linear(1, size)
+        self.query = nn.Linear(hidden_size, size, bias=False)
+        self.energy = nn.Linear(size, 1, bias=False)
 
     def forward(self, means: Tensor, hidden: Tensor) -> Tensor:
         """v (B, K or 1, D), h (B, K, H) -> β (B, K, D)."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.options import above_zero
 from caption.core.regions import Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 GateForm = Literal["centred", "doubled"]
 """How the gate gets above ½, although no distance is below 0."""
@@ -57,8 +56,8 @@ class CompositionalDeAttention(Attention):
         self.distance_scale = distance_scale or (size**-0.5 if gate == "centred" else 1 / size)
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.key = Linear(region_sizes[0], self.size)
-        self.query = Linear(query_sizes.hidden, self.size)
+        self.key = nn.Linear(region_sizes[0], self.size)
+        self.query = nn.Linear(query_sizes.hidden, self.size)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.key(views[0].vectors))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked
 from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class FeatureMaps(NamedTuple):
@@ -38,9 +37,9 @@ class FeatureWiseAttention(Attention):
         self.size = size
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.region = Linear(region_sizes[0], self.size)
-        self.query = Linear(query_sizes.hidden, self.size, bias=False)
-        self.energy = Linear(self.size, region_sizes[0], bias=False)
+        self.region = nn.Linear(region_sizes[0], self.size)
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)
+        self.energy = nn.Linear(self.size, region_sizes[0], bias=False)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.region(views[0].vectors))

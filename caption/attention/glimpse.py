@@ -9,14 +9,13 @@ ones.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import weighted_sum
 from caption.attention.options import above_zero, at_least_one
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class WindowAttention(Attention):
@@ -41,7 +40,7 @@ class WindowAttention(Attention):
         self.largest = largest
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.place = Linear(query_sizes.hidden, 3)
+        self.place = nn.Linear(query_sizes.hidden, 3)
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
@@ -84,7 +83,7 @@ class GlimpseAttention(Stochastic, Attention):
         self.expectation = expectation
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.place = Linear(query_sizes.hidden, 2)
+        self.place = nn.Linear(query_sizes.hidden, 2)
 
     def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K) bool: True for captions that sample their points."""

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention
 from caption.attention.maps import named_maps, with_maps
+from caption.attention.scaled_dot_product import ScaledDotProduct
 from caption.core.errors import UserError
 from caption.core.regions import Grid
-from caption.kernels.scaled_dot_product import ScaledDotProduct
 
 Edit = Callable[[Tensor, int, Grid], Tensor]
 """`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
@@ -40,9 +40,6 @@ finished images and reorders hypotheses, and an unroll sorts its captions.
 
 class HasAttentions(Protocol):
     """A decoder with attention mechanisms."""
-
-    compiled: bool
-    """Whether the decoder's step is compiled."""
 
     @property
     def attentions(self) -> Mapping[str, Attention]:
@@ -99,9 +96,6 @@ def edit_maps(
         return edit_maps
 
     with ExitStack() as stack:
-        if decoder.compiled:  # a step that was compiled without hooks would not run them
-            decoder.compiled = False
-            stack.callback(setattr, decoder, "compiled", True)
         for attention in attentions(decoder).values():
             stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
         yield

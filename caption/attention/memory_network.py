@@ -13,7 +13,6 @@ from caption.attention.multi_hop import HopMaps
 from caption.attention.options import at_least_one
 from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 Tying = Literal["adjacent", "layer-wise"]
 
@@ -58,12 +57,12 @@ class MemoryNetworkAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.size
-        self.query = Linear(query_sizes.hidden, self.size, bias=False)  # B
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # B
         adjacent = self.tying == "adjacent"
         self.embeddings = nn.ModuleList(
-            Linear(region_sizes[0], self.size, bias=False) for _ in range(self.hops + 1 if adjacent else 2)
+            nn.Linear(region_sizes[0], self.size, bias=False) for _ in range(self.hops + 1 if adjacent else 2)
         )
-        self.hop = nn.Identity() if adjacent else Linear(self.size, self.size, bias=False)  # H
+        self.hop = nn.Identity() if adjacent else nn.Linear(self.size, self.size, bias=False)  # H
 
     def memory(self, views: Views) -> EmbeddedMemory:
         vectors, _, mask = views[0]

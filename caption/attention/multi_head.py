@@ -17,7 +17,6 @@ from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class HeadMaps(NamedTuple):
@@ -124,10 +123,10 @@ class MultiHeadAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.output_size
-        self.keys = Linear(region_sizes[0], self.size)
-        self.values = Linear(region_sizes[0], self.size)
-        self.queries = Linear(query_sizes.hidden, self.size)
-        self.output = Linear(self.size, self.output_size)
+        self.keys = nn.Linear(region_sizes[0], self.size)
+        self.values = nn.Linear(region_sizes[0], self.size)
+        self.queries = nn.Linear(query_sizes.hidden, self.size)
+        self.output = nn.Linear(self.size, self.output_size)
         if self.gates is not None:
             self.gates.build(self.heads)
 
@@ -203,9 +202,9 @@ def keep_heads(attention: nn.Module, kept: Sequence[int], heads: int, output: st
     setattr(attention, output, affine(last.weight[:, numbers], last.bias))
 
 
-def affine(weight: Tensor, bias: Tensor) -> Linear:
+def affine(weight: Tensor, bias: Tensor) -> nn.Linear:
     """The affine map with these weights (outputs, inputs) and (outputs,)."""
-    layer = Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
     return layer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
@@ -13,7 +13,6 @@ from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless
 from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class HopMaps(NamedTuple):
@@ -48,7 +47,7 @@ class MultiHopAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
-        self.read_into_query = Linear(region_sizes[0], query_sizes.hidden, bias=False)
+        self.read_into_query = nn.Linear(region_sizes[0], query_sizes.hidden, bias=False)
         self.context_size = query_sizes.hidden
 
     def memory(self, views: Views) -> GridMemory:

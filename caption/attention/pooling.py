@@ -15,7 +15,6 @@ from caption.attention.options import at_least_one
 from caption.core.errors import UserError
 from caption.core.regions import Grid, Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class Pooling(Attention):
@@ -122,9 +121,9 @@ class DeepSets(Pooling):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.pooling.build((self.size,), query_sizes)
-        self.inner = nn.Sequential(Linear(region_sizes[0], self.size), nn.ReLU())
+        self.inner = nn.Sequential(nn.Linear(region_sizes[0], self.size), nn.ReLU())
         self.outer = nn.Sequential(
-            Linear(self.pooling.context_size, self.size), nn.ReLU(), Linear(self.size, region_sizes[0])
+            nn.Linear(self.pooling.context_size, self.size), nn.ReLU(), nn.Linear(self.size, region_sizes[0])
         )
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:

@@ -14,7 +14,6 @@ from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_copies
 from caption.core.regions import Regions, Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class RotatoryMaps(NamedTuple):
@@ -122,8 +121,8 @@ class KeysAndValues(nn.Module):
 
     def build(self, inputs: int, size: int) -> None:
         """Create the projections of vectors of length `inputs` to `size`. Called once."""
-        self.key = Linear(inputs, size)
-        self.value = Linear(inputs, size)
+        self.key = nn.Linear(inputs, size)
+        self.value = nn.Linear(inputs, size)
 
     def forward(self, regions: Regions) -> GridMemory:
         """The memory of a grid."""

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
@@ -94,28 +95,6 @@ def check_equal_lengths(score: Score, region_size: int, query_sizes: QuerySizes)
         )
 
 
-class AlignmentOutput(NamedTuple):
-    """The result of an alignment."""
-
-    weights: Tensor
-    """(B, K, L) α."""
-    log_weights: Tensor | None = None
-    """(B, K, L) log α, if the alignment needs it more exactly than the logarithm of `weights`."""
-    state: TensorTree = None
-    """The alignment's state, tensors (B, K, ...)."""
-
-
-class Selection(NamedTuple):
-    """The regions that are read: the weights with which they are summed into the context."""
-
-    weights: Tensor
-    """(B, K, L): α itself, or a one-hot s."""
-    location: Tensor | None = None
-    """See `ReadOutput`."""
-    log_prob: Tensor | None = None
-    """See `ReadOutput`."""
-
-
 class Alignment(Part, nn.Module):
     """The map from scores to weights, and from weights to the regions that are read: the φ of eq. 6."""
 
@@ -129,24 +108,28 @@ class Alignment(Part, nn.Module):
         """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most alignments."""
         return None
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        """Scores (B, K, L), -inf where masked -> weights."""
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        """Scores (B, K, L), -inf where masked -> weights α (B, K, L)."""
         raise NotImplementedError
 
-    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
+    def select(
+        self, weights: Tensor, state: TensorTree = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The regions to read, given weights (B, K, L): all, unless the alignment chooses one.
 
         Args:
-            weights: those of `aligned`, or others that replace them.
-            aligned: the alignment's result at this step; None = read all regions.
-        """
-        return Selection(weights)
+            weights: those of this step, or others that replace them.
+            state: of this step; None = choose nothing, read all regions.
 
-    def carry(self, weights: Tensor, aligned: AlignmentOutput) -> TensorTree:
-        """State of the next step, given the weights (B, K, L) that were read."""
-        return aligned.state
+        Returns:
+            weights (B, K, L) of the sum that is read, α itself or a one-hot s; the location and its log-density, see
+            `ReadOutput`.
+        """
+        return weights, None, None
+
+    def carry(self, weights: Tensor, state: TensorTree) -> TensorTree:
+        """State of the next step, given the weights (B, K, L) that were read and the state of this step."""
+        return state
 
 
 class ScoredState(NamedTuple):
@@ -154,13 +137,6 @@ class ScoredState(NamedTuple):
 
     score: TensorTree
     alignment: TensorTree
-
-
-class _Step(NamedTuple):
-    """What `ScoredAttention` passes from `weigh` to `read` and `carry`."""
-
-    aligned: AlignmentOutput
-    score_state: TensorTree
 
 
 class ScoredAttention(Attention):
@@ -206,18 +182,21 @@ class ScoredAttention(Attention):
         if self.smoothing:
             scores = smoothed(scores, memory.grid, self.smoothing, memory.mask)
         scores = hide_masked(scores, memory.mask)
-        aligned = self.alignment(scores, query, memory, state.alignment)  # eq. 5
-        return WeighOutput(aligned.weights, _Step(aligned, state.score))
+        scores = scores.to(
+            torch.promote_types(scores.dtype, torch.float32)
+        )  # weights are summed over the steps
+        weights = self.alignment(scores, query, memory, state.alignment)  # eq. 5
+        return WeighOutput(weights, state)
 
     def read(
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
-        weights, location, log_prob = self.alignment.select(maps, weighed and weighed.state.aligned)
+        weights, location, log_prob = self.alignment.select(maps, weighed and weighed.state.alignment)
         return ReadOutput(weighted_sum(weights, memory.values), location, log_prob)  # eq. 6
 
     def carry(self, maps: Tensor, weighed: WeighOutput) -> ScoredState:
-        step: _Step = weighed.state
-        return ScoredState(self.score.carry(maps, step.score_state), self.alignment.carry(maps, step.aligned))
+        score, alignment = weighed.state
+        return ScoredState(self.score.carry(maps, score), self.alignment.carry(maps, alignment))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         return self.score.penalty()

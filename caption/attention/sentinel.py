@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
@@ -13,7 +13,6 @@ from caption.attention.scored import Score, build_stateless, score_each
 from caption.core.errors import UserError
 from caption.core.regions import Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class SentinelMaps(NamedTuple):
@@ -61,10 +60,10 @@ class SentinelAttention(Attention):
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
         hidden = query_sizes.hidden
-        self.gate_from_word = Linear(query_sizes.word, hidden)
-        self.gate_from_hidden = Linear(hidden, hidden, bias=False)
-        self.key = Linear(hidden, region_sizes[0])
-        self.value = Linear(hidden, region_sizes[0])
+        self.gate_from_word = nn.Linear(query_sizes.word, hidden)
+        self.gate_from_hidden = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, region_sizes[0])
+        self.value = nn.Linear(hidden, region_sizes[0])
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.score.keys(views[0]))

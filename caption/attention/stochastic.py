@@ -16,7 +16,7 @@ AtTest = Literal["expectation", "argmax", "sample"]
 sample."""
 
 Draw = Callable[[Tensor], Tensor]
-"""log α (B, K, L) -> locations (B, K) int64."""
+"""α (B, K, L) -> locations (B, K) int64."""
 
 
 class Stochastic(nn.Module):
@@ -41,15 +41,15 @@ class Stochastic(nn.Module):
         """Whether `override_draws` replaces sampling; in training, every caption then samples."""
         return self._draw is not None
 
-    def draw(self, log_weights: Tensor) -> Tensor:
-        """Regions (B, K) int64, sampled from log α (B, K, L) or given by `override_draws`.
+    def draw(self, weights: Tensor) -> Tensor:
+        """Regions (B, K) int64, sampled from α (B, K, L) or given by `override_draws`.
 
         No gradient flows through it.
         """
         if self._draw is not None:
-            return self._draw(log_weights)
-        flat = log_weights.detach().float().exp().flatten(0, -2)
-        return flat.multinomial(1).view(log_weights.shape[:-1])
+            return self._draw(weights)
+        flat = weights.detach().float().flatten(0, -2)
+        return flat.multinomial(1).view(weights.shape[:-1])
 
 
 def stochastic_parts(model: nn.Module) -> list[Stochastic]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import hide_masked, overlap, weighted_sum
 from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 Diverse = Literal["maps", "queries"]
 
@@ -49,9 +48,9 @@ class StructuredAttention(Attention):
         self.diverse = diverse
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.region = Linear(region_sizes[0], self.size, bias=False)
-        self.energy = Linear(self.size, self.queries, bias=False)
-        self.output = Linear(self.queries * region_sizes[0], region_sizes[0])
+        self.region = nn.Linear(region_sizes[0], self.size, bias=False)
+        self.energy = nn.Linear(self.size, self.queries, bias=False)
+        self.output = nn.Linear(self.queries * region_sizes[0], region_sizes[0])
 
     def memory(self, views: Views) -> GridMemory:
         """The keys are the weights (B, S, L), which depend on the image alone."""

@@ -71,8 +71,8 @@ def main(options: argparse.Namespace) -> int:
     with replacing_own(numbers) as file:
         file.write(f"{json.dumps(data, indent=1)}\n".encode())
         seal(file)
-    for line in result.text().splitlines():
-        print(printable(line))
+    for finding in result.text().splitlines():
+        print(printable(finding))
     say("analyse", f"wrote {page} and {numbers}")
     return DONE if len(readable) == len(photos) else SOME_FAILED
 
@@ -156,7 +156,7 @@ def _readable(paths: Sequence[str]) -> list[str]:
     Raises:
         UserError: of some photos, fewer than two are left.
     """
-    from caption.data.photos import open_image
+    from caption.data.decoding import open_image
 
     readable = []
     with progress_bar("opening", len(paths), unit="photos") as advance:

@@ -27,6 +27,7 @@ def main(options: argparse.Namespace) -> int:
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.core.runtime.files import make_folder
     from caption.data.features.extraction import write_features
+    from caption.kernels import accelerate
     from caption.models.model_zoo import check_device, load
 
     make_folder(Path(os.path.expanduser(options.out)), "--out")
@@ -42,7 +43,9 @@ def main(options: argparse.Namespace) -> int:
         encoder.freeze()
     else:
         encoder, transform = frozen_encoder(parts), make_transform(parts)
-    speed = {"batch_size": options.batch_size, "device": str(check_device(options.device))}
+    device = check_device(options.device)
+    accelerate(encoder, device)
+    speed = {"batch_size": options.batch_size, "device": str(device)}
     done = write_features(encoder, transform, images, options.out, **speed, mirrored=options.mirrored)
     for image, error in done.failed:
         say("features", f"not stored: image {image.id!r}: {error}")

@@ -7,14 +7,11 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.core.regions import Views, mean_region
-from caption.core.tensor_tree import State, TensorTree
+from caption.core.tensor_tree import State
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
-from caption.decoders.cells import Recurrence
-from caption.decoders.initial import Initial, InitialState
-from caption.decoders.unroll import Advanced
+from caption.decoders.initial_state import Initial, InitialState
 from caption.decoders.word_embeddings import word_table
-from caption.kernels.linear import Linear
 
 
 class AdaptiveDecoder(CellDecoder):
@@ -49,11 +46,11 @@ class AdaptiveDecoder(CellDecoder):
         self.attention.build(region_sizes, QuerySizes(hidden_size, embedding_size))
         self.initial.build(region_sizes[0], hidden_size)
         self.embed = word_table(vocabulary_size, embedding_size, padding)
-        self.image = nn.Sequential(Linear(region_sizes[0], embedding_size), nn.ReLU())
-        self.build_gates(embedding_size)
-        self.from_hidden = Linear(hidden_size, embedding_size)
-        self.from_context = Linear(self.attention.context_size, embedding_size, bias=False)
-        self.to_words = Linear(embedding_size, vocabulary_size)
+        self.image = nn.Sequential(nn.Linear(region_sizes[0], embedding_size), nn.ReLU())
+        self.cell.build(embedding_size, embedding_size, hidden_size)
+        self.from_hidden = nn.Linear(hidden_size, embedding_size)
+        self.from_context = nn.Linear(self.attention.context_size, embedding_size, bias=False)
+        self.to_words = nn.Linear(embedding_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.embed.weight)
@@ -63,16 +60,14 @@ class AdaptiveDecoder(CellDecoder):
         attending = self.attention.start(memory.projected[0], hypotheses)
         return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
 
-    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
-        previous, cell, attending = state.carried
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
+        before, cell, attention_state = state.carried
         memory, image = state.shared.projected
-        inputs = image.expand(-1, previous.shape[1], -1)
-        hidden, cell, joined = self.cell(previous, cell, inputs, recurrence)
-        attended = self.attention(Query(hidden, cell, embedded, previous), memory, attending)
+        inputs = image.expand(-1, before.shape[1], -1)
+        hidden, cell = self.cell(self.dropout(embedded), inputs, before, cell)
+        attended = self.attention(Query(hidden, cell, embedded, before), memory, attention_state)
         carried = CellState(hidden, cell, attended.state)
-        outputs = (hidden, attended.context)
-        return Advanced(State(state.shared, carried, Trace.of(attended)), outputs, joined)
+        return State(state.shared, carried, Trace.of(attended)), (hidden, attended.context)
 
-    def read_out(self, embedded: Tensor, outputs: TensorTree) -> Tensor:
-        hidden, context = outputs
+    def read_out(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         return self.to_words(self.dropout((self.from_hidden(hidden) + self.from_context(context)).tanh()))

@@ -27,10 +27,11 @@ def draw_arctic_weights(decoder: CellDecoder) -> None:
             _draw(module.weight)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
-    for rows in decoder.gates_from_word.weight.chunk(decoder.cell.blocks):
+    for rows in decoder.cell.from_word.weight.chunk(decoder.cell.blocks):
         _draw(rows)
-    nn.init.normal_(decoder.gates_from_state.weight, std=DEVIATION)
-    init_recurrent(decoder.gates_from_state.weight, decoder.hidden_size)
+    for weight in decoder.cell.recurrent_weights():
+        nn.init.normal_(weight, std=DEVIATION)
+        init_recurrent(weight, decoder.hidden_size)
     for attention in decoder.attentions.values():
         if isinstance(attention, ScoredAttention) and isinstance(attention.score, AdditiveScore):
             nn.init.normal_(attention.score.region.weight, std=DEVIATION)

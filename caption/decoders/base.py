@@ -12,7 +12,7 @@ from caption.attention.base import Attention, AttentionOutput
 from caption.attention.maps import named_maps, sum_of_penalties
 from caption.core.parts import Part
 from caption.core.regions import Views, WeightProperties
-from caption.core.tensor_tree import State, TensorTree
+from caption.core.tensor_tree import State, TensorTree, combine
 
 
 class Memory(NamedTuple):
@@ -80,8 +80,6 @@ class Decoder(Part, nn.Module):
 
     query_size: int
     """Length H of the state that queries the attention; known from the start."""
-    compiled: bool = False
-    """Whether the step is compiled when it first runs."""
 
     @property
     def attentions(self) -> Mapping[str, Attention]:
@@ -168,15 +166,31 @@ class Decoder(Part, nn.Module):
         """
         raise NotImplementedError
 
+    def query_of(self, carried: TensorTree) -> Tensor:
+        """(B, K, H) the state h[t-1], taken from `State.carried`, for `Unrolled.queries`."""
+        return carried.hidden
+
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
-        """Teacher forcing.
+        """Teacher forcing; by default `step`, word by word.
 
         Args:
             memory: of the B images.
             words: (B, K, T) int64, the input words: the start token, then the caption without its end token.
             lengths: (B, K) int64, number of real steps of each caption; 0 for an absent caption.
         """
-        raise NotImplementedError
+        images, hypotheses, steps = words.shape
+        state = self.start(memory, hypotheses)
+        columns = []
+        for t in range(steps):
+            query = self.query_of(state.carried).detach()
+            log_probs, state = self.step(state, words[:, :, t])
+            columns.append((log_probs, state.trace, query))
+        real = torch.arange(steps, device=words.device) < lengths[..., None]
+        positions = real.flatten().nonzero().squeeze(-1)
+        logits, trace, queries = combine(
+            lambda column: torch.stack(column, 2).flatten(0, 2)[positions], columns
+        )
+        return Unrolled(logits, trace, queries, positions, (images, hypotheses, steps))
 
 
 def in_working_precision(views: Views, weight: Tensor) -> Views:

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from caption.core.tensor_tree import State, TensorTree
 from caption.decoders.base import Memory
-from caption.decoders.cells import LSTMCell, RecurrentCell, init_recurrent
+from caption.decoders.cells import LSTMCell, RecurrentCell
 from caption.decoders.unroll import RecurrentDecoder
-from caption.kernels.linear import Linear
 
 
 class CellState(NamedTuple):
@@ -27,9 +26,6 @@ class CellState(NamedTuple):
 
 class CellDecoder(RecurrentDecoder):
     """Base class of decoders with one recurrent cell.
-
-    The pre-activations of its gates have two parts: that of the word, computed for all steps at once in training, and
-    that of h[t-1] and other inputs.
 
     Args:
         embedding_size: length of the word vectors.
@@ -47,17 +43,9 @@ class CellDecoder(RecurrentDecoder):
         self.dropout = nn.Dropout(dropout)
         self.cell = cell or LSTMCell()
 
-    def build_gates(self, inputs: int) -> None:
-        """Create the weights of the cell, for so many inputs beside the word and h[t-1]."""
-        rows = self.cell.blocks * self.hidden_size
-        self.cell.build(self.hidden_size)
-        self.gates_from_word = Linear(self.embedding_size, rows)
-        self.gates_from_state = Linear(self.hidden_size + inputs, rows, bias=False)
-        init_recurrent(self.gates_from_state.weight, self.hidden_size)
-
     def add_forget_bias(self, value: float) -> None:
         """Add to the bias of the gate that keeps the state, when the weights are initialised."""
-        self.gates_from_word.bias.data.chunk(self.cell.blocks)[self.cell.keeps].add_(value)
+        self.cell.from_word.bias.data.chunk(self.cell.blocks)[self.cell.keeps].add_(value)
 
     def state_before(
         self, memory: Memory, hypotheses: int, vectors: Sequence[Tensor], attention: TensorTree = None
@@ -65,18 +53,10 @@ class CellDecoder(RecurrentDecoder):
         """The state before the first word, given the vectors (B, 1, H) of `RecurrentCell.states` and the attention's
         own state."""
         # The state sums over all steps, so it keeps full precision under autocast.
-        dtype = self.gates_from_word.weight.dtype
+        dtype = self.cell.from_word.weight.dtype
         shape = (vectors[0].shape[0], hypotheses, self.hidden_size)
         named = {
             name: vector.to(dtype).expand(shape)
             for name, vector in zip(self.cell.states, vectors, strict=True)
         }
         return State(memory, CellState(**named, attention=attention), trace=None)
-
-    def offsets(self, embedded: Tensor) -> tuple[Tensor, ...]:
-        """The previous word's part of the gates' pre-activations."""
-        return self.cell.offsets(self.gates_from_word(self.dropout(embedded)))
-
-    def recurrent_weights(self) -> tuple[Tensor, ...]:
-        """The weights of the other part."""
-        return self.cell.weights(self.gates_from_state.weight)

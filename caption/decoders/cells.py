@@ -2,126 +2,121 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.core.parts import Part
-from caption.kernels.linear import linear
-
-
-class Recurrence(NamedTuple):
-    """y = o + W x, the part of a step that is the same for all words but for o: one of each for each product."""
-
-    offsets: tuple[Tensor, ...]
-    """(B, K, outputs) o, what depends on the word alone; see `RecurrentDecoder.offsets`."""
-    weights: tuple[Tensor, ...]
-    """(outputs, inputs) W; see `RecurrentDecoder.recurrent_weights`."""
-
-
-class Updated(NamedTuple):
-    """The result of a cell's update."""
-
-    hidden: Tensor
-    """(B, K, H) h[t]."""
-    cell: Tensor | None
-    """(B, K, H) c[t]; None for cells without one."""
-    inputs: tuple[Tensor, ...]
-    """(B, K, ...) what each of the recurrent weights was multiplied by, see `Advanced.inputs`."""
 
 
 class RecurrentCell(Part, nn.Module):
     """Base class of recurrent cells.
 
-    The pre-activations of the cell's gates are V Ey[t-1] + b and W [h[t-1]; x[t]], with x[t] the inputs beside the
-    word, such as the context. The decoder holds V, b and W; the cell says how many rows they have, and uses them. The
-    words' part is computed for all steps at once in training, see `RecurrentDecoder.offsets`.
+    The pre-activations of a cell's gates are V x + b, with x the word's vector, plus what h[t-1] and z add, the inputs
+    beside the word, such as the context. Weights have a block of H rows for each gate and candidate.
     """
 
     blocks: int
-    """Number of gates and candidates; V, b and W have so many blocks of H rows."""
+    """Number of gates and candidates."""
     keeps: int
     """The block of the gate that keeps the previous state where it is 1; `forget_bias` of decoders goes there."""
     states: tuple[str, ...]
     """The vectors of the state, "hidden" and perhaps "cell"."""
 
-    def build(self, hidden_size: int) -> None:
-        """Create the cell's own weights, if it has any. Called once."""
+    from_word: nn.Linear
+    """V and b, all blocks."""
 
-    def offsets(self, from_word: Tensor) -> tuple[Tensor, ...]:
-        """V Ey + b (..., blocks · H) -> the offset of each of `weights`, see `RecurrentDecoder.offsets`."""
-        return (from_word,)
+    def build(self, word_size: int, input_size: int, hidden_size: int) -> None:
+        """Create the weights. Called once.
 
-    def weights(self, from_state: Tensor) -> tuple[Tensor, ...]:
-        """W (blocks · H, H + inputs) -> the weights used at every step."""
-        return (from_state,)
+        Args:
+            word_size: length of x.
+            input_size: length of z; it may be 0.
+            hidden_size: H.
+        """
+        self.from_word = nn.Linear(word_size, self.blocks * hidden_size)
+        self.create_recurrent(input_size, hidden_size)
+        for weight in self.recurrent_weights():
+            init_recurrent(weight, hidden_size)
 
-    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
+    def create_recurrent(self, input_size: int, hidden_size: int) -> None:
+        """Create the weights of z and h[t-1]."""
+        raise NotImplementedError
+
+    def recurrent_weights(self) -> tuple[Tensor, ...]:
+        """The weights (rows, H + ...) whose first H columns multiply h[t-1]."""
+        raise NotImplementedError
+
+    def forward(
+        self, word: Tensor, inputs: Tensor, hidden: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Update the state.
 
         Args:
+            word: (B, K, ...) x, the word's vector.
+            inputs: (B, K, ...) z, the inputs beside it.
             hidden: (B, K, H) h[t-1].
-            cell: (B, K, H) c[t-1], for cells that have it.
-            inputs: (B, K, ...) x[t].
-            recurrence: of the methods `offsets` and `weights`.
+            cell: (B, K, H) c[t-1]; None for cells without one.
+
+        Returns:
+            h[t], and c[t] or None.
         """
         raise NotImplementedError
 
 
 class LSTMCell(RecurrentCell):
-    """c[t] = f ∘ c[t-1] + i ∘ g, h[t] = o ∘ tanh(c[t]), with i, f, o, g = σ, σ, σ, tanh of V Ey + W [h[t-1]; x[t]] + b
+    """c[t] = f ∘ c[t-1] + i ∘ g, h[t] = o ∘ tanh(c[t]), with i, f, o, g = σ, σ, σ, tanh of V x + W [h[t-1]; z] + b
     (eqs. 1 to 3). There are no peepholes."""
 
     blocks, keeps = 4, 1
     states = ("hidden", "cell")
 
-    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
+    def create_recurrent(self, input_size: int, hidden_size: int) -> None:
+        self.from_state = nn.Linear(hidden_size + input_size, 4 * hidden_size, bias=False)  # W
+
+    def recurrent_weights(self) -> tuple[Tensor, ...]:
+        return (self.from_state.weight,)
+
+    def forward(
+        self, word: Tensor, inputs: Tensor, hidden: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         assert cell is not None
-        joined = torch.cat((hidden, inputs), -1)
-        gates = recurrence.offsets[0] + linear(
-            joined, recurrence.weights[0]
-        )  # eq. 1: T [Ey[t-1]; h[t-1]; z[t]]
-        return Updated(*lstm_update(gates, cell), (joined,))
+        gates = self.from_word(word) + self.from_state(torch.cat((hidden, inputs), -1))  # eq. 1
+        return lstm_update(gates, cell)
 
 
 class GRUCell(RecurrentCell):
-    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V Ey + W [h[t-1]; x[t]] + b) and
-    n = tanh(V_n Ey + W_nx x[t] + b_n + r ∘ (W_nh h[t-1] + d)).
+    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V x + W z + U h[t-1] + b) and
+    n = tanh(V_n x + W_n z + b_n + r ∘ (U_n h[t-1] + d)).
 
     The reset gate r and the update gate u are those of Cho et al. 2014, "Learning Phrase Representations using RNN
     Encoder-Decoder", section 2.3. There r multiplies h[t-1], as in `ResetBeforeGRUCell`; here, as in cuDNN and
-    `torch.nn.GRUCell`, it multiplies W_nh h[t-1] + d, so that one product with h[t-1] serves all blocks. Their order is
-    r, u, n. There is no c.
+    `torch.nn.GRUCell`, it multiplies U_n h[t-1] + d. The order of the blocks is r, u, n. There is no c.
     """
 
     blocks, keeps = 3, 1
     states = ("hidden",)
 
-    def build(self, hidden_size: int) -> None:
+    def create_recurrent(self, input_size: int, hidden_size: int) -> None:
+        self.from_inputs = nn.Linear(input_size, 3 * hidden_size, bias=False)  # W
+        self.from_hidden = nn.Linear(hidden_size, 3 * hidden_size, bias=False)  # U
         self.candidate_bias = nn.Parameter(torch.zeros(hidden_size))  # d
 
-    def offsets(self, from_word: Tensor) -> tuple[Tensor, Tensor]:
-        bias = functional.pad(self.candidate_bias, (2 * len(self.candidate_bias), 0))
-        return from_word, bias.expand(from_word.shape)
+    def recurrent_weights(self) -> tuple[Tensor, ...]:
+        return (self.from_hidden.weight,)
 
-    def weights(self, from_state: Tensor) -> tuple[Tensor, Tensor]:
-        hidden_size = len(self.candidate_bias)
-        return from_state[:, hidden_size:], from_state[:, :hidden_size]
-
-    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
-        (of_inputs, of_hidden), (w_inputs, w_hidden) = recurrence
-        r_inputs, u_inputs, n_inputs = (of_inputs + linear(inputs, w_inputs)).chunk(3, -1)
-        r_hidden, u_hidden, n_hidden = (of_hidden + linear(hidden, w_hidden)).chunk(3, -1)
+    def forward(
+        self, word: Tensor, inputs: Tensor, hidden: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, None]:
+        r_inputs, u_inputs, n_inputs = (self.from_word(word) + self.from_inputs(inputs)).chunk(3, -1)
+        r_hidden, u_hidden, n_hidden = self.from_hidden(hidden).chunk(3, -1)
         r, u = (r_inputs + r_hidden).sigmoid(), (u_inputs + u_hidden).sigmoid()
-        n = (n_inputs + r * n_hidden).tanh()
-        return Updated((1 - u) * n + u * hidden, None, (inputs, hidden))
+        n = (n_inputs + r * (n_hidden + self.candidate_bias)).tanh()
+        return (1 - u) * n + u * hidden, None
 
 
 class ResetBeforeGRUCell(RecurrentCell):
-    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V Ey + W [h[t-1]; x[t]] + b) and
-    n = tanh(V_n Ey + W_n [r ∘ h[t-1]; x[t]] + b_n).
+    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V x + W [h[t-1]; z] + b) and
+    n = tanh(V_n x + W_n [r ∘ h[t-1]; z] + b_n).
 
     The GRU of Chung et al. 2014, "Empirical Evaluation of Gated Recurrent Neural Networks on Sequence Modeling",
     section 3.2, whose z is 1 - u: the reset gate r multiplies h[t-1] itself, so the candidate n needs a product after
@@ -131,21 +126,21 @@ class ResetBeforeGRUCell(RecurrentCell):
     blocks, keeps = 3, 1
     states = ("hidden",)
 
-    def offsets(self, from_word: Tensor) -> tuple[Tensor, ...]:
-        size = from_word.shape[-1] // 3
-        return from_word.split([2 * size, size], -1)
+    def create_recurrent(self, input_size: int, hidden_size: int) -> None:
+        self.gates_from_state = nn.Linear(hidden_size + input_size, 2 * hidden_size, bias=False)  # W
+        self.candidate_from_state = nn.Linear(hidden_size + input_size, hidden_size, bias=False)  # W_n
 
-    def weights(self, from_state: Tensor) -> tuple[Tensor, ...]:
-        size = len(from_state) // 3
-        return from_state.split([2 * size, size])
+    def recurrent_weights(self) -> tuple[Tensor, ...]:
+        return self.gates_from_state.weight, self.candidate_from_state.weight
 
-    def forward(self, hidden: Tensor, cell: Tensor | None, inputs: Tensor, recurrence: Recurrence) -> Updated:
-        (of_gates, of_candidate), (w_gates, w_candidate) = recurrence
-        joined = torch.cat((hidden, inputs), -1)
-        r, u = (of_gates + linear(joined, w_gates)).sigmoid().chunk(2, -1)
-        reset = torch.cat((r * hidden, inputs), -1)
-        n = (of_candidate + linear(reset, w_candidate)).tanh()
-        return Updated((1 - u) * n + u * hidden, None, (joined, reset))
+    def forward(
+        self, word: Tensor, inputs: Tensor, hidden: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, None]:
+        size = hidden.shape[-1]
+        gates, candidate = self.from_word(word).split((2 * size, size), -1)
+        r, u = (gates + self.gates_from_state(torch.cat((hidden, inputs), -1))).sigmoid().chunk(2, -1)
+        n = (candidate + self.candidate_from_state(torch.cat((r * hidden, inputs), -1))).tanh()
+        return (1 - u) * n + u * hidden, None
 
 
 def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

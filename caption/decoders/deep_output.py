@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from caption.core.errors import UserError
 from caption.core.parts import Part
-from caption.kernels.linear import Linear
 
 
 class Readout(Part, nn.Module):
@@ -59,10 +58,10 @@ class DeepOutput(Readout):
         self.without_hidden = without_hidden
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
-        self.from_hidden = Linear(hidden_size, embedding_size)  # L_h
+        self.from_hidden = nn.Linear(hidden_size, embedding_size)  # L_h
         if self.context:
-            self.from_context = Linear(context_size, embedding_size, bias=False)  # L_z
-        self.to_words = Linear(embedding_size, vocabulary_size)  # L_o
+            self.from_context = nn.Linear(context_size, embedding_size, bias=False)  # L_z
+        self.to_words = nn.Linear(embedding_size, vocabulary_size)  # L_o
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         joined = self.from_hidden(self.dropout(hidden))
@@ -90,7 +89,7 @@ class LinearOutput(Readout):
         self.dropout = nn.Dropout(dropout)
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
-        self.to_words = Linear(hidden_size, vocabulary_size)
+        self.to_words = nn.Linear(hidden_size, vocabulary_size)
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         return self.to_words(self.dropout(hidden))

@@ -7,7 +7,6 @@ from typing import Literal
 from torch import Tensor, nn
 
 from caption.core.parts import Part
-from caption.kernels.linear import Linear
 
 
 class Gate(Part, nn.Module):
@@ -22,7 +21,7 @@ class Gate(Part, nn.Module):
         self.size = size
 
     def build(self, hidden_size: int, context_size: int) -> None:
-        self.project = Linear(hidden_size, 1 if self.size == "scalar" else context_size)
+        self.project = nn.Linear(hidden_size, 1 if self.size == "scalar" else context_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """h[t-1] (B, K, H) -> β (B, K, 1) or (B, K, D)."""

@@ -50,6 +50,12 @@ class PackedCaptions(NamedTuple):
         return packing._replace(positions=packing.real(packing.pack(origins)))
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """(B, K, T)."""
+        images, hypotheses, steps = self.words.shape
+        return images, hypotheses, steps
+
+    @property
     def sizes(self) -> list[int]:
         """Number of packed steps at each time."""
         return [b * k for b, k in self.shapes]

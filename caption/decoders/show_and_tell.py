@@ -9,9 +9,7 @@ from caption.core.regions import Views, check_views, mean_region
 from caption.core.tensor_tree import State
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
-from caption.decoders.cells import Recurrence, lstm_update
-from caption.decoders.unroll import Advanced
-from caption.kernels.linear import Linear
+from caption.decoders.cells import lstm_update
 
 
 class ShowAndTellDecoder(CellDecoder):
@@ -43,11 +41,11 @@ class ShowAndTellDecoder(CellDecoder):
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
-        self.image = Linear(region_sizes[0], self.embedding_size)
+        self.image = nn.Linear(region_sizes[0], self.embedding_size)
         self.image_norm = nn.BatchNorm1d(self.embedding_size) if self.normalise_image else nn.Identity()
-        self.build_gates(0)
+        self.cell.build(self.embedding_size, 0, self.hidden_size)
         self.add_forget_bias(self.forget_bias)
-        self.to_words = Linear(self.hidden_size, vocabulary_size)
+        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         check_views(views)
@@ -56,17 +54,16 @@ class ShowAndTellDecoder(CellDecoder):
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         image = self.image_norm(self.image(mean_region(memory.views[0])).squeeze(1)).unsqueeze(1)
         zeros = image.new_zeros(image.shape[0], 1, self.hidden_size)
-        state = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
+        state = lstm_update(self.cell.from_word(self.dropout(image)), zeros)
         return self.state_before(memory, hypotheses, state)
 
-    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
-        previous, cell, _ = state.carried
-        nothing = previous[..., :0]
-        hidden, cell, joined = self.cell(previous, cell, nothing, recurrence)
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor]]:
+        hidden, cell, _ = state.carried
+        hidden, cell = self.cell(self.dropout(embedded), hidden[..., :0], hidden, cell)
         vectors, _, mask = state.shared.views[0]
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         uniform = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)
-        return Advanced(State(state.shared, CellState(hidden, cell), Trace(uniform, {})), hidden, joined)
+        return State(state.shared, CellState(hidden, cell), Trace(uniform, {})), (hidden,)
 
-    def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
-        return self.to_words(self.dropout(outputs))
+    def read_out(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        return self.to_words(self.dropout(hidden))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -12,21 +12,11 @@ from caption.core.tensor_tree import State
 from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell_decoder import CellDecoder, CellState
-from caption.decoders.cells import Recurrence, RecurrentCell
+from caption.decoders.cells import RecurrentCell
 from caption.decoders.deep_output import DeepOutput, Readout, tie_weights
 from caption.decoders.gate import Gate
-from caption.decoders.initial import Initial, InitialState
-from caption.decoders.unroll import Advanced
+from caption.decoders.initial_state import Initial, InitialState
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
-
-
-class Outputs(NamedTuple):
-    """The inputs of the read-out from a step."""
-
-    hidden: Tensor
-    """(B, K, H) h[t]."""
-    context: Tensor
-    """(B, K, D) z[t], gated."""
 
 
 class ShowAttendAndTellDecoder(CellDecoder):
@@ -98,14 +88,14 @@ class ShowAttendAndTellDecoder(CellDecoder):
             self.embed = word_table(vocabulary_size, self.embedding_size, padding)
         if self.tie_weights:
             tie_weights(self.readout.to_words, self.embed)
-        self.build_gates(context_size)  # T of eq. 1
-        nn.init.zeros_(self.gates_from_word.bias)
+        self.cell.build(self.embedding_size, context_size, hidden_size)  # T of eq. 1
+        nn.init.zeros_(self.cell.from_word.bias)
         if self.first_weights == "arctic":
             draw_arctic_weights(self)
         self.add_forget_bias(self.forget_bias)
 
     def project(self, views: Views) -> Memory:
-        views = in_working_precision(views, self.gates_from_word.weight)
+        views = in_working_precision(views, self.cell.from_word.weight)
         return Memory(views, (self.attention.project(views),))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
@@ -118,19 +108,17 @@ class ShowAttendAndTellDecoder(CellDecoder):
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 
-    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
-        hidden, cell, attending = state.carried
-        memory, query = state.shared.projected[0], Query(hidden, cell, embedded)
-        attended = self.attention(query, memory, attending)  # eqs. 4 to 6
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
+        hidden, cell, attention_state = state.carried
+        memory = state.shared.projected[0]
+        attended = self.attention(Query(hidden, cell, embedded), memory, attention_state)  # eqs. 4 to 6
         context, beta = attended.context, None
         if self.gate is not None:
             gate = self.gate(hidden)  # section 4.2.1
-            context = gate * context
-            beta = gate.mean(-1)
-        hidden, cell, inputs = self.cell(hidden, cell, context, recurrence)  # eqs. 1 to 3
-        carried = CellState(hidden, cell, attended.state)
-        after = State(state.shared, carried, Trace.of(attended, beta))
-        return Advanced(after, Outputs(hidden, context), inputs)
+            context, beta = gate * context, gate.mean(-1)
+        hidden, cell = self.cell(self.dropout(embedded), context, hidden, cell)  # eqs. 1 to 3
+        after = State(state.shared, CellState(hidden, cell, attended.state), Trace.of(attended, beta))
+        return after, (hidden, context)
 
-    def read_out(self, embedded: Tensor, outputs: Outputs) -> Tensor:
-        return self.readout(embedded, outputs.hidden, outputs.context)  # eq. 7
+    def read_out(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
+        return self.readout(embedded, hidden, context)  # eq. 7

@@ -11,11 +11,10 @@ from caption.attention.base import Attention, Query, QuerySizes
 from caption.core.regions import Views, mean_region
 from caption.core.tensor_tree import State, TensorTree
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.cells import Recurrence, init_recurrent, lstm_update
+from caption.decoders.cells import init_recurrent, lstm_update
 from caption.decoders.deep_output import tie_weights
-from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.decoders.unroll import RecurrentDecoder
 from caption.decoders.word_embeddings import word_table
-from caption.kernels.linear import Linear, linear
 
 
 class TopDownState(NamedTuple):
@@ -65,14 +64,14 @@ class TopDownDecoder(RecurrentDecoder):
         hidden_size = self.hidden_size
         self.attention.build(region_sizes, QuerySizes(hidden_size, self.embedding_size))
         self.embed = word_table(vocabulary_size, self.embedding_size, padding)
-        self.attention_gates_from_word = Linear(self.embedding_size, 4 * hidden_size)
+        self.attention_gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         # [h¹[t-1]; h²[t-1]; v̄]
-        self.attention_gates = Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
+        self.attention_gates = nn.Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
         # [h²[t-1]; h¹[t]; v̂[t]]
-        self.language_gates = Linear(2 * hidden_size + self.attention.context_size, 4 * hidden_size)
+        self.language_gates = nn.Linear(2 * hidden_size + self.attention.context_size, 4 * hidden_size)
         for gates in (self.attention_gates, self.language_gates):
             init_recurrent(gates.weight, hidden_size)
-        self.to_words = Linear(hidden_size, vocabulary_size)
+        self.to_words = nn.Linear(hidden_size, vocabulary_size)
         if self.tie_weights:
             tie_weights(self.to_words, self.embed)
 
@@ -86,28 +85,17 @@ class TopDownDecoder(RecurrentDecoder):
         attending = self.attention.start(memory.projected[0], hypotheses)
         return State(memory, TopDownState(zeros, zeros, zeros, zeros, attending), trace=None)
 
-    def offsets(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        bias = self.language_gates.bias
-        return (
-            self.attention_gates_from_word(self.dropout(embedded)),
-            bias.expand(*embedded.shape[:-1], len(bias)),
-        )
-
-    def recurrent_weights(self) -> tuple[Tensor, Tensor]:
-        return self.attention_gates.weight, self.language_gates.weight
-
-    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
-        h1, c1, h2, c2, attending = state.carried
-        (o1, o2), (w1, w2) = recurrence
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor]]:
+        before, c1, h2, c2, attention_state = state.carried
         memory, mean = state.shared.projected
-        first = torch.cat((h1, h2, mean.expand(-1, h1.shape[1], -1)), -1)
-        h1, c1 = lstm_update(o1 + linear(first, w1), c1)  # eqs. 1 and 2
-        query = Query(h1, c1, embedded, state.carried.attention_hidden)
-        attended = self.attention(query, memory, attending)  # eqs. 3 to 5
+        first = torch.cat((before, h2, mean.expand(-1, before.shape[1], -1)), -1)
+        gates = self.attention_gates_from_word(self.dropout(embedded)) + self.attention_gates(first)
+        h1, c1 = lstm_update(gates, c1)  # eqs. 1 and 2
+        attended = self.attention(Query(h1, c1, embedded, before), memory, attention_state)  # eqs. 3 to 5
         second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
-        h2, c2 = lstm_update(o2 + linear(second, w2), c2)  # eq. 6
+        h2, c2 = lstm_update(self.language_gates(second), c2)  # eq. 6
         carried = TopDownState(h1, c1, h2, c2, attended.state)
-        return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
+        return State(state.shared, carried, Trace.of(attended)), (h2,)
 
-    def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
-        return self.to_words(self.dropout(outputs))
+    def read_out(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        return self.to_words(self.dropout(hidden))

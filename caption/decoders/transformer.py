@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
 from caption.attention.options import at_least_one
+from caption.attention.scaled_dot_product import ScaledDotProduct
 from caption.core.errors import UserError
 from caption.core.parts import Spec
 from caption.core.regions import Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
-from caption.kernels.linear import Linear
-from caption.kernels.scaled_dot_product import ScaledDotProduct
 
 
 class Cache(NamedTuple):
@@ -106,7 +105,7 @@ class TransformerDecoder(Decoder):
         for layer in self.layers:
             layer.build(region_sizes)  # type: ignore[operator]
         self.norm = nn.LayerNorm(self.hidden_size)
-        self.to_words = Linear(self.hidden_size, vocabulary_size)
+        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.embed.weight)
@@ -177,12 +176,12 @@ class Layer(nn.Module):
         size = self.hidden_size
         self.attention.build(region_sizes, QuerySizes(size, size))
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
-        self.projections = Linear(size, 3 * size)
+        self.projections = nn.Linear(size, 3 * size)
         self.product = ScaledDotProduct()
-        self.output = Linear(size, size)
-        self.from_context = Linear(self.attention.context_size, size)
+        self.output = nn.Linear(size, size)
+        self.from_context = nn.Linear(self.attention.context_size, size)
         self.inner = nn.Sequential(
-            Linear(size, self.inner_size), nn.ReLU(), self.dropout, Linear(self.inner_size, size)
+            nn.Linear(size, self.inner_size), nn.ReLU(), self.dropout, nn.Linear(self.inner_size, size)
         )
 
     def forward(

@@ -12,7 +12,6 @@ from caption.attention.options import at_least_one
 from caption.core.errors import UserError, reported_as
 from caption.core.parts import Part
 from caption.core.runtime.inputs import STREAM, open_input
-from caption.kernels.linear import Linear
 from caption.text.vocabulary import Vocabulary
 
 LONGEST_LINE = 1_000_000
@@ -126,8 +125,8 @@ class MetaEmbedding(Part, nn.Module):
         tables = [table for table in self.tables if isinstance(table, WordVectors)]
         for table in tables:
             table.build(vocabulary_size, padding)
-        self.project = nn.ModuleList(Linear(table.size, size) for table in tables)
-        self.score = Linear(size, 1, bias=False)
+        self.project = nn.ModuleList(nn.Linear(table.size, size) for table in tables)
+        self.score = nn.Linear(size, 1, bias=False)
 
     def forward(self, words: Tensor) -> Tensor:
         """(...) -> (..., E)."""

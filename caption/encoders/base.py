@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +12,6 @@ from caption.core.regions import Regions, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.encoders.fine_tuning import Freezable
 from caption.encoders.grid_boxes import grid_boxes
-from caption.encoders.inference import inference_form
-
-PIXELS = 2**18
-"""Pixels of the images that a CPU encodes at once without gradients, at least one per thread. The feature maps of more
-images would not stay in its cache, and their memory would go back to the system after every layer."""
 
 
 class Encoder(Part, Freezable):
@@ -29,11 +21,10 @@ class Encoder(Part, Freezable):
     """Length D of the region vectors of each view. Set in the constructor."""
     trust: tuple[str, ...] | None = None
     """What the user trusts in the file that this encoder was described in; None = it was not in a file."""
-    compiled: bool = False
-    """Whether `features` is compiled with torch.compile when it first runs."""
     fixed_graph: bool = False
     """Whether `normalise` and `features` do the same operations with all images, and nothing but weights changes after
-    construction. A class declares it for itself, not for classes derived from it; see `inference_form`."""
+    construction, so that its graph can be folded (`caption.kernels.encoder`). A class declares it for itself, not for
+    classes derived from it."""
 
     def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Normalised images (B, 3, H, W) float -> a feature map (B, D, rows, cols), or one for each view."""
@@ -52,23 +43,15 @@ class Encoder(Part, Freezable):
     def forward(self, images: Tensor) -> Views:
         """Images (B, 3, H, W) uint8, the output of the image transform -> their regions, view by view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            features: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = self._features_of_pixels
-            pieces = [images]
-            # A graph that torch makes is for any number of images, and of public operations.
-            graph = torch.compiler.is_compiling() or torch.compiler.is_exporting()
-            if images.device.type == "cpu" and not (torch.is_grad_enabled() or self.training or graph):
-                pieces = list(images.split(_piece(*images.shape[2:])))
-                features = (not self.compiled and inference_form(self)) or features
-            encoded = [features(piece) for piece in pieces]
-            by_piece = [maps if isinstance(maps, tuple) else (maps,) for maps in encoded]
-            views = [torch.cat(maps) for maps in zip(*by_piece, strict=True)]
+            views = self.feature_maps(images)
         return tuple(
             Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3])) for maps in views
         )
 
-    def _features_of_pixels(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
-        features = compiled_features(type(self).features) if self.compiled else type(self).features
-        return features(self, self.normalise(images))
+    def feature_maps(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Images (B, 3, H, W) uint8 -> the feature map (B, D, rows, cols) of each view."""
+        maps = self.features(self.normalise(images))
+        return maps if isinstance(maps, tuple) else (maps,)
 
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
         """The part of an input that the grid of each view covers, in the input's pixels; see `grid_boxes`.
@@ -88,7 +71,7 @@ class Encoder(Part, Freezable):
         return known[height, width]
 
     def _followed(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """The feature maps, not compiled; the regions, if a class replaces `forward`."""
+        """The feature maps as `features` computes them; the regions, if a class replaces `forward`."""
         if type(self).forward is not Encoder.forward:
             return tuple(view.vectors for view in self(images))
         return self.features(self.normalise(images))
@@ -103,14 +86,3 @@ def view_sizes(part: nn.Module) -> tuple[int, ...]:
             "each view, such as (512,)"
         )
     return sizes
-
-
-def _piece(height: int, width: int) -> int:
-    """Number of images."""
-    return max(1, torch.get_num_threads(), round(PIXELS / (height * width)))
-
-
-@cache
-def compiled_features(features: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`features` of a class, compiled. Stored on one encoder, it would use that encoder's weights in copies, too."""
-    return torch.compile(features)

@@ -27,15 +27,16 @@ The tiles' gain is mainly memory: with the plain form, a training step took 1.4 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from caption.attention.base import GridMemory, Query
+from caption.attention.scores.additive import Activation, AdditiveScore
+from caption.core.regions import Regions
+from caption.core.tensor_tree import TensorTree
 from caption.kernels.first_order import require_first_order
-
-Activation = Literal["tanh", "relu"]
 
 TILE = 1 << 19
 """Numbers of k + q computed at once by each thread: two megabytes, so that few calls compute them and they stay in the
@@ -53,34 +54,29 @@ class AdditiveKeys(NamedTuple):
     """Whether it is e^{2k}."""
 
 
+class TiledAdditiveScore(AdditiveScore):
+    """`AdditiveScore` whose energies are computed by `additive_energies`."""
+
+    def keys(self, regions: Regions) -> AdditiveKeys:  # type: ignore[override]
+        return prepare_keys(super().keys(regions), self.activation)
+
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return additive_energies(self.queries(query), memory.keys, self.energy.weight[0], self.activation)
+
+
 def prepare_keys(keys: Tensor, activation: Activation) -> AdditiveKeys:
     """Keys (B, L, A) for `additive_energies`: their exponentials where these are used, in at least single precision.
 
-    Not on a GPU, which the host would wait for to look at the numbers; compiled code cannot choose by them.
+    Only on a CPU: a GPU would have to be waited for to look at the numbers.
     """
-    if activation != "tanh" or keys.is_cuda or _traced or torch.compiler.is_compiling() or not is_near(keys):
+    if activation != "tanh" or not keys.is_cpu or not is_near(keys):
         return AdditiveKeys(keys, exponential=False)
     return AdditiveKeys(Exponential.apply(keys), exponential=True)
 
 
-_traced = False
-
-
-@contextmanager
-def for_tracing() -> Iterator[None]:
-    """Within it, keys are not made exponentials, so that a decoder's step is traced for keys of any size."""
-    global _traced
-    before, _traced = _traced, True
-    try:
-        yield
-    finally:
-        _traced = before
-
-
 def additive_energies(query: Tensor, keys: AdditiveKeys, energy: Tensor, activation: Activation) -> Tensor:
-    """e[b,k,i] = v · f(keys[b,i] + query[b,k]).
+    """e[b,k,i] = v · f(keys[b,i] + query[b,k]), in at least single precision.
 
-    The precision is at least single; compiled code, in which the compiler fuses the plain form, has that of the keys.
     Gradients are exact, but cannot be differentiated again.
 
     Args:
@@ -92,15 +88,12 @@ def additive_energies(query: Tensor, keys: AdditiveKeys, energy: Tensor, activat
     Returns:
         (B, K, L) scores.
     """
-    tensor, exponential = keys
+    tensor = keys.tensor
     with torch.autocast(tensor.device.type, enabled=False):
-        if torch.compiler.is_compiling():
-            tensor = Logarithm.apply(tensor) if exponential else tensor
-            return plain(query.to(tensor.dtype), tensor, energy.to(tensor.dtype), activation)
-        if tensor.is_cuda:
-            precision = at_least_single(tensor)
-            return Recomputed.apply(query.to(precision), tensor, energy.to(precision), activation)
-        return tiled(query, keys, energy, activation)
+        if tensor.is_cpu:
+            return tiled(query, keys, energy, activation)
+        precision = at_least_single(tensor)
+        return Recomputed.apply(query.to(precision), tensor, energy.to(precision), activation)
 
 
 def tiled(query: Tensor, keys: AdditiveKeys, energy: Tensor, activation: Activation) -> Tensor:

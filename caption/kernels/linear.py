@@ -28,7 +28,7 @@ OUTPUTS = {"AVX512": 0, "AVX2": 2400}
 """By instruction set, the outputs from which oneDNN is faster."""
 
 
-class Linear(nn.Linear):
+class OneDNNLinear(nn.Linear):
     """`torch.nn.Linear`, computed by `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -49,11 +49,11 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     if not _takes(inputs, weight):
         return functional.linear(inputs, weight, bias)
     if torch.is_grad_enabled():
-        return OneDNNLinear.apply(inputs, weight, bias)
+        return Product.apply(inputs, weight, bias)
     return _product(inputs, weight, bias)
 
 
-class OneDNNLinear(torch.autograd.Function):
+class Product(torch.autograd.Function):
     """See `linear`. Its gradients can be differentiated again."""
 
     @staticmethod
@@ -87,15 +87,14 @@ def _dense(matrix: Tensor) -> Tensor:
 
 
 def _takes(inputs: Tensor, weight: Tensor) -> bool:
-    graph = torch.compiler.is_compiling() or torch.compiler.is_exporting()
-    if graph or torch.is_autocast_enabled("cpu") or len(weight) < _least_outputs():
+    if torch.is_autocast_enabled("cpu") or len(weight) < least_outputs():
         return False
     single = inputs.dtype is weight.dtype is torch.float32 and inputs.is_cpu and weight.is_cpu
     return single and inputs.numel() * len(weight) >= SMALL
 
 
 @cache
-def _least_outputs() -> float:
+def least_outputs() -> float:
     """The outputs from which oneDNN takes a product here; infinite where PyTorch lacks MKL or oneDNN."""
     if not (torch.backends.mkl.is_available() and fused_available()):
         return float("inf")

@@ -50,6 +50,7 @@ def load(
     model: str | os.PathLike[str],
     device: str | torch.device = "cpu",
     trust: Iterable[str] = (),
+    accelerate: bool = True,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
@@ -59,6 +60,7 @@ def load(
         device: where to put the captioner; "auto" = a GPU of CUDA if there is one, otherwise the CPU.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
+        accelerate: exchange parts of the model for faster forms that compute the same; see `caption.kernels`.
 
     Raises:
         UserError: there is no such model, the device is not available, or the hub cannot be reached.
@@ -69,9 +71,13 @@ def load(
         from caption.models.transformers.loading import load
 
         return load(name, check_device(device))
+    from caption import kernels
     from caption.models import checkpoint
 
-    return checkpoint.load(find(name), check_device(device), trust)
+    captioner = checkpoint.load(find(name), check_device(device), trust)
+    if accelerate:
+        kernels.accelerate(captioner)
+    return captioner
 
 
 def check_device(device: str | torch.device) -> torch.device:

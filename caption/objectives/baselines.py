@@ -16,7 +16,6 @@ from torch.nn import functional
 from caption.core.parts import Part
 from caption.core.runtime.distributed import total
 from caption.decoders.base import Unrolled
-from caption.kernels.linear import Linear
 from caption.objectives.base import PER_WORD, count_elements
 
 
@@ -126,7 +125,7 @@ class Critic(Baseline):
         self.size = size
 
     def build(self, query_size: int) -> None:
-        self.network = nn.Sequential(Linear(query_size, self.size), nn.Tanh(), Linear(self.size, 1))
+        self.network = nn.Sequential(nn.Linear(query_size, self.size), nn.Tanh(), nn.Linear(self.size, 1))
 
     def _predicted(self, rewards: Rewards) -> Tensor:
         """(N,) at the real steps."""

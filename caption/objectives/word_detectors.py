@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from caption.attention.smoothing import smoothed
 from caption.core.regions import Regions
-from caption.kernels.linear import Linear
 from caption.text.vocabulary import END, FORBIDDEN
 
 FAR_BELOW = -1e9
@@ -47,7 +46,7 @@ class WordDetectors(nn.Module):
     def __init__(self, region_size: int, vocabulary_size: int, words: int, smoothing: float = 0.0) -> None:
         super().__init__()
         self.smoothing = smoothing
-        self.layer = Linear(region_size, min(words, vocabulary_size))
+        self.layer = nn.Linear(region_size, min(words, vocabulary_size))
         nn.init.zeros_(self.layer.bias)
         # Both follow from the training captions, which `prepare` counts again when training resumes.
         self.register_buffer("index", torch.full((vocabulary_size,), -1), persistent=False)

@@ -13,16 +13,15 @@ from torch import Tensor
 from caption.attention.maps import has_location
 from caption.core.box import Box
 from caption.core.regions import Grid
-from caption.core.tensor_tree import TensorTree, map_tensors
-from caption.decoders.base import Decoder, Trace
+from caption.core.tensor_tree import map_tensors
+from caption.decoders.base import Decoder
 from caption.results.beam_tree import beam_tree
 from caption.results.caption import AttentionMaps, Caption
 from caption.search import Hypotheses
-from caption.search.step_functions import LikeliestWords
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.data.photos import Photo
+    from caption.data.decoding import Photo
 
 
 def captions_of(
@@ -57,8 +56,9 @@ def captions_of(
         best.alternatives = [other for other in others if other.log_prob > -torch.inf]
         if record is not None:
             of_image = map_tensors(itemgetter(image), record)
-            weights = _without_likeliest(of_image.trace).weights
-            best.beam_tree = beam_tree(of_image, weights, grids[0], lambda word: vocabulary[word], END)
+            best.beam_tree = beam_tree(
+                of_image, of_image.trace.weights, grids[0], lambda word: vocabulary[word], END
+            )
         yield best
 
 
@@ -73,8 +73,7 @@ def _caption(
 ) -> Caption:
     """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
     length = int(hypothesis.lengths)
-    records = map_tensors(itemgetter(slice(length)), hypothesis.trace)
-    trace = _without_likeliest(records)
+    trace, likeliest = map_tensors(itemgetter(slice(length)), (hypothesis.trace, hypothesis.likeliest))
     words = vocabulary.decode(hypothesis.words[:length].tolist())
     box = boxes[0]
     map_grids = decoder.map_grids(grids)
@@ -105,25 +104,20 @@ def _caption(
             points=_points(trace.location, box),
         ),
         properties=decoder.properties,
-        likeliest=_likeliest(records, vocabulary) if isinstance(records, LikeliestWords) else None,
+        likeliest=None if likeliest is None else _likeliest(*likeliest, vocabulary),
         seen=seen,
     )
 
 
-def _without_likeliest(trace: TensorTree) -> Trace:
-    """The trace of the decoder's own step."""
-    return trace.trace if isinstance(trace, LikeliestWords) else trace
-
-
-def _likeliest(trace: LikeliestWords, vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
-    """The likeliest words of each step (T, N), without those that are impossible or no words."""
+def _likeliest(log_probs: Tensor, words: Tensor, vocabulary: Vocabulary) -> list[list[tuple[str, float]]]:
+    """The likeliest words of each step (T, C), without those that are impossible, padding and the start token."""
     return [
         [
             ("(end)" if word == END else vocabulary[word], log_prob)
-            for word, log_prob in zip(words, log_probs, strict=True)
+            for word, log_prob in zip(of_words, of_log_probs, strict=True)
             if log_prob > -torch.inf and word not in (PAD, START)
         ]
-        for words, log_probs in zip(trace.words.tolist(), trace.log_probs.tolist(), strict=True)
+        for of_words, of_log_probs in zip(words.tolist(), log_probs.tolist(), strict=True)
     ]
 
 

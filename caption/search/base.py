@@ -57,6 +57,9 @@ class Hypotheses(NamedTuple):
     """(B, N) bool, False for a caption that was cut off before its end word."""
     trace: TensorTree
     """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
+    likeliest: tuple[Tensor, Tensor] | None = None
+    """The likeliest words of the step that emitted each word, most likely first, if the search was asked to keep some:
+    (B, N, T, C) natural log-probabilities by the model, and (B, N, T, C) int64 words."""
     record: SearchRecord | None = None
     """What a beam search kept on the way, if it was asked to record that."""
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from caption.core.errors import UserError
-from caption.kernels.top_k import top_k
-from caption.search.base import Hypotheses, require_count, require_number
+from caption.search.base import require_count, require_number
 from caption.search.loop import Endings, Extension, Frontier, Search
+from caption.search.top_k import top_k
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,6 @@ class BeamSearch(Search):
 
     def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
         return Beam(self, images, end, device)
-
-
-def recording(search: Search) -> Callable[..., Hypotheses]:
-    """A beam search that records what it keeps, see `SearchRecord`; another search as it is."""
-    return partial(search, record=isinstance(search, BeamSearch))
 
 
 def adjusted(

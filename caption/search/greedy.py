@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from caption.kernels.top_k import top_k
 from caption.search.base import require_count
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Frontier, Search
+from caption.search.top_k import top_k
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from caption.core.tensor_tree import (
     select_images,
 )
 from caption.search.base import Hypotheses, SearchRecord, Step
+from caption.search.top_k import top_k
 
 
 class Extension(NamedTuple):
@@ -71,16 +72,18 @@ class History:
 
     def __init__(self, images: int) -> None:
         self.images = images
-        self.entries: list[tuple[Tensor, Extension, TensorTree]] = []
+        self.entries: list[tuple[Tensor, Extension, tuple[TensorTree, TensorTree]]] = []
         self.unfinished: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, rows: Tensor, extension: Extension, trace: TensorTree, unfinished: Tensor) -> None:
-        """Append a step: its images rows (B',), extension (B', K), trace tensors (B', K, ...) in its order, and
-        unfinished (B',) bool."""
+    def add(
+        self, rows: Tensor, extension: Extension, kept: tuple[TensorTree, TensorTree], unfinished: Tensor
+    ) -> None:
+        """Append a step: its images rows (B',), extension (B', K), trace and likeliest words, tensors (B', K, ...) in
+        its order, and unfinished (B',) bool."""
         # Of each image in the step; 0 for images that had left the batch.
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
-        self.entries.append((positions, extension, trace))
+        self.entries.append((positions, extension, kept))
         self.unfinished.append((rows, unfinished))
 
     def _backwards(self, endings: Endings) -> Iterator[tuple[int, tuple[Tensor, Tensor], Tensor]]:
@@ -103,7 +106,7 @@ class History:
         places = [slots.where(emitted, -1) for _, (_, slots), emitted in self._backwards(endings)]
         whole = [
             map_tensors(partial(torch.index_select, dim=0, index=positions), (extension, trace))
-            for positions, extension, trace in self.entries
+            for positions, extension, (trace, _) in self.entries
         ]
         extension, trace = combine(partial(torch.stack, dim=1), whole)
         return SearchRecord(
@@ -124,18 +127,19 @@ class History:
         """
         lengths = endings.emitted - endings.finished.long()
         longest = int(lengths.max()) if lengths.numel() else 0
-        words, log_probs, traces = [], [], []
+        words, log_probs, steps = [], [], []
         for time, at, emitted in self._backwards(endings):
-            _, extension, trace = self.entries[time]
+            _, extension, kept = self.entries[time]
             if time <= longest:
                 log_probs.append(extension.log_probs[at].where(emitted, 0.0))
             if time < longest:
                 within = time < lengths
                 words.append(extension.words[at].where(within, end))
-                traces.append(_pick(trace, at, within))
+                steps.append(_pick(kept, at, within))
         if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
         stack = partial(torch.stack, dim=2)
+        kept = combine(stack, steps[::-1]) if steps else _no_steps(self.entries[0][2], lengths)
         return Hypotheses(
             words=stack(words[::-1]) if words else lengths.new_empty(*lengths.shape, 0),
             lengths=lengths,
@@ -143,24 +147,25 @@ class History:
             word_log_probs=stack(log_probs[::-1]),
             scores=endings.scores,
             finished=endings.finished,
-            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0][2], lengths),
+            trace=kept[0],
+            likeliest=kept[1],
         )
 
 
-def _pick(trace: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
-    """The trace (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
+def _pick(kept: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
+    """What was kept (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
 
     def pick(tensor: Tensor) -> Tensor:
         picked = tensor[at]
         mask = within.view(*within.shape, *[1] * (picked.dim() - 2))
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
-    return map_tensors(pick, trace)
+    return map_tensors(pick, kept)
 
 
-def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
-    """Tensors (B, N, 0, ...), shaped after a step's trace."""
-    return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)
+def _no_steps(kept: TensorTree, slots: Tensor) -> TensorTree:
+    """Tensors (B, N, 0, ...), shaped after what was kept of a step."""
+    return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), kept)
 
 
 class Frontier(Protocol):
@@ -215,6 +220,8 @@ class Search(ABC):
         start: int,
         end: int,
         forbidden: Sequence[int] = (),
+        beginning: Sequence[int] = (),
+        likeliest: int = 0,
         record: bool = False,
     ) -> Hypotheses:
         """Write captions for a batch of images, until each is done or `max_length` steps were taken.
@@ -233,6 +240,8 @@ class Search(ABC):
             end: the word that finishes a hypothesis.
             forbidden: words never emitted (padding, start, unknown). Their probability is not redistributed: the
                 log-probabilities returned are the model's own.
+            beginning: the first words of every caption. They keep the log-probability that the model gives them.
+            likeliest: C, the likeliest words of each step to return; 0 = none.
             record: also return all extensions, see `SearchRecord`.
 
         Returns:
@@ -249,11 +258,15 @@ class Search(ABC):
         barred = torch.tensor(list(forbidden), dtype=torch.long, device=device)
         history = History(images)
         wasted = 0
-        for _ in range(self.max_length):
+        for time in range(self.max_length):
             log_probs, state = step(state, words)
-            extension, unfinished = frontier.extend(rows, _admissible(log_probs, barred))
-            carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
-            history.add(rows, extension, trace, unfinished)
+            best = top_k(log_probs.nan_to_num(nan=-math.inf), likeliest) if likeliest else None
+            admissible = _admissible(log_probs, barred)
+            if time < len(beginning):
+                admissible = _only(beginning[time], admissible)
+            extension, unfinished = frontier.extend(rows, admissible)
+            carried, trace, best = select_hypotheses((state.carried, state.trace, best), extension.parents)
+            history.add(rows, extension, (trace, best), unfinished)
             staying = unfinished.nonzero().squeeze(1)
             if len(staying) == 0:
                 break
@@ -281,3 +294,10 @@ def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:
     log_probs = log_probs.to(torch.promote_types(log_probs.dtype, torch.float32))
     log_probs = log_probs.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
     return log_probs.index_fill_(2, barred, -math.inf)  # in place: nan_to_num has just made a copy
+
+
+def _only(word: int, log_probs: Tensor) -> Tensor:
+    """−inf for all other words."""
+    only = torch.full_like(log_probs, -math.inf)
+    only[..., word] = log_probs[..., word]
+    return only

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.kernels.top_k import inverse_cdf, top_k
 from caption.search.base import require_count, require_number
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Frontier, Search
+from caption.search.top_k import inverse_cdf, top_k
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,16 @@ from caption.core.runtime.distributed import mean_of_each
 from caption.core.runtime.files import OwnFolder
 from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch
-from caption.data.photos import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.encoders.fine_tuning import batch_norm_warning
+from caption.kernels import accelerate
 from caption.models import checkpoint
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
-from caption.training.compiling import compile_captioner
 from caption.training.defaults import MONITOR
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
@@ -71,6 +71,8 @@ class CaptionTraining(LightningModule):
         validation_search: None = greedy.
         at_test: what hard attention reads in validation, test and prediction; None = the mechanism's own setting, which
             is also the one that is saved.
+        accelerate: whether to exchange parts of the model for faster forms that compute the same, see
+            `caption.kernels.accelerate`.
         compile: whether to compile the encoder and, on a GPU, the decoder's step with torch.compile when they first
             run. It takes about a minute, and needs a C++ compiler or Triton.
     """
@@ -91,6 +93,7 @@ class CaptionTraining(LightningModule):
         search: Search | None = None,
         validation_search: Search | None = None,
         at_test: AtTest | None = None,
+        accelerate: bool = True,
         compile: bool = False,
     ) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class CaptionTraining(LightningModule):
         self.evaluator = Evaluator(self.captioner, at_test)
         self.evaluation: Evaluation | None = None
         """The evaluation of the last evaluated split."""
-        self.compiles = compile
+        self.accelerates, self.compiles = accelerate, compile
         self.still_maps = StillMaps()
         self.rates: dict[str, Any] = {}
         """What the configuration says of optimizer and schedule."""
@@ -135,8 +138,8 @@ class CaptionTraining(LightningModule):
 
     def setup(self, stage: str) -> None:
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
-        if self.compiles:
-            compile_captioner(self.captioner, self.trainer.strategy.root_device)
+        if self.accelerates:
+            accelerate(self, self.trainer.strategy.root_device, compile=self.compiles)
         if (folder := self._folder()) is not None:
             folder.check(RESULTS.get(stage, ()))
 

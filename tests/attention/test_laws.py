@@ -124,7 +124,7 @@ def test_weights_and_maps_are_as_declared_and_edited_maps_are_read(name: str) ->
     assert context.shape == output.context.shape
     assert not torch.allclose(context, output.context)
     torch.testing.assert_close(summary, one.expand_as(summary))
-    owner = SimpleNamespace(compiled=False, attentions={"own": attention})
+    owner = SimpleNamespace(attentions={"own": attention})
     with edit_maps(
         owner, lambda tensor, step, grid: one if tensor.shape[-1] == 12 else tensor, list(grids.values())
     ):

@@ -162,7 +162,7 @@ def test_all_mechanisms_are_edited_and_a_decoder_without_any_is_refused():
     with edit_maps(model.decoder, note, GRIDS):
         model.generate(model.encode([photo()]), Greedy(1))
     assert dimensions == [3, 4]  # one map, and one of each head
-    blind = SimpleNamespace(compiled=False, attentions={})
+    blind = SimpleNamespace(attentions={})
     refused = pytest.raises(UserError, match="has no attention whose maps could be edited")
     with refused, edit_maps(blind, unchanged, GRIDS):
         pass

@@ -97,7 +97,7 @@ def test_hard_attention_has_the_package_s_estimate(batch: tuple[Tensor, Tensor, 
         ours = package_loss(decoder, objective, batch)
         log_p, alpha, s = copy(regions, inputs, textbook.soft)
     else:
-        with override_draws(decoder, lambda log_weights: log_weights.argmin(-1)):
+        with override_draws(decoder, lambda weights: weights.argmin(-1)):
             ours = package_loss(decoder, objective, batch)
         log_p, alpha, s = copy(regions, inputs, lambda a: torch.eye(REGIONS).to(a.dtype)[a.argmin(1)])
     loss = textbook.hard_loss(log_p, alpha, s, targets, -3.0, 0.7, 0.03)

@@ -93,8 +93,8 @@ def test_adaptive_with_a_sentinel() -> None:
         cell = np.tanh(linear(p, "initial.cell.0", average))
         for t, word in enumerate(FED):
             vector, before = p["embed.weight"][word], hidden
-            gates = linear(p, "gates_from_word", vector)
-            gates = gates + linear(p, "gates_from_state", np.concatenate([before, image]))
+            gates = linear(p, "cell.from_word", vector)
+            gates = gates + linear(p, "cell.from_state", np.concatenate([before, image]))
             hidden, cell = lstm(gates, cell)
             gate = linear(p, "attention.gate_from_word", vector)
             sentinel = sigmoid(gate + linear(p, "attention.gate_from_hidden", before)) * np.tanh(cell)
@@ -116,10 +116,10 @@ def test_show_and_tell(normalised: bool) -> None:
         image = linear(p, "image", mean(regions, real))
         if normalised:  # by the moving averages, which are 0 and 1 before training
             image = image / np.sqrt(1 + 1e-5) * p["image_norm.weight"] + p["image_norm.bias"]
-        hidden, cell = lstm(linear(p, "gates_from_word", image), np.zeros(H))
+        hidden, cell = lstm(linear(p, "cell.from_word", image), np.zeros(H))
         for t, word in enumerate(FED):
-            gates = linear(p, "gates_from_word", p["embed.weight"][word])
-            hidden, cell = lstm(gates + linear(p, "gates_from_state", hidden), cell)
+            gates = linear(p, "cell.from_word", p["embed.weight"][word])
+            hidden, cell = lstm(gates + linear(p, "cell.from_state", hidden), cell)
             close(logits[t], linear(p, "to_words", hidden))
             close(maps[t], real / real.sum())  # even over the real regions
 

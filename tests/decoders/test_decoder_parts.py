@@ -92,12 +92,13 @@ def fresh(kind: str, bias: float) -> CellDecoder:
 def test_fresh_weights(kind: str) -> None:
     """The columns of h are orthogonal block by block; the bias that is asked for is that of the gate that keeps h."""
     plain, remembering = fresh(kind, 0.0), fresh(kind, 1.5)
-    for block in plain.gates_from_state.weight[:, :HIDDEN].split(HIDDEN):
-        torch.testing.assert_close(block @ block.T, torch.eye(HIDDEN))
+    for weight in plain.cell.recurrent_weights():
+        for block in weight[:, :HIDDEN].split(HIDDEN):
+            torch.testing.assert_close(block @ block.T, torch.eye(HIDDEN))
     added = torch.tensor([0, 1.5, 0, 0][: plain.cell.blocks]).repeat_interleave(HIDDEN)
-    torch.testing.assert_close(remembering.gates_from_word.bias - plain.gates_from_word.bias, added)
+    torch.testing.assert_close(remembering.cell.from_word.bias - plain.cell.from_word.bias, added)
     if kind != "show and tell":
-        assert not plain.gates_from_word.bias.any()
+        assert not plain.cell.from_word.bias.any()
 
 
 # -- the read-out --------------------------------------------------------------------------------------------------
@@ -198,10 +199,10 @@ def test_square_matrices_are_orthogonal_and_others_small():
     """By capgen.py: `norm_weight` of ff_init, ff_state, ff_memory, ff_logit_lstm, ff_logit_ctx, Wd_att, and of Wemb,
     ff_logit, U_att, W_sel; `ortho_weight` of W_att_1 and U; `norm_weight` of Wc to 4 dim; Wc_att with ortho=False."""
     weights = arctic()
-    gates, context = weights.pop("gates_from_state.weight").split(SIZE, 1)
+    gates, context = weights.pop("cell.from_state.weight").split(SIZE, 1)
     assert all(orthogonal(gate) for gate in gates.chunk(4))
     assert normal(context)
-    assert all(orthogonal(gate) for gate in weights.pop("gates_from_word.weight").chunk(4))
+    assert all(orthogonal(gate) for gate in weights.pop("cell.from_word.weight").chunk(4))
     small = {
         "embed.weight",
         "readout.to_words.weight",
@@ -218,9 +219,9 @@ def test_square_matrices_are_orthogonal_and_others_small():
 
 def test_words_of_another_length_are_small_the_forget_bias_is_added_and_the_default_is_pytorchs():
     weights = arctic(embedding_size=20, forget_bias=1.5)
-    assert normal(weights["gates_from_word.weight"])
+    assert normal(weights["cell.from_word.weight"])
     assert normal(weights["readout.from_hidden.weight"])
-    assert weights["gates_from_word.bias"].chunk(4)[1].tolist() == [1.5] * SIZE
+    assert weights["cell.from_word.bias"].chunk(4)[1].tolist() == [1.5] * SIZE
     assert not normal(arctic(first_weights="pytorch")["readout.to_words.weight"])
     with pytest.raises(ValueError, match=r"pytorch.*arctic"):
         arctic(first_weights="theano")

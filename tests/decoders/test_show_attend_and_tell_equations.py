@@ -61,8 +61,8 @@ def reference(
             beta = sigmoid(linear(p, "gate.project", hidden))  # with h[t-1]
             context = beta * context
         if isinstance(decoder.cell, LSTMCell):
-            gates = linear(p, "gates_from_state", np.concatenate((hidden, context)))
-            hidden, cell = lstm(linear(p, "gates_from_word", embedded) + gates, cell)  # eqs. 1 to 3
+            gates = linear(p, "cell.from_state", np.concatenate((hidden, context)))
+            hidden, cell = lstm(linear(p, "cell.from_word", embedded) + gates, cell)  # eqs. 1 to 3
         else:
             hidden = gru(p, embedded, context, hidden)
         logits = read_out(decoder.readout, p, embedded, hidden, context)
@@ -73,8 +73,13 @@ def reference(
 def gru(p: Weights, embedded: Vector, context: Vector, hidden: Vector) -> Vector:
     """Chung et al. 2014, eqs. 5 to 8, with u = 1 - z: the reset gate r multiplies h; with a bias d of its own, it
     multiplies W_nh h + d, as in cuDNN."""
-    of_x = linear(p, "gates_from_word", embedded) + p["gates_from_state.weight"][:, HIDDEN:] @ context
-    w_r, w_u, w_n = np.split(p["gates_from_state.weight"][:, :HIDDEN], 3)
+    if "cell.from_hidden.weight" in p:
+        of_hidden, of_context = p["cell.from_hidden.weight"], p["cell.from_inputs.weight"]
+    else:
+        both = np.concatenate((p["cell.gates_from_state.weight"], p["cell.candidate_from_state.weight"]))
+        of_hidden, of_context = both[:, :HIDDEN], both[:, HIDDEN:]
+    of_x = linear(p, "cell.from_word", embedded) + of_context @ context
+    w_r, w_u, w_n = np.split(of_hidden, 3)
     x_r, x_u, x_n = np.split(of_x, 3)
     r, u = sigmoid(x_r + w_r @ hidden), sigmoid(x_u + w_u @ hidden)
     d = p.get("cell.candidate_bias")
@@ -195,7 +200,7 @@ def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
 
 def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout_and_in_training_alone():
     model = small(dropout=1.0, readout=DeepOutput(dropout=0))
-    inputs, read = Inputs(model.gates_from_word), Inputs(model.readout)
+    inputs, read = Inputs(model.cell.from_word), Inputs(model.readout)
     for training in (True, False):
         model.train(training)
         model.step(model.start(model.project(one_row(images(1)))), torch.tensor([[3]]))

@@ -126,7 +126,7 @@ def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
     logits = unroll(model, images(4), sentences(lengths), lengths).logits
     with Dispatched() as ran:
         logits.sum().backward()
-    keys = model.attention.score.keys(one_row(images(1))[0]).tensor.shape[1:]
+    keys = model.attention.score.keys(one_row(images(1))[0]).shape[1:]
     slices = [result for name, _, result in ran.calls if name == "slice_backward"]
     made_whole = sorted(shape for shape in slices if shape[1:] == keys)
     assert made_whole == [(3, *keys), (4, *keys)]

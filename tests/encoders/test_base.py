@@ -10,7 +10,9 @@ from helpers.tiny_captioner import captioner
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.encoders import Encoder, SmallCNN, base
+from caption.encoders import Encoder, SmallCNN
+from caption.kernels import accelerate
+from caption.kernels import encoder as kernel
 
 PIECE = 8
 
@@ -25,12 +27,14 @@ class Counting(SmallCNN):
 
 def counting_encoder() -> Counting:
     torch.manual_seed(0)
-    return Counting((4, 4, 6)).eval()
+    encoder = Counting((4, 4, 6)).eval()
+    accelerate(encoder)
+    return encoder
 
 
 @pytest.fixture(autouse=True)
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "PIXELS", PIECE * 32 * 40)
+    monkeypatch.setattr(kernel, "PIXELS", PIECE * 32 * 40)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
@@ -58,7 +62,7 @@ def test_a_piece_is_at_least_an_image_for_each_thread(monkeypatch: pytest.Monkey
     many(images(4 * PIECE))
     assert many.seen == [3 * PIECE, PIECE]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(base, "PIXELS", 32 * 40 // 3)
+    monkeypatch.setattr(kernel, "PIXELS", 32 * 40 // 3)
     large(images(2))
     assert large.seen == [1, 1]
 

@@ -36,10 +36,10 @@ def fixed_paths(decoder: Decoder, paths: Tensor) -> Iterator[None]:
         nonlocal step
         step = 0
 
-    def draw(log_weights: Tensor) -> Tensor:
+    def draw(weights: Tensor) -> Tensor:
         nonlocal step
-        images, hypotheses, regions = log_weights.shape
-        digits = paths.to(log_weights.device)[:images, :hypotheses] // regions**step % regions
+        images, hypotheses, regions = weights.shape
+        digits = paths.to(weights.device)[:images, :hypotheses] // regions**step % regions
         step += 1
         return digits
 

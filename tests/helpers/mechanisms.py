@@ -17,14 +17,12 @@ from caption import attention as library
 from caption.attention import (
     AdditiveScore,
     Alignment,
-    AlignmentOutput,
     Attention,
     GridMemory,
     Query,
     QuerySizes,
     ReadOutput,
     ScoredAttention,
-    Selection,
     Softmax,
     Stochastic,
     WeighOutput,
@@ -33,7 +31,7 @@ from caption.captioner import Captioner
 from caption.core.regions import Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree
-from caption.data.photos import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import (
     AdaptiveDecoder,
     Decoder,
@@ -44,9 +42,6 @@ from caption.decoders import (
     TransformerDecoder,
 )
 from caption.decoders.base import Memory, Trace
-from caption.decoders.cells import Recurrence
-from caption.decoders.show_attend_and_tell import Outputs
-from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
@@ -58,19 +53,22 @@ from tools.tables.table import laid_over
 class OwnSampling(Stochastic, Alignment):
     """A sampling alignment that has only the contract in common with Multinoulli."""
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        return AlignmentOutput(scores.softmax(-1), scores.log_softmax(-1))
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return scores.softmax(-1)
 
-    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
-        if aligned is None or not (self.training or self.at_test != "expectation"):
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
+        return torch.ones(len(memory.values), hypotheses)
+
+    def select(
+        self, weights: Tensor, state: TensorTree = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if state is None or not (self.training or self.at_test != "expectation"):
             nowhere = torch.full_like(weights[..., 0], -1).long()
-            return Selection(weights, nowhere, weights.new_zeros(weights.shape[:-1]))
+            return weights, nowhere, weights.new_zeros(weights.shape[:-1])
         argmax = not self.training and self.at_test == "argmax"
-        location = weights.argmax(-1) if argmax else self.draw(weights.log())
+        location = weights.argmax(-1) if argmax else self.draw(weights)
         log_prob = weights.log().gather(-1, location[..., None]).squeeze(-1)
-        return Selection(functional.one_hot(location, weights.shape[-1]).to(weights), location, log_prob)
+        return functional.one_hot(location, weights.shape[-1]).to(weights), location, log_prob
 
 
 class LargestWeighted(Attention):
@@ -180,15 +178,15 @@ class TwoAttentions(ShowAttendAndTellDecoder):
         memory = super().project(views)
         return memory._replace(projected=(*memory.projected, self.second[0].project(memory.views)))
 
-    def advance(self, state: State, embedded: Tensor, recurrence: Recurrence) -> Advanced:
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
         hidden, cell, attending = state.carried
         query = Query(hidden, cell, embedded)
         first = self.attention(query, state.shared.projected[0], attending)
         second = self.second[0](query, state.shared.projected[1], None)
         context = first.context + self.resize(second.context)
-        hidden, cell, inputs = self.cell(hidden, cell, context, recurrence)
+        hidden, cell = self.cell(self.dropout(embedded), context, hidden, cell)
         carried = state.carried._replace(hidden=hidden, cell=cell)
-        return Advanced(State(state.shared, carried, Trace.of(first)), Outputs(hidden, context), inputs)
+        return State(state.shared, carried, Trace.of(first)), (hidden, context)
 
 
 class Pyramid(Encoder):

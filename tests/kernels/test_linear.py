@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from caption.kernels import linear as kernel
 from caption.kernels.convolution import fused_available
-from caption.kernels.linear import Linear, linear
+from caption.kernels.linear import linear
 
 pytestmark = pytest.mark.skipif(not fused_available(), reason="torch lacks oneDNN here")
 
@@ -26,7 +26,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         shapes.append(inputs.shape)
         return own(inputs, weight, bias)
 
-    monkeypatch.setattr(kernel, "_least_outputs", lambda: 0)
+    monkeypatch.setattr(kernel, "least_outputs", lambda: 0)
     monkeypatch.setattr(kernel, "_product", product)
     return shapes
 
@@ -80,15 +80,8 @@ def test_all_else_is_left_to_torch(case: str, products: list[torch.Size]):
     assert not products
 
 
-def test_an_exported_graph_has_public_operations(products: list[torch.Size]):
-    layer = Linear(256, 192)
-    program = torch.export.export(layer, (torch.zeros(64, 256),), strict=False)
-    assert "mkldnn" not in str(program.graph)
-    assert not products
-
-
 def test_the_instructions_decide(products: list[torch.Size], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernel, "_least_outputs", lambda: 2400)
+    monkeypatch.setattr(kernel, "least_outputs", lambda: 2400)
     inputs, few, many = tensors((64, 256), (2048, 256), (2400, 256))
     assert torch.equal(linear(inputs, few), functional.linear(inputs, few))
     assert not products
@@ -100,9 +93,9 @@ def test_the_instructions_decide(products: list[torch.Size], monkeypatch: pytest
     ("instructions", "mkl", "least"),
     [("AVX512", True, 0), ("AVX2", True, 2400), ("DEFAULT", True, math.inf), ("AVX512", False, math.inf)],
 )
-def test_the_least_outputs_for_instructions(
+def test_theleast_outputs_for_instructions(
     instructions: str, mkl: bool, least: float, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
-    assert kernel._least_outputs.__wrapped__() == least
+    assert kernel.least_outputs.__wrapped__() == least

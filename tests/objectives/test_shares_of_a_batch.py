@@ -51,10 +51,10 @@ def objectives() -> dict[str, Objective]:
     }
 
 
-def draw(log_weights: Tensor) -> Tensor:
+def draw(weights: Tensor) -> Tensor:
     """Locations that depend on the caption's weights and the number of its sample, not on other images."""
-    scrambled = (log_weights[..., 0] * 1e5).long() + torch.arange(log_weights.shape[1])
-    return scrambled % log_weights.shape[-1]
+    scrambled = (weights[..., 0] * 1e5).long() + torch.arange(weights.shape[1])
+    return scrambled % weights.shape[-1]
 
 
 def measured(name: str, images: slice) -> dict[str, Tensor]:

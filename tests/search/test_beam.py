@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from caption.analysis.interventions import Force
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
 from caption.core.tensor_tree import map_tensors
-from caption.kernels import top_k
 from caption.results.beam_tree import BeamTree, beam_tree
-from caption.search import BeamSearch, Greedy, Hypotheses
+from caption.search import BeamSearch, Greedy, Hypotheses, top_k
 
 
 @pytest.mark.parametrize(

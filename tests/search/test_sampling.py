@@ -12,8 +12,7 @@ from helpers.search_models import END, START, HashModel, captions, check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caption.kernels import top_k
-from caption.search import Hypotheses, Sampling
+from caption.search import Hypotheses, Sampling, top_k
 
 
 def draw(model: HashModel, sampling: Sampling) -> Hypotheses:

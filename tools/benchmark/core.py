@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.core.regions import Regions
 from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
+from caption.kernels import accelerate
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.search import Hypotheses, Search
 from caption.text.vocabulary import END, PAD, START
@@ -34,7 +35,9 @@ def make_decoder(region_size: int, device: torch.device) -> ShowAttendAndTellDec
         gate=Gate(),
         readout=DeepOutput(dropout=0.0),
     )
-    return build(decoder, region_size, VOCABULARY).to(device)
+    decoder = build(decoder, region_size, VOCABULARY).to(device)
+    accelerate(decoder)
+    return decoder
 
 
 def build(

@@ -82,7 +82,7 @@ def describe_all(captioner: Captioner, files: list[str]) -> None:
 
 def as_modules(run: Callable[[], Any]) -> None:
     """Run with the encoder as it is in training: each of its layers is one operation."""
-    with mock.patch("caption.encoders.base.inference_form", return_value=None):
+    with mock.patch("caption.kernels.encoder.inference_form", return_value=None):
         run()
 
 

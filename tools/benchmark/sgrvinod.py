@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from caption.attention import AdditiveScore
 from caption.decoders import ShowAttendAndTellDecoder
+from caption.kernels import accelerate
 from caption.models.importers import sgrvinod as importer
 from caption.objectives import CaptionBatch, CrossEntropy, DoublyStochastic
 from caption.search import BeamSearch
@@ -100,10 +102,11 @@ def our_decoder(theirs: nn.Module, activation: str) -> ShowAttendAndTellDecoder:
     """The package's form, with copies of its weights and without dropout."""
     state, region_size = theirs.state_dict(), theirs.encoder_dim
     decoder = importer.decoder({**SIZES, "region": region_size})
-    decoder.attention.score.activation = activation
+    decoder.attention.score = AdditiveScore(decoder.attention.score.size, activation)
     decoder.readout.dropout.p = 0.0
     decoder = core.build(decoder, region_size, core.VOCABULARY).to(state["fc.weight"])
     decoder.load_state_dict(importer.convert(state, range(core.VOCABULARY)))
+    accelerate(decoder)
     return decoder
 
 

@@ -43,8 +43,8 @@ def by_textbook_name(
     }
     named = {f"{name}.{key}": of(p) for name, layer in layers.items() for key, p in layer.named_parameters()}
     # Of the word; of h and z.
-    columns = (of(decoder.gates_from_word.weight), of(decoder.gates_from_state.weight))
-    return named | {"T.weight": torch.cat(columns, 1), "T.bias": of(decoder.gates_from_word.bias)}
+    columns = (of(decoder.cell.from_word.weight), of(decoder.cell.from_state.weight))
+    return named | {"T.weight": torch.cat(columns, 1), "T.bias": of(decoder.cell.from_word.bias)}
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption import textbook
+from caption.kernels import accelerate
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, take_turns
 from tools.benchmark.textbook import gradients, textbook_of
@@ -48,8 +49,10 @@ class Batch:
 
     def ours(self, low: bool = False, compiled: bool = False) -> Form:
         """The decoder, or a compiled copy."""
-        decoder = copy.deepcopy(self.decoder) if compiled else self.decoder
-        decoder.compiled = compiled
+        decoder = self.decoder
+        if compiled:
+            decoder = copy.deepcopy(decoder)
+            accelerate(decoder, self.device, compile=True)
         return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
 
     def theirs(self, low: bool = False) -> Form:

@@ -29,16 +29,13 @@ from caption.analysis.interventions.forced_attention import Change, Erase, visib
 from caption.analysis.interventions.selection import Place, steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit
-from caption.captioner import LIKELIEST_WORDS, Captioner
+from caption.captioner import LIKELIEST, Captioner
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
-from caption.core.tensor_tree import State
-from caption.data.photos import Photo, open_image
+from caption.core.tensor_tree import State, select_hypotheses
+from caption.data.decoding import Photo, open_image
 from caption.results.caption import Caption
-from caption.search import Search
-from caption.search.base import Step
-from caption.search.beam import recording
-from caption.search.step_functions import ComputedStep, with_computed_steps
+from caption.search import BeamSearch, Search, Step
 from caption.text.vocabulary import END, FORBIDDEN, START
 
 
@@ -91,6 +88,39 @@ class Edits:
 
 
 NO_EDITS = Edits()
+
+
+class ComputedStep(NamedTuple):
+    """A step of one caption of one photo."""
+
+    word: int
+    """The word that was chosen."""
+    log_probs: Tensor
+    """(1, 1, V) of the words that could follow."""
+    state: State
+    """After the step, for one hypothesis."""
+
+
+def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
+    """A step function for one search of one photo, whose first steps are not computed again.
+
+    Args:
+        step: scores the words after them.
+        computed: the first steps of all hypotheses, whose words the search is given as their beginning.
+    """
+    remaining = iter(computed)
+
+    def replayed(state: State, previous: Tensor) -> tuple[Tensor, State]:
+        known = next(remaining, None)
+        if known is None:
+            return step(state, previous)
+        # Every hypothesis continues the one there was; the search drops all but the first, which are impossible.
+        log_probs, carried, trace = select_hypotheses(
+            (known.log_probs, known.state.carried, known.state.trace), torch.zeros_like(previous)
+        )
+        return log_probs, State(known.state.shared, carried, trace)
+
+    return replayed
 
 
 class EditedCaption(NamedTuple):
@@ -159,8 +189,13 @@ class EncodedPhoto:
         with eval_mode(model.decoder), torch.no_grad(), self._edited(edits, len(kept)) as seen:
             start = self._start(seen)
             with fixed_seed(self.seed, model.device):
-                step = with_computed_steps(self._step(), kept)
-                hypotheses = recording(search or model.search)(step, start, 1, START, END, FORBIDDEN)
+                search = search or model.search
+                hypotheses = search(
+                    with_computed_steps(self._step, kept), start, 1, START, END, FORBIDDEN,
+                    beginning=[step.word for step in kept],
+                    likeliest=LIKELIEST,
+                    record=isinstance(search, BeamSearch),
+                )  # fmt: skip
         caption = next(model.captions(hypotheses, self.grids, [self.seen], [self.photo])).stepwise
         return EditedCaption(edits, caption, self.follow(caption, edits, kept))
 
@@ -184,9 +219,8 @@ class EncodedPhoto:
         with eval_mode(self.model.decoder), torch.no_grad(), self._edited(edits, len(steps)) as seen:
             state = steps[-1].state if steps else self._start(seen)
             previous = steps[-1].word if steps else START
-            score = self._step()
             for word in words[len(steps) :]:
-                log_probs, state = score(state, torch.tensor([[previous]], device=self.model.device))
+                log_probs, state = self._step(state, torch.tensor([[previous]], device=self.model.device))
                 steps.append(ComputedStep(word, log_probs, state))
                 previous = word
         return steps
@@ -199,15 +233,10 @@ class EncodedPhoto:
         with edited_attention(self.model.decoder, edit, self.grids, self.seed, first_step):
             yield seen
 
-    def _step(self) -> Step:
-        inner = LIKELIEST_WORDS(self.model.decoder.step)
-
-        def watched(state: State, words: Tensor) -> tuple[Tensor, State]:
-            if self.watch is not None:
-                self.watch()
-            return inner(state, words)
-
-        return watched
+    def _step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        if self.watch is not None:
+            self.watch()
+        return self.model.decoder.step(state, words)
 
     def _start(self, seen: Mapping[Grid, Tensor]) -> State:
         if not seen:

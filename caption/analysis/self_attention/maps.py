@@ -21,15 +21,15 @@ import torch
 
 from caption.analysis.replay import batches, iter_photos, sentences
 from caption.attention.map_hooks import record_self_attention
+from caption.attention.scaled_dot_product import ScaledDotProduct
 from caption.captioner import Captioner
 from caption.core.box import Box
 from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
-from caption.data.photos import Photo
+from caption.data.decoding import Photo
 from caption.encoders import Refiner
 from caption.encoders.refiners.attention_among_regions import RegionAttention
-from caption.kernels.scaled_dot_product import ScaledDotProduct
 from caption.results.caption import AttentionMaps, Caption
 
 RESIDUAL = 0.5

@@ -38,13 +38,13 @@ class GumbelSoftmax(Multinoulli):
         above_zero(self, temperature=temperature)
         self.temperature = temperature
 
-    def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-        exponential = torch.empty_like(log_weights).exponential_()
-        noise = -exponential.clamp_min(torch.finfo(exponential.dtype).tiny).log()
-        noisy = log_weights + noise
+    def _sample(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        tiny = torch.finfo(weights.dtype).tiny  # whose logarithm is finite
+        noise = -torch.empty_like(weights).exponential_().clamp_min(tiny).log()
+        noisy = weights.clamp_min(tiny).log() + noise
         location = noisy.argmax(-1)
         relaxed = (noisy / self.temperature).softmax(-1)
-        return location, one_hot(location, log_weights) + (relaxed - relaxed.detach())
+        return location, one_hot(location, weights) + (relaxed - relaxed.detach())
 
-    def _log_prob(self, log_weights: Tensor, location: Tensor, sampled: Tensor) -> None:
+    def _log_prob(self, weights: Tensor, location: Tensor, chooses: Tensor) -> None:
         return None  # there is no score-function term

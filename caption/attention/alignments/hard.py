@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.attention.base import GridMemory, Query
-from caption.attention.scored import Alignment, AlignmentOutput, Selection
+from caption.attention.scored import Alignment
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.core.tensor_tree import TensorTree
 
@@ -52,52 +52,46 @@ class Multinoulli(Stochastic, Alignment):
         coins = torch.rand((1, 1) if self.share == "batch" else shape, device=device)
         return (coins >= self.expectation).expand(shape)
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        # Computed from the scores: the log of an underflowed weight would be -inf.
-        log_weights = scores.log_softmax(-1)
-        return AlignmentOutput(log_weights.exp(), log_weights, state)
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return scores.softmax(-1)
 
-    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
+    def select(
+        self, weights: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The regions that are read, s̃ ~ Multinoulli(α) or the most probable ones, where a hypothesis chooses any.
 
         Args:
-            weights: (B, K, L) α, perhaps edited: samples and log p are then of the edited ones, normalised.
-            aligned: what `forward` returned; None = nothing is chosen, as for hypothetical maps.
+            weights: (B, K, L) α, perhaps edited: samples and log p are those of the weights, normalised.
+            state: (B, K) which hypotheses choose; None = none of them, as for hypothetical maps.
 
         Returns:
             Weights (B, K, L), one-hot where a region was chosen; its index (B, K), else -1; log p (B, K), else 0.
         """
-        if aligned is None:
-            return Selection(weights)
-        sampled, log_weights = aligned.state, aligned.log_weights
-        assert log_weights is not None
-        if weights is not aligned.weights:  # edited maps; with no weight left, nothing is sampled
-            has_weight = weights.sum(-1) > 0
-            sampled, log_weights = (
-                sampled & has_weight,
-                weights.where(has_weight[..., None], 1.0).log().log_softmax(-1),
-            )
+        if state is None:
+            return weights, None, None
+        total = weights.sum(-1, keepdim=True)
+        chooses = state & (total.squeeze(-1) > 0)  # edits may leave no weight
+        alpha = torch.where(chooses[..., None], weights / total, 1 / weights.shape[-1])
         if self.training or self.at_test == "sample":
-            location, read = self._sample(log_weights)
+            location, chosen = self._sample(alpha)
         else:  # evaluation draws no random numbers
             location = weights.argmax(-1)
-            read = one_hot(location, weights)
-        return Selection(
-            torch.where(sampled[..., None], read, weights),
-            torch.where(sampled, location, -1),
-            self._log_prob(log_weights, location, sampled),
+            chosen = one_hot(location, weights)
+        return (
+            torch.where(chooses[..., None], chosen, weights),
+            torch.where(chooses, location, -1),
+            self._log_prob(alpha, location, chooses),
         )
 
-    def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-        """log α (B, K, L) -> locations (B, K), and the weights s (B, K, L) for reading the regions."""
-        location = self.draw(log_weights)
-        return location, one_hot(location, log_weights)
+    def _sample(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """α (B, K, L) -> locations (B, K), and the weights s (B, K, L) for reading the regions."""
+        location = self.draw(weights)
+        return location, one_hot(location, weights)
 
-    def _log_prob(self, log_weights: Tensor, location: Tensor, sampled: Tensor) -> Tensor | None:
-        """(B, K) log α of the location, 0 where the expectation was used."""
-        return torch.where(sampled, log_weights.gather(-1, location[..., None]).squeeze(-1), 0.0)
+    def _log_prob(self, weights: Tensor, location: Tensor, chooses: Tensor) -> Tensor | None:
+        """(B, K) log α of the location, 0 where nothing was chosen."""
+        of_location = weights.gather(-1, location[..., None]).squeeze(-1)
+        return torch.where(chooses, of_location.log(), 0.0)
 
 
 def one_hot(location: Tensor, like: Tensor) -> Tensor:

@@ -7,11 +7,10 @@ from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.maps import cell_positions
-from caption.attention.scored import Alignment, AlignmentOutput
+from caption.attention.scored import Alignment
 from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class PredictedWindow(Alignment):
@@ -38,18 +37,18 @@ class PredictedWindow(Alignment):
         self.size = size
 
     def build(self, query_sizes: QuerySizes) -> None:
-        self.centre = nn.Sequential(Linear(query_sizes.hidden, self.size), nn.Tanh(), Linear(self.size, 2))
+        self.centre = nn.Sequential(
+            nn.Linear(query_sizes.hidden, self.size), nn.Tanh(), nn.Linear(self.size, 2)
+        )
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         cells = cell_positions(memory.grid, scores)
         last = torch.tensor(memory.grid, dtype=scores.dtype, device=scores.device) - 1
         centre = self.centre(query.hidden).sigmoid() * last  # (B, K, 2)
         offsets = cells - centre[:, :, None]
         weights = _softmax_within(scores, offsets, self.reach)
         gaussian = (-offsets.square().sum(-1) / (2 * (self.reach / 2) ** 2)).exp()
-        return AlignmentOutput(weights * gaussian)
+        return weights * gaussian
 
 
 class FollowingWindow(Alignment):
@@ -71,21 +70,21 @@ class FollowingWindow(Alignment):
         self.reach = reach
 
     def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
-        """(B, K, 2) NaN: there is no previous centre."""
-        return memory.values.new_full((memory.values.shape[0], hypotheses, 2), torch.nan)
+        """(B, K, L) NaN: there are no previous weights."""
+        images, regions = memory.values.shape[:2]
+        return memory.values.new_full((images, hypotheses, regions), torch.nan)
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         cells = cell_positions(memory.grid, scores)
-        offsets = (cells - state.to(scores.dtype)[:, :, None]).nan_to_num(nan=0.0)
-        weights = _softmax_within(scores, offsets, self.reach)
-        return AlignmentOutput(weights, state=cells)
+        previous = state.to(scores.dtype)
+        total = previous.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+        centre = previous @ cells / total  # (B, K, 2)
+        offsets = (cells - centre[:, :, None]).nan_to_num(nan=0.0)
+        return _softmax_within(scores, offsets, self.reach)
 
-    def carry(self, weights: Tensor, aligned: AlignmentOutput) -> Tensor:
-        """(B, K, 2) the centre of the weights that were read, detached: the edge of a window has no gradient."""
-        total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
-        return (weights @ aligned.state / total).detach()
+    def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
+        """(B, K, L) the weights that were read, detached: the edge of a window has no gradient."""
+        return weights.detach()
 
 
 def _check_reach(reach: float) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
-from caption.attention.scored import Alignment, AlignmentOutput
+from caption.attention.scored import Alignment
 from caption.core.regions import WeightProperties
 from caption.core.tensor_tree import TensorTree
 
@@ -31,7 +31,5 @@ class Sigmoid(Alignment):
     def build(self, query_sizes: QuerySizes) -> None:
         self.offset = nn.Parameter(torch.tensor(float(self.initial_offset)))
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        return AlignmentOutput((scores + self.offset).sigmoid())
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return (scores + self.offset).sigmoid()

@@ -11,26 +11,22 @@ import torch
 from torch import Tensor
 
 from caption.attention.base import GridMemory, Query
-from caption.attention.scored import Alignment, AlignmentOutput
+from caption.attention.scored import Alignment
 from caption.core.tensor_tree import TensorTree
 
 
 class Sparsemax(Alignment):
     """α = argmin_p ‖p − e‖² over distributions p: the Euclidean projection (Martins and Astudillo 2016, section 2)."""
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        return AlignmentOutput(sparsemax(scores))
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return sparsemax(scores)
 
 
 class Entmax15(Alignment):
     """α-entmax with α = 1.5: between softmax and sparsemax (Peters et al. 2019, section 3)."""
 
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        return AlignmentOutput(entmax15(scores))
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return entmax15(scores)
 
 
 def sparsemax(scores: Tensor) -> Tensor:

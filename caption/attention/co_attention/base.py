@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.co_attention.words import WordFeatures, WordState
@@ -13,7 +13,6 @@ from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
 from caption.core.regions import Regions, Views
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class CoMaps(NamedTuple):
@@ -45,7 +44,7 @@ class CoAttention(Attention):
         size = self.words.size
         self.words.build(query_sizes.word)
         self.context_size = region_sizes[0] + size
-        self.key = Linear(region_sizes[0], size)
+        self.key = nn.Linear(region_sizes[0], size)
         self.create_comparison(size)
 
     def create_comparison(self, size: int) -> None:

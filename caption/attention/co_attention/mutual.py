@@ -12,7 +12,6 @@ from caption.attention.co_attention.base import CoAttention, CoMaps, attended_wo
 from caption.attention.co_attention.words import WordFeatures
 from caption.attention.options import above_zero, at_least_one
 from caption.core.regions import Views, mean_region
-from caption.kernels.linear import Linear
 
 
 class MutualKeys(NamedTuple):
@@ -56,7 +55,7 @@ class MutualCrossAttention(CoAttention):
 
     def create_comparison(self, size: int) -> None:
         self.word_kernel, self.region_kernel = (
-            nn.Sequential(Linear(1, self.hidden_size), nn.ReLU(), Linear(self.hidden_size, 1))
+            nn.Sequential(nn.Linear(1, self.hidden_size), nn.ReLU(), nn.Linear(self.hidden_size, 1))
             for _ in range(2)
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
@@ -13,7 +13,6 @@ from caption.attention.co_attention.base import attended_words
 from caption.attention.maps import weighted_sum
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class ParallelKeys(NamedTuple):
@@ -33,10 +32,10 @@ class ParallelCoAttention(AffinityCoAttention):
 
     def create_comparison(self, size: int) -> None:
         super().create_comparison(size)
-        self.map_regions = Linear(size, size, bias=False)  # W₁
-        self.map_words = Linear(size, size, bias=False)  # W₂
-        self.region_energy = Linear(size, 1, bias=False)  # w₁
-        self.word_energy = Linear(size, 1, bias=False)  # w₂
+        self.map_regions = nn.Linear(size, size, bias=False)  # W₁
+        self.map_words = nn.Linear(size, size, bias=False)  # W₂
+        self.region_energy = nn.Linear(size, 1, bias=False)  # w₁
+        self.word_energy = nn.Linear(size, 1, bias=False)  # w₂
 
     def prepare(self, keys: Regions) -> ParallelKeys:
         return ParallelKeys(self.affinity.keys(keys), self.map_regions(keys.vectors))

@@ -12,7 +12,6 @@ from caption.attention.options import at_least_one
 from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class WordState(NamedTuple):
@@ -96,7 +95,7 @@ class WordProjection(WordFeatures):
     """
 
     def create_weights(self, word_size: int) -> None:
-        self.project = Linear(word_size, self.size)
+        self.project = nn.Linear(word_size, self.size)
 
     def step(self, word: Tensor, recent: TensorTree) -> tuple[Tensor, TensorTree]:
         return self.project(word), None
@@ -146,7 +145,7 @@ class PhraseConvolutions(WordFeatures):
     def create_weights(self, word_size: int) -> None:
         self.word_size = word_size
         self.windows = nn.ModuleList(
-            Linear(words * word_size, self.size, bias=False) for words in range(1, self.longest + 1)
+            nn.Linear(words * word_size, self.size, bias=False) for words in range(1, self.longest + 1)
         )
 
     def before_first(self, like: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
@@ -10,8 +13,8 @@ from caption.attention.scored import Score
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
-from caption.kernels.linear import Linear
+
+Activation = Literal["tanh", "relu"]
 
 
 class AdditiveScore(Score):
@@ -45,32 +48,35 @@ class AdditiveScore(Score):
         at_least_one(self, layers=layers)
         self.size = size
         self.activation = activation
+        self.nonlinearity = {"tanh": torch.tanh, "relu": torch.relu}[activation]
         self.layers = layers
         self.previous_word = previous_word
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = Linear(region_size, self.size)
-        self.deeper = nn.ModuleList(Linear(self.size, self.size) for _ in range(self.layers - 1))
-        self.query = Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
-        self.energy = Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
+        self.region = nn.Linear(region_size, self.size)
+        self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
+        self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
         if self.previous_word:
             if not query_sizes.word:
                 raise UserError("previous_word needs a decoder that hands its attention the previous word")
-            self.word = Linear(query_sizes.word, self.size, bias=False)
+            self.word = nn.Linear(query_sizes.word, self.size, bias=False)
             # At first the score is the one without, also that of a trained model.
             nn.init.zeros_(self.word.weight)
 
-    def keys(self, regions: Regions) -> AdditiveKeys:
-        """(B, L, A) U a_i + b, as the energies are computed from it."""
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, A) U a_i + b."""
         keys = self.region(regions.vectors)
         for layer in self.deeper:
-            sums = layer(keys)
-            keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
-        # Undo autocast's lower precision: the sums k + q need the full one.
-        return prepare_keys(keys.to(regions.vectors.dtype), self.activation)
+            keys = self.nonlinearity(layer(keys))
+        # Under autocast, too, the sums below are computed in the precision of the regions.
+        return keys.to(regions.vectors.dtype)
+
+    def queries(self, query: Query) -> Tensor:
+        """(B, K, A) W h, or W h + W_y Ey."""
+        queries = self.query(query.hidden)
+        return queries + self.word(query.word) if self.previous_word else queries
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        queries = self.query(query.hidden)
-        if self.previous_word:
-            queries = queries + self.word(query.word)
-        return additive_energies(queries, memory.keys, self.energy.weight[0], self.activation)
+        sums = memory.keys[:, None] + self.queries(query)[:, :, None]  # U a_i + W h + b, (B, K, L, A)
+        return self.energy(self.nonlinearity(sums)).squeeze(-1)  # v · tanh(U a_i + W h + b)

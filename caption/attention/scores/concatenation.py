@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scores.learned_query import LearnedQueryScore
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class ConcatenationScore(LearnedQueryScore):
@@ -22,7 +21,7 @@ class ConcatenationScore(LearnedQueryScore):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         super().build(region_size, query_sizes)  # w₂
-        self.state = Linear(query_sizes.hidden, 1, bias=False)  # w₁
+        self.state = nn.Linear(query_sizes.hidden, 1, bias=False)  # w₁
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return super().forward(query, memory, state) + self.state(query.hidden)

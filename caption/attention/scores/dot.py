@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class DotScore(Score):
     """e_i = q · k_i, with the key k_i = W a_i + b and the state itself as the query, q = h."""
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = Linear(region_size, query_sizes.hidden)
+        self.key = nn.Linear(region_size, query_sizes.hidden)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) W a_i + b, as long as the query."""
@@ -40,8 +39,8 @@ class ScaledDotScore(DotScore):
         self.size = size
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = Linear(region_size, self.size)
-        self.query = Linear(query_sizes.hidden, self.size)
+        self.key = nn.Linear(region_size, self.size)
+        self.query = nn.Linear(query_sizes.hidden, self.size)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.query(query.hidden) @ memory.keys.mT / self.size**0.5

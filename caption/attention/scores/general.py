@@ -13,7 +13,6 @@ from caption.attention.options import above_zero
 from caption.attention.scored import Score
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 GeneralActivation = Literal["tanh", "relu", "sigmoid"]
 
@@ -32,7 +31,7 @@ class GeneralScore(Score):
         self.bias = bias
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = Linear(query_sizes.hidden, region_size, bias=self.bias)
+        self.query = nn.Linear(query_sizes.hidden, region_size, bias=self.bias)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, D) the regions themselves."""

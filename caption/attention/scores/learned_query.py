@@ -10,7 +10,6 @@ from caption.attention.options import odd_kernel
 from caption.attention.scored import Score
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class LearnedQueryScore(Score):
@@ -21,7 +20,7 @@ class LearnedQueryScore(Score):
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = Linear(region_size, 1, bias=False)
+        self.query = nn.Linear(region_size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves, which depend only on the image."""
@@ -38,7 +37,7 @@ class BoundedLearnedQueryScore(LearnedQueryScore):
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = Linear(region_size, 1)
+        self.query = nn.Linear(region_size, 1)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
@@ -92,8 +91,8 @@ class FeedForwardScore(LearnedQueryScore):
         self.size = size
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = Linear(region_size, self.size)
-        self.query = Linear(self.size, 1, bias=False)
+        self.region = nn.Linear(region_size, self.size)
+        self.query = nn.Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""

@@ -10,7 +10,6 @@ from caption.attention.options import odd_kernel
 from caption.attention.scored import Score
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class LocationSensitiveScore(Score):
@@ -38,12 +37,12 @@ class LocationSensitiveScore(Score):
         self.cumulative = cumulative
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = Linear(region_size, self.size)
-        self.query = Linear(query_sizes.hidden, self.size, bias=False)
+        self.region = nn.Linear(region_size, self.size)
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)
         inputs = 2 if self.cumulative else 1
         self.location = nn.Conv2d(inputs, self.filters, self.kernel, padding=self.kernel // 2, bias=False)
-        self.from_location = Linear(self.filters, self.size, bias=False)
-        self.energy = Linear(self.size, 1, bias=False)
+        self.from_location = nn.Linear(self.filters, self.size, bias=False)
+        self.energy = nn.Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) U a_i + b."""

@@ -11,7 +11,6 @@ from caption.attention.scored import Score
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class MLPScore(Score):
@@ -37,12 +36,12 @@ class MLPScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         first, *rest = self.sizes
-        self.region = Linear(region_size, first)
-        self.query = Linear(query_sizes.hidden, first, bias=False)  # the bias is in `region`
+        self.region = nn.Linear(region_size, first)
+        self.query = nn.Linear(query_sizes.hidden, first, bias=False)  # the bias is in `region`
         layers: list[nn.Module] = [nn.ReLU()]
         for before, size in zip(self.sizes, rest, strict=False):
-            layers += [Linear(before, size), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, Linear(self.sizes[-1], 1, bias=False))
+            layers += [nn.Linear(before, size), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(self.sizes[-1], 1, bias=False))
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, first size) the regions' part of the first layer."""

@@ -9,7 +9,6 @@ from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score, check_equal_lengths
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class SymmetricScore(Score):
@@ -24,7 +23,7 @@ class SymmetricScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         check_equal_lengths(self, region_size, query_sizes)
-        self.project = Linear(region_size, region_size, bias=False)  # P
+        self.project = nn.Linear(region_size, region_size, bias=False)  # P
         self.scale = nn.Parameter(torch.ones(region_size))  # D
 
     def keys(self, regions: Regions) -> Tensor:

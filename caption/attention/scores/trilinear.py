@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score, check_equal_lengths
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
-from caption.kernels.linear import Linear
 
 
 class TrilinearKeys(NamedTuple):
@@ -34,7 +33,7 @@ class TrilinearScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         check_equal_lengths(self, region_size, query_sizes)
-        self.energy = Linear(3 * region_size, 1, bias=False)
+        self.energy = nn.Linear(3 * region_size, 1, bias=False)
 
     def keys(self, regions: Regions) -> TrilinearKeys:
         of_region, _, _ = self.energy.weight.chunk(3, -1)

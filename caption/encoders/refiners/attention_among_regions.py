@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates, keep_heads, keep_open_heads
+from caption.attention.scaled_dot_product import ABSOLUTE, Relative, ScaledDotProduct
 from caption.core.errors import UserError
-from caption.kernels.linear import Linear
-from caption.kernels.scaled_dot_product import ABSOLUTE, Relative, ScaledDotProduct
 
 
 class AttentionLayers(nn.Module):
@@ -67,14 +66,14 @@ class RegionAttention(nn.Module):
         self.heads = heads
         self.kept: list[int] | None = None
         """The numbers of the heads that are left, among those that there were; None = all are."""
-        self.queries = Linear(size, size)
-        self.keys = Linear(size, size)
-        self.values = Linear(size, size)
+        self.queries = nn.Linear(size, size)
+        self.keys = nn.Linear(size, size)
+        self.values = nn.Linear(size, size)
         self.product = ScaledDotProduct()
         self.gates = copy.deepcopy(gates)
         if self.gates is not None:
             self.gates.build(heads)
-        self.join = Linear(size, size)
+        self.join = nn.Linear(size, size)
 
     def forward(
         self, queries: Tensor, others: Tensor, mask: Tensor | None = None, relative: Relative = ABSOLUTE

@@ -8,7 +8,6 @@ from caption.attention.options import at_least_one
 from caption.core.regions import Views
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.base import Refiner, prepared, require_views
-from caption.kernels.linear import Linear
 
 
 class CrossAttentionRefiner(Refiner):
@@ -45,8 +44,8 @@ class CrossAttentionRefiner(Refiner):
         first, second = region_sizes
         size = self.size or first
         self.region_sizes = (size,)
-        self.enter = nn.Identity() if self.size is None else Linear(first, size)
-        self.enter_other = nn.Sequential(Linear(second, size), nn.LayerNorm(size))
+        self.enter = nn.Identity() if self.size is None else nn.Linear(first, size)
+        self.enter_other = nn.Sequential(nn.Linear(second, size), nn.LayerNorm(size))
         self.layers = AttentionLayers(size, self.heads, self.depth, self.dropout)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -9,7 +9,6 @@ from torch.nn import functional
 from caption.attention.options import at_least_one
 from caption.core.regions import Regions
 from caption.encoders.refiners.base import EachView
-from caption.kernels.linear import Linear
 
 
 class DualAttentionRefiner(EachView):
@@ -38,9 +37,9 @@ class DualAttentionRefiner(EachView):
 class _PositionAndChannel(nn.Module):
     def __init__(self, size: int, inner: int) -> None:
         super().__init__()
-        self.queries = Linear(size, inner)
-        self.keys = Linear(size, inner)
-        self.values = Linear(size, size)
+        self.queries = nn.Linear(size, inner)
+        self.keys = nn.Linear(size, inner)
+        self.values = nn.Linear(size, size)
         self.alpha = nn.Parameter(torch.zeros(()))
         self.beta = nn.Parameter(torch.zeros(()))
 

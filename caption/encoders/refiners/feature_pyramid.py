@@ -18,7 +18,6 @@ from caption.encoders.refiners.base import (
     to_vectors,
     zero_masked,
 )
-from caption.kernels.linear import Linear
 
 
 class FeaturePyramidRefiner(Refiner):
@@ -43,7 +42,7 @@ class FeaturePyramidRefiner(Refiner):
     def build(self, region_sizes: tuple[int, ...]) -> None:
         require_views(self, region_sizes)
         self.region_sizes = (self.size,) * len(region_sizes)
-        self.lateral = nn.ModuleList(Linear(region_size, self.size) for region_size in region_sizes)
+        self.lateral = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
         self.smooth = nn.ModuleList(nn.Conv2d(self.size, self.size, 3, padding=1) for _ in region_sizes)
 
     def forward(self, views: Views) -> Views:

@@ -9,7 +9,6 @@ from torch import nn
 from caption.core.regions import Views
 from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.encoders.refiners.base import Refiner
-from caption.kernels.linear import Linear
 
 
 class LinearRefiner(Refiner):
@@ -35,7 +34,7 @@ class LinearRefiner(Refiner):
 
     def _layers(self, region_size: int) -> nn.Sequential:
         return nn.Sequential(
-            nn.LayerNorm(region_size), Linear(region_size, self.size), nn.ReLU(), nn.Dropout(self.dropout)
+            nn.LayerNorm(region_size), nn.Linear(region_size, self.size), nn.ReLU(), nn.Dropout(self.dropout)
         )
 
     def forward(self, views: Views) -> Views:

@@ -15,7 +15,6 @@ from caption.encoders.refiners.base import (
     to_map,
     to_vectors,
 )
-from caption.kernels.linear import Linear
 
 
 class JoinedViews(Refiner):
@@ -78,8 +77,8 @@ class MetaEmbeddingRefiner(JoinedViews):
         self.shares = nn.Identity()
 
     def create_weights(self, region_sizes: tuple[int, ...]) -> None:
-        self.project = nn.ModuleList(Linear(region_size, self.size) for region_size in region_sizes)
-        self.score = Linear(self.size, 1, bias=False)
+        self.project = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
+        self.score = nn.Linear(self.size, 1, bias=False)
 
     def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
         projected = [project(of_view) for project, of_view in zip(self.project, vectors, strict=True)]
@@ -106,7 +105,7 @@ class ConcatenationRefiner(JoinedViews):
     """
 
     def create_weights(self, region_sizes: tuple[int, ...]) -> None:
-        self.project = Linear(sum(region_sizes), self.size)
+        self.project = nn.Linear(sum(region_sizes), self.size)
 
     def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
         return self.project(torch.cat(vectors, -1))

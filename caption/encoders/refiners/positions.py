@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.options import above_zero, at_least_one
+from caption.attention.scaled_dot_product import ABSOLUTE, Relative
 from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.regions import Grid
-from caption.kernels.scaled_dot_product import ABSOLUTE, Relative
 
 SINUSOID = 0.5**0.5
 """Root mean square of the sinusoids of Vaswani et al.: sin² + cos² = 1."""

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from caption.attention.maps import sum_of_penalties
 from caption.attention.multi_head import HeadGates
 from caption.attention.options import at_least_one
+from caption.attention.scaled_dot_product import ABSOLUTE
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
 from caption.encoders.refiners.base import EachView
 from caption.encoders.refiners.positions import Positions
-from caption.kernels.linear import Linear
-from caption.kernels.scaled_dot_product import ABSOLUTE
 
 
 class SelfAttentionRefiner(EachView):
@@ -100,7 +99,7 @@ class SelfAttentionRefiner(EachView):
         positions = copy.deepcopy(self.positions)
         if positions is not None:
             positions.build(size, self.heads)
-        enter = nn.Identity() if self.size is None else Linear(region_size, size)
+        enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
         return _OneView(enter, positions, self.attention_layers(size))
 
     def attention_layers(self, size: int) -> AttentionLayers:

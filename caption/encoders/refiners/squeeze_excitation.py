@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from caption.attention.options import at_least_one
 from caption.core.regions import Regions, mean_region
 from caption.encoders.refiners.base import EachView
-from caption.kernels.linear import Linear
 
 
 class SqueezeExcitationRefiner(EachView):
@@ -44,4 +43,4 @@ class _Excitation(nn.Module):
 def bottleneck(size: int, reduction: int) -> nn.Sequential:
     """W_2 ReLU(W_1 z) on vectors of length `size`, with `size` / `reduction` hidden units, at least one."""
     inner = max(size // reduction, 1)
-    return nn.Sequential(Linear(size, inner, bias=False), nn.ReLU(), Linear(inner, size, bias=False))
+    return nn.Sequential(nn.Linear(size, inner, bias=False), nn.ReLU(), nn.Linear(inner, size, bias=False))

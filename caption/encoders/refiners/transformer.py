@@ -12,7 +12,6 @@ from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.positions import Positions
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
-from caption.kernels.linear import Linear
 
 
 class TransformerRefiner(SelfAttentionRefiner):
@@ -70,7 +69,7 @@ class TransformerLayers(AttentionLayers):
         super().__init__(size, heads, depth, dropout, gates)
         self.inner_norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(depth))
         self.inner = nn.ModuleList(
-            nn.Sequential(Linear(size, inner_size), nn.ReLU(), self.dropout, Linear(inner_size, size))
+            nn.Sequential(nn.Linear(size, inner_size), nn.ReLU(), self.dropout, nn.Linear(inner_size, size))
             for _ in range(depth)
         )
 

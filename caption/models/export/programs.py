@@ -18,7 +18,7 @@ from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.tensor_tree import State, TensorTree, leaves, select_hypotheses, with_leaves
 from caption.decoders.base import Decoder, Trace
-from caption.kernels.additive_energies import for_tracing
+from caption.kernels import plain
 from caption.text.vocabulary import START
 
 IMAGES, HYPOTHESES = 2, 3
@@ -85,12 +85,18 @@ def programs(captioner: Captioner) -> Programs:
         raise UserError(
             "the attention samples at test time, which an exported graph cannot: set at_test to expectation or argmax"
         )
-    decoder, transform = captioner.decoder, captioner.transform
+    transform = captioner.transform
     images = torch.zeros(IMAGES, 3, transform.height, transform.width, dtype=torch.uint8)
     images = images.to(captioner.device)
     words = torch.full((IMAGES, HYPOTHESES), START, device=captioner.device)
-    with for_tracing():
-        start = _start(captioner, images)
+    with plain(captioner):
+        return _programs(captioner, images, words)
+
+
+def _programs(captioner: Captioner, images: Tensor, words: Tensor) -> Programs:
+    """See `programs`; for examples (B, 3, H, W) and (B, K) of the inputs."""
+    decoder = captioner.decoder
+    start = _start(captioner, images)
     places = _places(start.shared)
     shared = _distinct(start.shared, places)
     states = [start._replace(carried=select_hypotheses(start.carried, torch.zeros_like(words)))]

@@ -119,9 +119,9 @@ def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tens
         "gate.project.weight": state["f_beta.weight"],
         "gate.project.bias": state["f_beta.bias"],
         "embed.weight": state["embedding.weight"][rows],
-        "gates_from_word.weight": _gates(from_word),
-        "gates_from_word.bias": _gates(state["decode_step.bias_ih"] + state["decode_step.bias_hh"]),
-        "gates_from_state.weight": _gates(from_state),
+        "cell.from_word.weight": _gates(from_word),
+        "cell.from_word.bias": _gates(state["decode_step.bias_ih"] + state["decode_step.bias_hh"]),
+        "cell.from_state.weight": _gates(from_state),
         "readout.to_words.weight": state["fc.weight"][rows],
         "readout.to_words.bias": state["fc.bias"][rows],
     }

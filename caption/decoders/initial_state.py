@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from caption.attention.options import at_least_one
 from caption.core.parts import Part
 from caption.core.regions import Regions, mean_region
-from caption.kernels.linear import Linear
 
 
 class Initial(Part, nn.Module):
@@ -81,12 +80,12 @@ class InitialState(Initial):
         """All layers but the last."""
         modules: list[nn.Module] = []
         for _ in range(self.layers - 1):
-            modules += [Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
+            modules += [nn.Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
         return modules
 
     def _mlp(self, region_size: int, hidden_size: int) -> nn.Sequential:
         modules = [] if self.shared else self._inner(region_size)
-        modules.append(Linear(region_size, hidden_size))
+        modules.append(nn.Linear(region_size, hidden_size))
         if self.activation == "tanh":
             modules.append(nn.Tanh())
         return nn.Sequential(*modules)

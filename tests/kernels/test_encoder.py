@@ -23,8 +23,9 @@ from caption.encoders import (
     TimmEncoder,
     TorchvisionEncoder,
 )
-from caption.encoders.inference import inference_form
+from caption.kernels import accelerate
 from caption.kernels.convolution import fused_available
+from caption.kernels.encoder import inference_form
 
 pytestmark = pytest.mark.skipif(not fused_available(), reason="torch has no fused convolutions here")
 
@@ -73,6 +74,7 @@ def made(make: Callable[[], Encoder]) -> Encoder:
             for scale in (layer.running_var, layer.weight):
                 nn.init.uniform_(scale, 0.5, 1.5)
             nn.init.normal_(layer.bias, std=0.2)
+    accelerate(encoder)
     return encoder.eval()
 
 

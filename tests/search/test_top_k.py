@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from caption.kernels.top_k import BLOCK, inverse_cdf, top_k
+from caption.search.top_k import BLOCK, inverse_cdf, top_k
 
 SIZES = st.one_of(st.integers(1, 3), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 7 * BLOCK + 3]))
 

@@ -1,21 +1,16 @@
-"""Wrappers of the step function: a given beginning, and the likeliest words of each step, whatever the search."""
+"""A given beginning, and the likeliest words of each step, whatever the search."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from helpers.search_models import HashModel, Trace
+from helpers.search_models import HashModel
 from helpers.tiny_captioner import captioner, photo
-from torch import Tensor
 
-from caption.core.tensor_tree import State
 from caption.results.caption import Caption
-from caption.search import BeamSearch, Greedy, Sampling, Search, Step
-from caption.search.step_functions import with_likeliest_words, with_prefix
-from caption.text.vocabulary import END, PAD, START
+from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.text.vocabulary import END, FORBIDDEN, PAD, START
 
 SEARCHES = [
     Greedy(max_length=6),
@@ -30,7 +25,8 @@ SEARCHES = [
 def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
     model = captioner()
     views = model.encode([photo(), photo(seed=1)])
-    captions = model.generate(views, search, [partial(with_prefix, words=[6, 5])])
+    state = model.decoder.start(model.project(views))
+    captions = search(model.decoder.step, state, 2, START, END, FORBIDDEN, beginning=[6, 5])
     assert (captions.words[..., :2] == torch.tensor([6, 5])).all()
     assert (captions.lengths >= 2).all()
     assert captions.lengths.max() > 2
@@ -69,37 +65,30 @@ def test_the_likeliest_words_are_those_of_teacher_forcing(search: Search):
                 assert word == next(name for name, _ in likeliest if name not in ("<unk>", "(end)"))
 
 
-def test_search_finds_the_same_with_and_without_them_and_the_step_gets_back_its_own_trace():
+def test_search_finds_the_same_with_and_without_them():
     model = HashModel(5, seed=0)
-
-    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
-        assert state.trace is None or isinstance(state.trace, Trace)
-        return model.step(state, words)
-
     search = BeamSearch(3, 8, candidates=2)
-    plain, traced = (
-        search(each, model.start([0, 1, 2]), 3, START, END, [START])
-        for each in (step, with_likeliest_words(step, 3))
+    without, kept = (
+        search(model.step, model.start([0, 1, 2]), 3, START, END, [START], likeliest=count)
+        for count in (0, 3)
     )
-    assert torch.equal(plain.words, traced.words)
-    assert torch.equal(plain.log_probs, traced.log_probs)
-    assert torch.equal(plain.trace.past, traced.trace.trace.past)
-    assert traced.trace.words.shape == (*plain.words.shape, 3)
+    assert without.likeliest is None
+    assert torch.equal(without.words, kept.words)
+    assert torch.equal(without.log_probs, kept.log_probs)
+    assert torch.equal(without.trace.past, kept.trace.past)
+    log_probs, words = kept.likeliest
+    assert log_probs.shape == words.shape == (*without.words.shape, 3)
 
 
-def test_the_first_wrapper_is_the_innermost():
-    model, calls = captioner(), []
-
-    def noting(step: Step, name: str) -> Step:
-        def noted(state: State, words: Tensor) -> tuple[Tensor, State]:
-            calls.append(name)
-            return step(state, words)
-
-        return noted
-
-    wrappers = [partial(noting, name="inner"), partial(noting, name="outer")]
-    model.generate(model.encode([photo()]), Greedy(max_length=1), wrappers)
-    assert calls == ["outer", "inner"]
+def test_the_likeliest_words_of_a_given_beginning_are_those_of_the_model():
+    model = captioner()
+    views = model.encode([photo()])
+    state = model.decoder.start(model.project(views))
+    first = model.decoder.step(state, torch.tensor([[START]]))[0].topk(3)
+    found = Greedy(max_length=3)(
+        model.decoder.step, state, 1, START, END, FORBIDDEN, beginning=[6], likeliest=3
+    )
+    assert torch.equal(found.likeliest[1][0, 0, 0], first.indices[0, 0])
 
 
 def test_a_caption_wants_them_for_every_word():

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: the fused kernel and the plain form that a hook sees are equal."""
+"""Scaled dot-product attention: the plain form and the fused kernel are the equation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from helpers.loops import close, softmax, weighted
 from torch import Tensor
 
-from caption.kernels.scaled_dot_product import Relative, ScaledDotProduct
+from caption.attention.scaled_dot_product import Relative, ScaledDotProduct
+from caption.kernels.scaled_dot_product import FusedScaledDotProduct
 
 B, M, L, J, D = 2, 3, 4, 5, 2
 
@@ -26,12 +27,15 @@ def allowed() -> Tensor:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("fields", [(), ("biases",), ("keys",), ("values",), Relative._fields])
+@pytest.mark.parametrize("form", [ScaledDotProduct, FusedScaledDotProduct])
 @pytest.mark.parametrize("watched", [False, True])
-def test_it_is_the_equation(masked: bool, fields: tuple[str, ...], watched: bool) -> None:
+def test_it_is_the_equation(
+    masked: bool, fields: tuple[str, ...], watched: bool, form: type[ScaledDotProduct]
+) -> None:
     q, k, v = random(B, M, L, D, seed=0), random(B, M, J, D, seed=1), random(B, M, J, D, seed=2)
     shapes = {"biases": (M, L, J), "keys": (L, J, D), "values": (L, J, D)}
     given = {name: random(*shapes[name], seed=3 + n) for n, name in enumerate(fields)}
-    product, seen = ScaledDotProduct(), []
+    product, seen = form(), []
     if watched:
         product.maps.register_forward_hook(lambda module, args, maps: seen.append(maps))
     z = product(q, k, v, allowed() if masked else None, Relative(**given))
@@ -55,10 +59,7 @@ def test_both_forms_have_the_same_gradients(causal: bool) -> None:
     biases = None if causal else random(M, J, J, seed=3)
     tensors = [*given, *([] if causal else [biases])]
     gradients = []
-    for watched in (False, True):
-        product = ScaledDotProduct()
-        if watched:
-            product.maps.register_forward_hook(lambda module, args, maps: None)
+    for product in (FusedScaledDotProduct(), ScaledDotProduct()):
         z = product(*given, relative=Relative(biases), causal=causal)
         gradients.append([z, *torch.autograd.grad(z.square().sum(), tensors)])
     for fused, plain in zip(*gradients, strict=True):
@@ -66,12 +67,13 @@ def test_both_forms_have_the_same_gradients(causal: bool) -> None:
     if causal:
         later = given[2].detach().clone()
         later[..., 3:, :] += 1
-        changed = ScaledDotProduct()(*given[:2], later, causal=True)
+        changed = FusedScaledDotProduct()(*given[:2], later, causal=True)
         torch.testing.assert_close(changed[..., :3, :], z[..., :3, :])
 
 
 def test_a_hook_may_return_other_weights() -> None:
     q, k, v = (random(B, M, L, D, seed=n) for n in range(3))
-    product, one = ScaledDotProduct(), torch.eye(L, dtype=torch.float64)
-    product.maps.register_forward_hook(lambda module, args, maps: one.expand_as(maps))
-    torch.testing.assert_close(product(q, k, v), v)
+    one = torch.eye(L, dtype=torch.float64)
+    for product in (ScaledDotProduct(), FusedScaledDotProduct()):
+        product.maps.register_forward_hook(lambda module, args, maps: one.expand_as(maps))
+        torch.testing.assert_close(product(q, k, v), v)

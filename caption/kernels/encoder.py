@@ -18,8 +18,10 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from caption.encoders.base import Encoder
 from caption.kernels import convolution
 from caption.kernels.convolution import Geometry
+from caption.kernels.exchange import plain_class
 
 ACTIVATIONS: dict[object, str] = {
     nn.Identity: "none",
@@ -36,9 +38,30 @@ Maps = Tensor | tuple[Tensor, ...]
 Weights = list[tuple[Tensor, Tensor | None]]
 """Of each fused convolution."""
 
+PIXELS = 2**18
+"""Pixels of the images that are encoded at once, at least one image per thread. The feature maps of more would not stay
+in the cache, and their memory would go back to the system after every layer."""
+
 _forms: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], InferenceForm | None]] = WeakKeyDictionary()
 """Of each encoder: its layers when it was traced, and its graph, or None if it cannot be traced."""
 _tracing = Lock()
+
+
+class FoldedEncoder(Encoder):
+    """`Encoder` that computes feature maps by `inference_form`, a few images at a time, if no gradients are needed."""
+
+    def feature_maps(self, images: Tensor) -> tuple[Tensor, ...]:
+        if not images.is_cpu or torch.is_grad_enabled() or self.training:
+            return super().feature_maps(images)
+        height, width = images.shape[2:]
+        pieces = images.split(max(1, torch.get_num_threads(), round(PIXELS / (height * width))))
+        form = inference_form(self)
+        encoded = [
+            super(FoldedEncoder, self).feature_maps(piece) if form is None else form(piece)
+            for piece in pieces
+        ]
+        by_piece = [maps if isinstance(maps, tuple) else (maps,) for maps in encoded]
+        return tuple(torch.cat(maps) for maps in zip(*by_piece, strict=True))
 
 
 def inference_form(encoder: nn.Module) -> Callable[[Tensor], Maps] | None:
@@ -139,7 +162,7 @@ class _Tracer(fx.Tracer):
 
 
 def _trace(encoder: nn.Module) -> InferenceForm | None:
-    encoders = [type(module) for module in encoder.modules() if hasattr(type(module), "fixed_graph")]
+    encoders = [plain_class(type(module)) for module in encoder.modules() if isinstance(module, Encoder)]
     if not all(vars(cls).get("fixed_graph", False) for cls in encoders):
         return None
     root = _Images(encoder)

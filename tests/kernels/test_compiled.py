@@ -18,9 +18,10 @@ from torch._dynamo.utils import counters
 from caption.attention import edit_maps
 from caption.core.errors import UserError
 from caption.decoders import ShowAttendAndTellDecoder
-from caption.decoders.unroll import compiled_advance
-from caption.encoders.base import compiled_features
-from caption.training.compiling import compile_captioner
+from caption.kernels import accelerate
+from caption.kernels.compiled import CompiledEncoder, CompiledStep, compiled
+from caption.kernels.exchange import exchange, plain_class, restore
+from caption.kernels.unroll import JoinedUnroll
 
 CPU = torch.device("cpu")
 
@@ -39,8 +40,7 @@ def forget() -> None:
     """The graphs that were compiled."""
     torch._dynamo.reset()
     counters.clear()
-    compiled_advance.cache_clear()
-    compiled_features.cache_clear()
+    compiled.cache_clear()
 
 
 def unroll(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> list[Tensor]:
@@ -65,16 +65,16 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     decoder = captioner().decoder
     assert isinstance(decoder, ShowAttendAndTellDecoder)
     expected = [unroll(decoder, lengths) for lengths in BATCHES]
-    decoder.compiled = True
-    compiled = []
+    exchange(decoder, CompiledStep)
+    graphs = []
     for lengths, theirs in zip(BATCHES, expected, strict=True):
         for ours, their in zip(unroll(decoder, lengths), theirs, strict=True):
             torch.testing.assert_close(ours, their, rtol=1e-4, atol=1e-5)
-        compiled.append(counters["stats"]["unique_graphs"])
-    assert compiled[0] > 0
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[0] > 0
     # PyTorch specialises on sizes of 1, so one and several images and captions are separate cases.
-    assert compiled[-1] <= 4, compiled
-    assert compiled[-1] == compiled[2], compiled
+    assert graphs[-1] <= 4, graphs
+    assert graphs[-1] == graphs[2], graphs
 
 
 @pytest.mark.nightly
@@ -83,37 +83,40 @@ def test_search_finds_the_same_also_in_a_copy_and_with_edits():
     model = captioner()
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     names, expected = list(model.state_dict()), model.generate(model.encoder(images))
-    compile_captioner(model, CPU)
-    model.decoder.compiled = True
+    accelerate(model, CPU, compile=True)
+    restore(model.decoder)
+    exchange(model.decoder, CompiledStep)
     views = model.encoder(images)
-    compiled = model.generate(views)
-    assert torch.equal(compiled.words, expected.words)
-    torch.testing.assert_close(compiled.log_probs, expected.log_probs)
+    found = model.generate(views)
+    assert torch.equal(found.words, expected.words)
+    torch.testing.assert_close(found.log_probs, expected.log_probs)
     assert list(model.state_dict()) == names
 
     zero = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in zero.parameters():
             parameter.zero_()
-    assert (zero.generate(zero.encoder(images)).log_probs != compiled.log_probs).all()
+    assert (zero.generate(zero.encoder(images)).log_probs != found.log_probs).all()
 
     onto = torch.nn.functional.one_hot(torch.tensor(5), 64).float()
     with edit_maps(model.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
         edited = model.generate(views)
     assert (edited.trace.weights[:, :, 1] == onto).all()
     assert not (edited.trace.weights[:, :, 0] == onto).all()
-    assert model.decoder.compiled
-    assert torch.equal(model.generate(views).trace.weights, compiled.trace.weights)
+    assert torch.equal(model.generate(views).trace.weights, found.trace.weights)
 
 
 def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caption.training.compiling.check_compiler", lambda device: None)
-    with torch.fx.experimental._config.patch(use_duck_shape=True):
-        for device, compiled in (("cpu", False), ("cuda", True)):
-            model = captioner()
-            compile_captioner(model, torch.device(device))
-            assert model.encoder.compiled
-            assert model.decoder.compiled == compiled
+    monkeypatch.setattr("caption.kernels.acceleration.check_compiler", lambda device: None)
+    for device, kernel in (("cpu", JoinedUnroll), ("cuda", CompiledStep)):
+        model = captioner()
+        accelerate(model, device, compile=True)
+        assert isinstance(model.encoder, CompiledEncoder)
+        assert isinstance(model.decoder, kernel)
+        exchanged = [
+            type(part) for part in model.decoder.modules() if plain_class(type(part)) is not type(part)
+        ]
+        assert (len(exchanged) > 1) == (device == "cpu")  # the compiler takes the plain parts
 
 
 @pytest.mark.nightly
@@ -123,7 +126,7 @@ def test_the_compiled_encoder_gives_the_same_regions():
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
     (expected,) = model.encoder(images)
     forget()
-    compile_captioner(model, CPU)
+    accelerate(model, CPU, compile=True)
     (regions,) = model.encoder(images)
     assert counters["stats"]["unique_graphs"] == 1
     torch.testing.assert_close(regions.vectors, expected.vectors)
@@ -139,4 +142,4 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     for device, named in (("cpu", r"C\+\+ compiler"), ("cuda", "Triton")):
         with pytest.raises(UserError, match=rf"takes .*{named}.* without --model\.compile"):
-            compile_captioner(captioner(), torch.device(device))
+            accelerate(captioner(), device, compile=True)

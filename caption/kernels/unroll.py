@@ -1,0 +1,143 @@
+"""The unroll of a recurrent decoder, with the words' part of the gates and large weights' gradients computed once.
+
+Autograd alone computes a gradient as large as a weight W at every step and adds them all up, which for the LSTM's
+weights takes longer than the steps themselves. Here dW = Σ_t dy[t] x[t]ᵀ is one product for all steps, and the words'
+part of the gates is one product before them. Both are exact, but cannot be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from caption.core.tensor_tree import State
+from caption.decoders.base import Trace
+from caption.decoders.cell_decoder import CellDecoder
+from caption.decoders.packing import PackedCaptions
+from caption.decoders.top_down import TopDownDecoder
+from caption.decoders.unroll import RecurrentDecoder
+from caption.kernels.first_order import require_first_order
+from caption.kernels.linear import linear
+
+LARGE = 1 << 16
+"""Numbers of a weight from which its gradient is worth the calls that it takes."""
+
+
+class JoinedUnroll(RecurrentDecoder):
+    """`RecurrentDecoder` whose unroll computes once what the plain one computes at every step."""
+
+    def unroll(
+        self, state: State, embedded: Tensor, packing: PackedCaptions
+    ) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
+        with ExitStack() as stack:
+            layer = layer_of_words(self)
+            if layer is not None:
+                parts = iter(layer(self.dropout(embedded)).split(packing.sizes))
+                stack.enter_context(forward(layer, lambda x: next(parts).unflatten(0, x.shape[:-1])))
+            if torch.is_grad_enabled():
+                for module in self.modules():
+                    if module is not layer and isinstance(module, nn.Linear) and is_large(module.weight):
+                        stack.enter_context(forward(module, DeferredLinear(module)))
+            return super().unroll(state, embedded, packing)
+
+
+def layer_of_words(decoder: RecurrentDecoder) -> nn.Linear | None:
+    """The layer that a decoder's step applies to the word's vector after dropout, and to nothing else."""
+    if isinstance(decoder, CellDecoder):
+        return decoder.cell.from_word
+    return decoder.attention_gates_from_word if isinstance(decoder, TopDownDecoder) else None
+
+
+def is_large(weight: Tensor) -> bool:
+    return weight.requires_grad and weight.numel() >= LARGE
+
+
+@contextmanager
+def forward(module: nn.Module, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Context in which a module's `forward` is another function; its hooks still run."""
+    module.forward = function
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+class DeferredLinear:
+    """y[t] = W x[t] + b at each step of an unroll, with dW = Σ_t dy[t] x[t]ᵀ and db = Σ_t dy[t] computed once.
+
+    W and b pass through `Gather` before the steps. A step's backward pass records dy[t] beside x[t] and gives W no
+    gradient; autograd runs that of `Gather` after those of all steps. What another backward pass has recorded and not
+    consumed, because it did not ask for dW, is discarded.
+
+    Args:
+        layer: with W (outputs, inputs) and perhaps b.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self.recorded: defaultdict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        """By backward pass, x[t] (N, inputs) and dy[t] (N, outputs)."""
+        device = layer.weight.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else layer.weight.dtype
+        # Converted once; autocast would do it at each step.
+        self.weight, self.bias = Gather.apply(layer.weight, layer.bias, low, self.recorded)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x[t] (..., inputs) -> y[t] (..., outputs)."""
+        return Step.apply(x.to(self.weight.dtype), self.weight, self.bias, self.recorded)
+
+
+class Gather(torch.autograd.Function):
+    """See `DeferredLinear`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, recorded: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        ctx.recorded, ctx.dtypes = recorded, (weight.dtype, None if bias is None else bias.dtype)
+        low = weight.to(dtype)
+        return (
+            low.view_as(low) if low is weight else low,
+            None if bias is None else bias.to(dtype).view_as(bias),
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        require_first_order("an unroll")
+        steps = ctx.recorded.pop(current_pass(), [])
+        ctx.recorded.clear()
+        if not steps:
+            return None, None, None, None
+        inputs, errors = (torch.cat(tensors) for tensors in zip(*steps, strict=True))
+        of_weight, of_bias = ctx.dtypes
+        with torch.autocast(errors.device.type, enabled=False):
+            grad_weight = linear(errors.t(), inputs.t()).to(of_weight)
+        return grad_weight, errors.sum(0).to(of_bias) if ctx.needs_input_grad[1] else None, None, None
+
+
+class Step(torch.autograd.Function):
+    """See `DeferredLinear`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, recorded: Any) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.recorded = recorded
+        return linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("an unroll")
+        x, weight = ctx.saved_tensors
+        ctx.recorded[current_pass()].append((x.flatten(0, -2), grad.flatten(0, -2)))
+        with torch.autocast(grad.device.type, enabled=False):
+            return linear(grad, weight.t()) if ctx.needs_input_grad[0] else None, None, None, None
+
+
+def current_pass() -> int:
+    """The number of the running backward pass."""
+    return torch._C._current_graph_task_id()
