@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     from caption.results.caption import Caption
 
 # Inches.
-HEIGHT = 1.5  # of a photo, about
+HEIGHT = 1.5  # of a photo, at most
 SPACE = 0.2  # between photos
 LINE = 0.14  # of text
 LEGEND = 0.4
 LETTERS, NAME_LETTERS = 15.5, 17.0  # on an inch of a caption, and of a name
+MOST_COLUMNS = 20  # of very narrow photos
 MOST_LINES = 5  # of a caption
 MOST_SEEN_LINES = 2  # of what a lens sees at its words
 
@@ -91,7 +91,7 @@ def contact_sheet(
 
     Where a lens has read the captions, what it sees at their words stands below, too.
 
-    Photos keep their order and fill the page's width, row by row.
+    Photos keep their order; each row takes photos until the page's width is full.
 
     Args:
         captions: at least one.
@@ -142,11 +142,11 @@ def summary_map(caption: Caption) -> np.ndarray:
 
 
 def _pairs(pairs: Sequence[Tiles], names: Sequence[str], columns: int | None) -> list[Block]:
-    """Photos beside their maps, in rows that fill the page."""
+    """Photos beside their maps; each row takes photos until the page is full."""
     blocks: list[Block] = []
     top = MARGIN
     aspects = [_aspect(pair) for pair in pairs]
-    for row, height in _broken_into_rows(aspects, columns):
+    for row, height in _broken_into_rows(aspects, columns or MOST_COLUMNS):
         left = MARGIN
         for index in row:
             grid = Grid(2, 2, (height * aspects[index], height), 0.0, 0.0, left, top)
@@ -156,39 +156,18 @@ def _pairs(pairs: Sequence[Tiles], names: Sequence[str], columns: int | None) ->
     return blocks
 
 
-def _broken_into_rows(aspects: Sequence[float], columns: int | None) -> list[tuple[range, float]]:
-    """The photos of each row, and the height at which they fill the page, together as near to HEIGHT as can be.
-
-    Fewer than fill a row make the page narrower.
-    """
-    count = len(aspects)
-    most = columns or count
-    widest = max(
-        sum(2 * HEIGHT * aspect + GAP + SPACE for aspect in aspects[first : first + most])
-        for first in range(0, count, most)
-    )
-    page = min(PAGE - 2 * MARGIN, max(widest - SPACE, NARROWEST - 2 * MARGIN))
-
-    def height_of(row: range) -> float:
-        return (page - len(row) * (GAP + SPACE) + SPACE) / (2 * sum(aspects[index] for index in row))
-
-    # The least sum of squared deviations from HEIGHT, in factors, of the rows before each photo.
-    least, begin = [0.0], [0]
-    for end in range(1, count + 1):
-        costs = {}
-        for first in range(max(0, end - most), end):
-            height = height_of(range(first, end))
-            if height > 0.1 or first == end - 1:
-                costs[first] = least[first] + math.log(max(height, 0.01) / HEIGHT) ** 2
-        begin.append(min(costs, key=lambda first: costs[first]))
-        least.append(costs[begin[-1]])
-    rows: list[range] = []
-    end = count
-    while end:
-        rows.insert(0, range(begin[end], end))
-        end = begin[end]
-    # A last row of one tall photo would be larger than all the others.
-    return [(row, min(height_of(row), 1.5 * HEIGHT)) for row in rows]
+def _broken_into_rows(aspects: Sequence[float], columns: int) -> list[tuple[list[int], float]]:
+    """The photos of each row, and their height: HEIGHT, or less where the row would be wider than the page."""
+    rows: list[tuple[list[int], float]] = []
+    row: list[int] = []
+    for index in range(len(aspects)):
+        row.append(index)
+        width = PAGE - 2 * MARGIN - len(row) * (GAP + SPACE) + SPACE
+        height = width / (2 * sum(aspects[place] for place in row))
+        if height <= HEIGHT or len(row) == columns or index == len(aspects) - 1:
+            rows.append((row, min(height, HEIGHT)))
+            row = []
+    return rows
 
 
 def _rows(rows: Sequence[Tiles], names: Sequence[str]) -> list[Block]:
