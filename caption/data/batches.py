@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     """The part of each original image that the transform shows to the model."""
 
 
-class Example(NamedTuple):
+class BatchItem(NamedTuple):
     """One image of a batch."""
 
     image: CaptionedImage
@@ -58,7 +58,7 @@ MOST_KEPT = 100_000_000
 """Bytes of the pixels of a split up to which they are kept in memory: 8,000 scenes of 64 pixels, and no photos."""
 
 
-class CaptionedImages(Dataset[Example]):
+class CaptionedImages(Dataset[BatchItem]):
     """Images with some or all of their captions, decoded on access.
 
     Args:
@@ -100,7 +100,7 @@ class CaptionedImages(Dataset[Example]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, key: int | tuple[int, int]) -> Example:
+    def __getitem__(self, key: int | tuple[int, int]) -> BatchItem:
         """An example by its index, or by index and seed: the seed decides which captions are drawn, and what is
         mirrored."""
         index, seed = key if isinstance(key, tuple) else (key, int(torch.randint(2**62, ())))
@@ -111,9 +111,9 @@ class CaptionedImages(Dataset[Example]):
         if self.store is None:
             photo = self._read(image.path)
             pixels = mirror(photo.pixels) if mirrored else photo.pixels
-            return Example(image, pixels, captions, photo.box)
+            return BatchItem(image, pixels, captions, photo.box)
         width, height, _ = self.store.photo(image.id)
-        return Example(image, None, captions, self.transform.box(width, height), mirrored)
+        return BatchItem(image, None, captions, self.transform.box(width, height), mirrored)
 
     def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> Batch | UserError:
         """A batch, which PyTorch asks for by this name, or why there is none: `BatchLoader` raises it."""
@@ -140,7 +140,7 @@ def draw(captions: list[list[int]], count: int | None, random: np.random.Generat
 
 
 def collate(
-    examples: Sequence[Example], store: FeatureStore | None = None, mirrored: FeatureStore | None = None
+    examples: Sequence[BatchItem], store: FeatureStore | None = None, mirrored: FeatureStore | None = None
 ) -> Batch:
     """Examples -> batch, captions padded to the longest and the most; regions from one store or the other."""
     inputs, targets, lengths = pad_captions([example.captions for example in examples])
@@ -172,7 +172,7 @@ def pad_captions(captions: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, T
     return torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(lengths)
 
 
-def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: FeatureStore) -> Views:
+def _stored_views(examples: Sequence[BatchItem], store: FeatureStore, mirrored: FeatureStore) -> Views:
     """The regions of B examples, those of mirrored images from `mirrored`."""
     is_mirrored = np.array([example.mirrored for example in examples])
     parts = [(np.flatnonzero(~is_mirrored), store), (np.flatnonzero(is_mirrored), mirrored)]

@@ -141,7 +141,7 @@ def _is_entry(data: Any) -> bool:
 
 
 @dataclass
-class Table(CheckedReader):
+class TableReader(CheckedReader):
     """A file of entries (image, caption, optional split); an image may have several entries.
 
     An image's id is its `image_id` if it has one, otherwise its name. If no entry has a split, all images are training
@@ -171,12 +171,12 @@ class Table(CheckedReader):
 
 
 @dataclass
-class Csv(Table):
+class Csv(TableReader):
     """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
 
     An image has one row for each of its captions. Cells in double quotes may hold delimiters, line ends, and quotes,
     which are doubled. Column names ignore case and spaces around them; other columns are ignored. For the other
-    arguments see `Table`.
+    arguments see `TableReader`.
 
     Args:
         delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
@@ -236,11 +236,11 @@ class Csv(Table):
                 yield entry
 
 
-class JsonLines(Table):
+class JsonLines(TableReader):
     """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`, a JSON list of such objects, or a JSON
     object of captions by image.
 
-    A caption may be a string or a list of strings. Other keys are ignored. For the arguments see `Table`.
+    A caption may be a string or a list of strings. Other keys are ignored. For the arguments see `TableReader`.
     """
 
     format: ClassVar[str] = "JSON lines"

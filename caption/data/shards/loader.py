@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from caption.core.errors import DataError, UserError, first_few
-from caption.data.batches import Batch, Example, collate, draw
+from caption.data.batches import Batch, BatchItem, collate, draw
 from caption.data.order import EpochPlace
 from caption.data.resize import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
@@ -71,7 +71,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
         number = self.batches_per_worker
         sizes = np.diff([-(-(last - first) * place // number) for place in range(number + 1)])
-        last_intact: list[Example] = []
+        last_intact: list[BatchItem] = []
         for place, size in enumerate(sizes.tolist()):
             intact, damaged = [], []
             for position, sample in islice(samples, size):
@@ -86,13 +86,13 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
             last_intact = intact[-1:] or last_intact
             yield collate(intact or last_intact) if last_intact else None, damaged
 
-    def _example(self, sample: Sample, place: int) -> Example:
+    def _example(self, sample: Sample, place: int) -> BatchItem:
         image, data = unpack(sample)
         photo = self.transform.read(data)
         captions = [self.vocabulary.encode(text, self.max_words) for text in image.captions]
         random = np.random.default_rng((self.seed, self.epoch, 0, place))
         captions = draw(captions, self.captions_per_image, random)
-        return Example(image, photo.pixels, captions, photo.box)
+        return BatchItem(image, photo.pixels, captions, photo.box)
 
 
 class ShardLoader(EpochPlace):
