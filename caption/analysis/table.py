@@ -1,4 +1,4 @@
-"""The tables of analyses: a question, its answer in sentences, and rows; as text, as Markdown and as HTML."""
+"""The tables of analyses: a question, how it was measured, and rows; as text, as Markdown and as HTML."""
 
 from __future__ import annotations
 
@@ -52,18 +52,9 @@ class Table:
     """The question."""
     meaning: str = ""
     """How it was measured."""
-    findings: list[str] = field(default_factory=list)
-    """The answer: a sentence for each model, with 95 % intervals."""
-    headline: tuple[str, str] = ("", "")
-    """The first number, and of what it is."""
     missing: str = ""
     """If it could not be measured: why, and what would bring it."""
     notes: list[str] = field(default_factory=list)
-
-    def answer(self, finding: str, number: object, of_what: str) -> None:
-        """Add a finding; the first one's number is the headline."""
-        self.findings.append(finding)
-        self.headline = self.headline if self.headline[0] else (str(number), of_what)
 
     def add(self, rows: Iterable[Sequence[Cell]], *first: Cell) -> None:
         """Add rows, each after the cells that come first in all of them."""
@@ -95,7 +86,7 @@ class Table:
         if self.missing:
             return {"title": self.title, "missing": self.missing}
         rows = [dict(zip(self.head, map(_plain, row), strict=True)) for row in self.rows]
-        return {"title": self.title, "findings": self.findings, "notes": self.notes, "rows": rows}
+        return {"title": self.title, "notes": self.notes, "rows": rows}
 
 
 class Tabled:

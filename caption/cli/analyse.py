@@ -71,8 +71,8 @@ def main(options: argparse.Namespace) -> int:
     with replacing_own(numbers) as file:
         file.write(f"{json.dumps(data, indent=1)}\n".encode())
         seal(file)
-    for finding in result.text().splitlines():
-        print(printable(finding))
+    for line in result.text().splitlines():
+        print(printable(line))
     say("analyse", f"wrote {page} and {numbers}")
     return DONE if len(readable) == len(photos) else SOME_FAILED
 

@@ -95,28 +95,6 @@ def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.nd
     Raises:
         ValueError: there are no values, or not one image for each.
     """
-    score = _mean_score(values, images)
-    interval = confidence_interval(score)
-    assert score.value is not None
-    assert interval is not None
-    return Estimate(score.value, *interval)
-
-
-def difference(
-    first: Sequence[float] | np.ndarray,
-    second: Sequence[float] | np.ndarray,
-    images: Sequence[int] | np.ndarray,
-) -> Comparison:
-    """Mean of `second` less mean of `first`, measured on the same words: interval and p-value of the paired bootstrap.
-
-    Args as in `estimate`. Raises ValueError where the three differ in length or are empty.
-    """
-    compared = compare(_mean_score(first, images), _mean_score(second, images))
-    assert compared is not None
-    return compared
-
-
-def _mean_score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> MetricScore:
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or numbers.shape != np.shape(images) or not len(numbers):
         raise ValueError(
@@ -124,4 +102,8 @@ def _mean_score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np
         )
     ids, which = np.unique(images, return_inverse=True)
     statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
-    return MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)
+    score = MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)
+    interval = confidence_interval(score)
+    assert score.value is not None
+    assert interval is not None
+    return Estimate(score.value, *interval)

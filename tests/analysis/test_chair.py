@@ -82,9 +82,7 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
     assert [list(map(str, row)) for row in table.rows] == [
         ["mine", "1", "3", "33 % [33, 33]", "100 % [100, 100]"]
     ]
-    assert table.findings[0].startswith(
-        "mine: 33 % [33, 33] of 3 objects that its captions name are not there, most "
-    )
+    assert table.notes == ["Hallucinated by mine, most frequent first: hot dog."]
     model.images = Images(list("abcd"), boxed[2:], REFERENCES, WORDS)
     table = tables.chair([model])
     assert table is not None

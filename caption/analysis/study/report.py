@@ -1,4 +1,4 @@
-"""The report of a study on photos: one self-contained page with questions, answers, tables and pictures."""
+"""The report of a study on photos: one self-contained page with questions, tables and pictures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def report_html(study: Study, setting: str) -> str:
     body = f"""<h1>{_text(study.title)}</h1>
 <p class="setting">{_text(setting)}</p>
 <nav>
-{"".join(_tile(name, table) for name, table in tables)}</nav>
+{"".join(_link(name, table) for name, table in tables)}</nav>
 {"".join(_section(name, table, pictures.get(name, "")) for name, table in tables)}"""
     return document(printable(study.title), body, web_resource("report.css"))
 
@@ -134,22 +134,19 @@ def _text(text: object) -> str:
     return html.escape(printable(text)).replace(" %", "&nbsp;%")
 
 
-def _tile(name: str, table: Table) -> str:
-    """A link to the table, with its first number."""
-    number, of_what = table.headline
-    above = f"<strong>{_text(number)}</strong> {_text(of_what)}" if number else "not measured"
-    return f'<a href="#{name}"><span>{_text(table.title)}</span> {above}</a>\n'
+def _link(name: str, table: Table) -> str:
+    """A link to the table."""
+    missing = " not measured" if table.missing else ""
+    return f'<a href="#{name}"><span>{_text(table.title)}</span>{missing}</a>\n'
 
 
 def _section(name: str, table: Table, pictures: str) -> str:
     if table.missing:
         answer = f'<p class="missing">Left out. {_text(table.missing)}</p>\n{pictures}'
     else:
-        findings = "".join(f"<li>{_text(finding)}</li>\n" for finding in table.findings)
         notes = "".join(f"<p>{_text(note)}</p>\n" for note in table.notes)
         rows = f'<div class="table" tabindex="0">{table.html(_cell)}</div>\n'
-        answer = f'<p class="meaning">{_text(table.meaning)}</p>\n<ul class="findings">\n{findings}</ul>\n'
-        answer += f"{pictures}{rows}{notes}"
+        answer = f'<p class="meaning">{_text(table.meaning)}</p>\n{pictures}{rows}{notes}'
     return f'<section id="{name}">\n<h2>{_text(table.title)}</h2>\n{answer}</section>\n'
 
 
@@ -158,7 +155,7 @@ def _cell(cell: Cell) -> str:
     if not isinstance(cell, Value):
         return f'<td class="{"number" if isinstance(cell, int) else "name"}">{_text(cell)}</td>'
     bar = ""
-    if cell.is_share and cell.estimate.mean == cell.estimate.mean:
+    if cell.is_share and cell.estimate.low >= 0:
         mean, low, high = (100 * number for number in cell.estimate)
         bar = (
             '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" '

@@ -34,8 +34,8 @@ class Study:
         return f"Where {what}, and whether that is why"
 
     def text(self) -> str:
-        """The findings, a line each."""
-        return "\n".join(finding for table in self.tables.values() for finding in table.findings)
+        """The tables, each under its question; in the place of one that could not be measured, what it needs."""
+        return "\n\n".join(f"{table.title}\n{table.missing or table}" for table in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the models, every table, and the captions by photo."""

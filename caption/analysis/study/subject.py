@@ -34,7 +34,6 @@ from caption.data.photo_boxes import BoxedPhoto
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
-from caption.metrics.significance import Comparison, difference
 from caption.results.caption import Caption
 
 OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
@@ -224,12 +223,6 @@ class Subject:
         """(N,) the image of every mention, for `estimate`."""
         return self.pointed.images[grounding.captions]
 
-    @property
-    def above_the_middle(self) -> Comparison:
-        """The accuracy of the model's own maps less that of always the middle cell, paired."""
-        model, middle = (self.groundings[name] for name in (OWN, MIDDLE))
-        return difference(middle.values("hit"), model.values("hit"), self.images_of(model))
-
     @cached_property
     def curves(self) -> dict[str, FaithfulnessCurves]:
         """Deletion and insertion of the words that measures are about, by the way of hiding regions."""
@@ -244,13 +237,6 @@ class Subject:
             with self.counted(f"deletion and insertion, {way}") as photos:
                 curves[way] = faithfulness_curves(self.captioner, photos, self.captions, orders, ablation)
         return curves
-
-    @property
-    def faithfulness(self) -> Comparison:
-        """The area under the deletion curve at random less that by attention."""
-        curves = self.images.about(self.curves["removed"])
-        attention, random = (curves.area("deletion", order) for order in ("attention", "random"))
-        return difference(attention, random, curves.images)
 
     @cached_property
     def adversaries(self) -> Adversaries:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -16,7 +15,7 @@ from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
-from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows, share_of
+from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows
 from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
@@ -31,6 +30,7 @@ Measure = Callable[[Subjects], Table | None]
 """None = none of the models can be asked."""
 Rows = Iterator[list[Cell]]
 CURVES: tuple[Kind, ...] = ("deletion", "insertion")
+GAIN = f"{OWN} less {MIDDLE}"
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object of Shapes covers."""
 NEED_BOXES = (
@@ -91,7 +91,8 @@ def grounding(table: Table, subjects: Subjects) -> None:
     box (or mask). Maps that know less are the measure: the middle of the image, where people put things; the mean
     of the model's maps; its maps of another word and of another image. Posterior maps know the word. The mass is
     the share of attention in the boxes. Rows for each kind of thing, and for the words that come most often, have
-    the middle of the image beside them. This says where it looked, not that the word comes from there.
+    the middle of the image beside them; the last row is the gain over the middle. This says where it looked, not
+    that the word comes from there.
     """
     images = subjects[0].images
     if not images.boxed:
@@ -104,7 +105,6 @@ def grounding(table: Table, subjects: Subjects) -> None:
         )
     for subject in subjects:
         if subject.groundings:
-            table.answer(*_grounding_finding(subject))
             table.add(_grounding_rows(subject), subject.name)
             said = " ".join(f" {' '.join(caption.words).lower()} " for caption in subject.pointed.captions)
             unnamed = [
@@ -120,22 +120,15 @@ def grounding(table: Table, subjects: Subjects) -> None:
     table.notes = list(dict.fromkeys(table.notes))
 
 
-def _grounding_finding(subject: Subject) -> tuple[str, Value, str]:
-    grounding, above = subject.groundings[OWN], subject.above_the_middle
-    accuracy = share(estimate(grounding.values("hit"), subject.images_of(grounding)))
-    finding = (
-        f"{subject.name}: at {accuracy} of {len(grounding)} words the most attended cell lies on what the word names; "
-        f"the middle of the photo would at {100 * subject.groundings[MIDDLE].accuracy:.0f} %, so the maps gain "
-        f"{100 * above.difference:+.0f} points [{100 * above.low:+.0f}, {100 * above.high:+.0f}]."
-    )
-    return finding, accuracy, "of words hit"
-
-
 def _grounding_rows(subject: Subject) -> Rows:
     own, middle = subject.parts(OWN), subject.parts(MIDDLE)
     parts = {f"{name}, {part}": of[part] for part in own for name, of in ((OWN, own), (MIDDLE, middle))}
     for name, played in ({OWN: subject.groundings[OWN]} | parts | subject.groundings).items():
         yield [name, len(played), *_pointing_values(subject, played)]
+    best, base = subject.groundings[OWN], subject.groundings[MIDDLE]
+    gains = (best.values(field) - base.values(field) for field in ("hit", "mass"))
+    is_share, images = not subject.images.naming, subject.images_of(best)
+    yield [GAIN, len(best), *(Value(estimate(gain, images), is_share=is_share) for gain in gains)]
 
 
 def _pointing_values(subject: Subject, played: Grounding) -> list[Value]:
@@ -177,13 +170,6 @@ def single_maps(table: Table, subjects: Subjects) -> None:
             [name, len(of_map), *_pointing_values(subject, of_map)] for name, of_map in shown.items()
         ]
         table.add(rows, subject.name)
-        accuracy = share(estimate(best.values("hit"), subject.images_of(best)))
-        finding = f"{subject.name}: of {len(ranked)} maps, {ranked[0]} points best; chosen on other images, the best"
-        table.answer(
-            f"{finding} map points at {accuracy} of the words; its weights point at {100 * own.accuracy:.0f} %.",
-            accuracy,
-            "by its best map",
-        )
 
 
 def _chosen_on_others(played: Sequence[Grounding], images: np.ndarray) -> Grounding:
@@ -210,18 +196,15 @@ def faithfulness(table: Table, subjects: Subjects) -> None:
     replaced are read as the mean region of other images.
     """
     for subject in subjects:
-        gain = subject.faithfulness
-        numbers = f"{gain.difference:.3f} [{gain.low:.3f}, {gain.high:.3f}]"
-        finding = (
-            f"{subject.name}: hiding regions in the order of α lowers a word's probability by {numbers} "
-        )
-        table.answer(f"{finding}more than hiding them at random.", numbers, "below random orders")
         for way, curves in subject.curves.items():
             some = subject.images.about(curves)
             for order in some.orders:
                 areas = [Value(estimate(some.area(kind, order), some.images)) for kind in CURVES]
                 fall = estimate(some.fall(order, HIDDEN), some.images) if HIDDEN in some.counts else None
                 table.add([[way, order, *areas, "–" if fall is None else Value(fall, 2)]], subject.name)
+            gains = (some.area(kind, "attention") - some.area(kind, "random") for kind in CURVES)
+            gained = [Value(estimate(gain, some.images)) for gain in gains]
+            table.add([[way, "attention less random", *gained, "–"]], subject.name)
 
 
 @measure(
@@ -246,7 +229,7 @@ def permutation(table: Table, subjects: Subjects) -> None:
 
     Each word is said again with other weights at its step: permuted, even, of another word, of another image. The
     fall of log p is in nats; distance is the total variation between both predictions; changed says how often
-    another word becomes the likeliest. A word that stays the same did not need its map.
+    another word becomes the likeliest.
     """
     for subject in subjects:
         with subject.counted("permuted maps") as photos:
@@ -255,11 +238,6 @@ def permutation(table: Table, subjects: Subjects) -> None:
         for name, falls in some.falls.items():
             fall, changed = Value(some.mean(falls), 2), share(some.mean(some.changed[name]))
             table.add([[name, fall, Value(some.mean(some.distances[name])), changed]], subject.name)
-            if name == "permuted":
-                finding = f"{subject.name}: with its weights permuted a word loses {fall} nats, and {changed}"
-                table.answer(
-                    f"{finding} of the likeliest words change.", changed, "of the likeliest words change"
-                )
 
 
 @measure(
@@ -269,7 +247,7 @@ def adversary(table: Table, subjects: Subjects) -> None:
     """How far may a map go from α while the prediction stays?
 
     The map farthest from α, in Jensen-Shannon divergence (bits, at most 1), whose prediction differs by a total
-    variation of 0.05 at most; searched for each word. Permuted maps are as far and change it.
+    variation of 0.05 at most; searched for each word. Permuted maps are the control.
     """
     for subject in subjects:
         for name, maps in _by_class(subject, subject.adversaries).items():
@@ -316,12 +294,6 @@ def agreement(table: Table, subjects: Subjects) -> None:
         table.missing = f"{error}."
         return
     for names, agreed in pairs.items():
-        same, other = (share(agreed.mean(maps["same cell"])) for maps in (agreed.measures, agreed.other_word))
-        finding = (
-            f"{' and '.join(names)}: at {same} of {len(agreed)} words both look most at the same cell; with the map of "
-            f"another word of the caption at {other}."
-        )
-        table.answer(finding, same, "of words at the same cell")
         parts = {"all": agreed} | ({"naming": first.images.about(agreed)} if first.images.naming else {})
         for words, part in parts.items():
             table.add(_agreement_rows(part), " / ".join(names), words)
@@ -335,7 +307,7 @@ def _agreement_rows(part: Agreement) -> Rows:
         ]
 
 
-@measure("model", "captions", "H[α]", "change", "hardly looked at")
+@measure("model", "captions", "H[α]", "log L", "change", "hardly looked at")
 def entropy(table: Table, subjects: Subjects) -> None:
     """How concentrated are its maps?
 
@@ -344,30 +316,22 @@ def entropy(table: Table, subjects: Subjects) -> None:
     regions with less than 0.1 in a whole caption.
     """
     for subject in subjects:
-        largest = measure_maps(subject.captions)["attention_entropy_max"]
-        cells = _map_cells(subject.captions)
-        finding = (
-            f"{subject.name}: in its own captions H[α] is {cells[0]} of log L = {largest:.2f} nats, as if α were even "
-            f"over {math.exp(cells[0].estimate.mean):.0f} of {math.exp(largest):.0f} regions"
-        )
-        table.add([["its own", *cells]], subject.name)
+        table.add([["its own", *_map_cells(subject.captions)]], subject.name)
         if subject.images.references and subject.pointed.captions:
-            people = _map_cells(subject.pointed.captions)
-            table.add([["people's, with boxes", *people]], subject.name)
-            finding += f"; in people's {people[0]}"
-        table.answer(f"{finding}.", cells[0], f"of log L = {largest:.2f} nats")
+            table.add([["people's, with boxes", *_map_cells(subject.pointed.captions)]], subject.name)
 
 
-def _map_cells(captions: Sequence[Caption]) -> list[Value]:
-    """H[α] in nats, the share of α that moves from word to word, and the share of regions hardly looked at."""
+def _map_cells(captions: Sequence[Caption]) -> list[Cell]:
+    """H[α] and log L in nats, the share of α that moves from word to word, that of regions hardly looked at."""
 
     def over_captions(measure: Callable[[Caption], np.ndarray]) -> Estimate:
         values = [measure(caption) for caption in captions]
         images = np.repeat(np.arange(len(captions)), [len(several) for several in values])
         return known_mean(np.concatenate(values), images)
 
+    log_l = f"{measure_maps(captions)['attention_entropy_max']:.2f}"
     hardly = over_captions(lambda caption: np.array([unseen(caption)]))
-    return [Value(over_captions(entropies), 2), Value(over_captions(changes), 2), share(hardly)]
+    return [Value(over_captions(entropies), 2), log_l, Value(over_captions(changes), 2), share(hardly)]
 
 
 @measure("model", "people agree on", "photos", *(f"says {group}" for group in GROUPS), on=[ON_PHOTOS])
@@ -375,8 +339,7 @@ def named(table: Table, subjects: Subjects) -> None:
     """Who is named?
 
     Photos count for a group if at least three people's captions name it and none names another one. The table says
-    how often the model's caption names each group there: a model that says "man" of women more often than "woman"
-    of men has learnt who is more frequent. Intervals are Wilson's.
+    how often the model's caption names each group there. Intervals are Wilson's.
     """
     references = subjects[0].images.references
     counts = {
@@ -392,17 +355,6 @@ def named(table: Table, subjects: Subjects) -> None:
         )
     for name, groups in () if table.missing else counts.items():
         table.add(named_rows(groups), name)
-        (men, of_men), (women, of_women) = groups["man"], groups["woman"]
-        if men and women:
-            called_men, called_women = share_of(of_women["man"], women), share_of(of_men["woman"], men)
-            finding = (
-                f'{name}: of {women} photos of women its captions say "man" at {called_men}, and of {men} photos of '
-                f'men "woman" at {called_women}.'
-            )
-            table.answer(finding, called_men, "of women are called men")
-        else:
-            finding = f"{name}: {men} photos are of men, and {women} of women: too few to compare."
-            table.answer(finding, f"{men} and {women}", "photos of men and women: too few")
 
 
 @measure("model", "captions", "mentions", "CHAIRi", "CHAIRs", on=[ON_PHOTOS])
@@ -425,9 +377,9 @@ def chair(table: Table, subjects: Subjects) -> None:
         )
         wrong, captions = share(found.instances), share(found.sentences)
         table.add([[subject.name, len(known), found.mentions, wrong, captions]])
-        finding = f"{subject.name}: {wrong} of {found.mentions} objects that its captions name are not there"
-        finding += f", most often {first_few(found.hallucinated)}" if found.hallucinated else ""
-        table.answer(f"{finding}; {captions} of captions name one.", wrong, "of named objects are not there")
+        if found.hallucinated:
+            categories = first_few(found.hallucinated)
+            table.notes.append(f"Hallucinated by {subject.name}, most frequent first: {categories}.")
 
 
 @measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
@@ -449,10 +401,6 @@ def heads(table: Table, subjects: Subjects) -> None:
         table.add(
             ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
         )
-        half = len(pruning.order) // 2
-        loss = Value(means[1][half], 2)
-        finding = f"{subject.name}: without the {half} of its {len(pruning.order)} heads that matter least"
-        table.answer(f"{finding} a word loses {loss} nats.", loss, "nats without half of them")
 
 
 def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:
