@@ -241,14 +241,6 @@ def test_every_mechanism_has_a_family_and_an_equation():
 # -- what is shown ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("t", "freedom"), [(12.706, 1), (4.303, 2), (2.262, 9)])
-def test_students_t_has_the_values_of_its_tables(t: float, freedom: int):
-    assert significance.two_sided(t, freedom) == pytest.approx(0.05, abs=1e-4)
-    assert significance.two_sided(-t, freedom) == significance.two_sided(t, freedom)
-    assert significance.quantile(0.05, freedom) == pytest.approx(t, abs=1e-3)
-    assert significance.two_sided(0, freedom) == pytest.approx(1)
-
-
 def test_the_smallest_p_value_is_multiplied_by_the_number_of_comparisons_and_the_next_by_one_less():
     # 4 · 0.005, 3 · 0.01, 2 · 0.03, and 0.04, which is not below the one before it.
     assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])

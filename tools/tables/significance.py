@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from scipy.stats import t as student
+
 LEVEL = 0.05
 """A p-value below it counts; intervals are those of 1 − LEVEL."""
 
@@ -52,31 +54,13 @@ def over_seeds(values: Mapping[str, float], others: Mapping[str, float] | None =
     terms = (variance**2 / (len(sample) - 1) for variance, sample in zip(variances, samples, strict=True))
     freedom = math.floor(error**4 / sum(terms) + 1e-9)
     half = quantile(LEVEL, freedom) * error
-    spread = error * math.sqrt(len(samples[0]))
-    return Estimate(mean, mean - half, mean + half, two_sided(mean / error, freedom), spread=spread)
-
-
-def two_sided(t: float, freedom: int) -> float:
-    """How often Student's t lies at least as far from 0, by the finite series for whole degrees of freedom.
-
-    Abramowitz and Stegun 1964, 26.7.3 and 26.7.4.
-    """
-    angle, odd = math.atan(abs(t) / math.sqrt(freedom)), freedom % 2
-    term, series = math.cos(angle) ** odd, 0.0
-    for n in range(2 + odd, freedom + 1, 2):
-        series += term
-        term *= (n - 1) / n * math.cos(angle) ** 2
-    inside = math.sin(angle) * series
-    return 1 - ((angle + inside) * 2 / math.pi if odd else inside)
+    p_value = float(2 * student.sf(abs(mean) / error, freedom))
+    return Estimate(mean, mean - half, mean + half, p_value, spread=error * math.sqrt(len(samples[0])))
 
 
 def quantile(p_value: float, freedom: int) -> float:
-    """The t whose two-sided p-value this is, by bisection."""
-    low, high = 0.0, 1e6
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, freedom) > p_value else (low, middle)
-    return low
+    """The t whose two-sided p-value this is."""
+    return float(student.isf(p_value / 2, freedom))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
