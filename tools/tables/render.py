@@ -32,7 +32,7 @@ import numpy as np
 from tools.documents import table
 from tools.tables.runs import Run, Runs
 from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile
-from tools.tables.table import Row, Table
+from tools.tables.table import Row, TrainedTable
 
 LEARNED = 0.5
 PLANNED = (3, 5, 10)
@@ -92,7 +92,7 @@ SHOWN: dict[str, Callable[[list[Any], str], str]] = {
 """How the values of several seeds are shown."""
 
 
-def sections(described: Table, runs: Runs) -> dict[str, str]:
+def sections(described: TrainedTable, runs: Runs) -> dict[str, str]:
     """The Markdown of each section, by its name."""
     texts: dict[str, list[str]] = {}
     for section in described.sections:
@@ -104,7 +104,7 @@ def sections(described: Table, runs: Runs) -> dict[str, str]:
     return {name: "\n\n".join(parts) for name, parts in texts.items()}
 
 
-def _table(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
+def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
     columns = [Column(**each) for each in section["columns"]]
     lines = section.get("lines")
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
@@ -137,7 +137,7 @@ def _table(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
 
 
 def _families(
-    described: Table, section: Mapping[str, Any], names: Sequence[str], runs: Runs
+    described: TrainedTable, section: Mapping[str, Any], names: Sequence[str], runs: Runs
 ) -> list[tuple[str, list[str]]]:
     """Names by family, each with its members in order; one family without a name if they are not grouped."""
     order = section.get("order")
@@ -226,7 +226,7 @@ def _interval(found: Mapping[str, Estimate], column: Column, name: str, section:
     return f"{mark}{mean} [{low}, {high}]{mark}"
 
 
-def _verdicts(described: Table, section: Mapping[str, Any], runs: Runs) -> str:
+def _verdicts(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
     """For each column a row of counts, and below the table the differences that remain after correction."""
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
     rows, lines = [], []
@@ -274,7 +274,7 @@ def _apart(score: str, distance: float, runs: Runs) -> str:
     return f"- **{score}**: seeds lie more than {distance} apart for {of}: {'; '.join(shown)}."
 
 
-def _facts(described: Table, runs: Runs) -> dict[str, Any]:
+def _facts(described: TrainedTable, runs: Runs) -> dict[str, Any]:
     """What texts may name."""
     every = [run for name in described.rows for run in runs.get(name, {}).values()]
     scores = [scores for run in every for scores in run["scores"].values()]

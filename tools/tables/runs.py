@@ -16,7 +16,7 @@ from caption.core.runtime.files import locked, make_parents, replacing
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file
 from tools.tables import measures
-from tools.tables.table import Row, Table, digest_of, options
+from tools.tables.table import Row, TrainedTable, digest_of, options
 
 Run = dict[str, Any]
 """What a JSON file says of a row and seed: digest, further arguments, seconds, epochs, scores by test, measures."""
@@ -39,7 +39,12 @@ class Bench:
     """
 
     def __init__(
-        self, table: Table, out: Path, more: Sequence[str], folders: Mapping[str, Path], published: Runs
+        self,
+        table: TrainedTable,
+        out: Path,
+        more: Sequence[str],
+        folders: Mapping[str, Path],
+        published: Runs,
     ) -> None:
         self.table = table
         self.out = out
@@ -189,7 +194,7 @@ def read_runs(numbers: Path) -> Runs:
 
 
 @contextmanager
-def publishing(table: Table) -> Iterator[Runs]:
+def publishing(table: TrainedTable) -> Iterator[Runs]:
     """The published runs, to be changed while no other of these commands does."""
     with locked(table.numbers.parent, "--out", wait=True):
         runs = read_runs(table.numbers)

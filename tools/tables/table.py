@@ -74,8 +74,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A file of this folder."""
+class TrainedTable:
+    """Rows of trained models, and what documents show of them: a file of this folder."""
 
     name: str
     documents: dict[Path, list[str]]
@@ -138,7 +138,7 @@ class Table:
         return digest_of([self.digest(row, more), row.tests, self.beams, self.measures])
 
 
-def read_table(name: str) -> Table:
+def read_table(name: str) -> TrainedTable:
     """Read a table, by its name or by the path of a YAML file.
 
     Raises:
@@ -171,7 +171,7 @@ def read_table(name: str) -> Table:
     content["arguments"] = tuple(map(str, content.get("arguments", ())))
     families = content.pop("families", {})
     families = families if isinstance(families, dict) else dict.fromkeys(families, "")
-    return Table(path.stem, documents, RESULTS / numbers, rows, families=families, **content)
+    return TrainedTable(path.stem, documents, RESULTS / numbers, rows, families=families, **content)
 
 
 def _overlays(folder: str, base: str) -> list[str]:
