@@ -23,8 +23,7 @@ from caption.core.errors import ImageError, UserError
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.runtime.prefetch import prefetch
-from caption.data.decoding import open_image
-from caption.data.resize import FittedPhoto, ImageTransform
+from caption.data.photos import FittedPhoto, ImageTransform, open_image
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder, view_sizes
@@ -35,7 +34,7 @@ from caption.search import BeamSearch, Hypotheses, Search, adjusted, search_spec
 from caption.text.vocabulary import END, FORBIDDEN, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 BATCH = 128
 """Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
@@ -196,7 +195,7 @@ class Captioner(nn.Module):
 
         Args:
             photos: a photo, or a list of photos. A photo is a path, a Pillow image, an array or tensor of pixels, bytes
-                or an open file; see `caption.data.decoding.open_image`.
+                or an open file; see `caption.data.photos.open_image`.
             search: None = the model's default search.
             batch_size: number of photos per batch.
             beam_size: hypotheses of the beam search, 1 = greedy; None = those of the search. See

@@ -24,7 +24,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # This package comes before transformers, which imports torchvision.
 from caption.analysis.covered_cells import centres_inside
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import NAMES
 from caption.data.splits import CaptionedImage

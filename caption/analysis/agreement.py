@@ -24,7 +24,7 @@ from caption.analysis.reference_attention import attend
 from caption.analysis.replay import iter_photos
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 

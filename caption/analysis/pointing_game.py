@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.visualize.styles import OverlayOptions
 
 
@@ -95,7 +95,7 @@ class Grounding:
             ValueError: there are no mentions, not one photo for each caption, or most is less than 1.
             caption.core.errors.ImageError: a photo cannot be opened.
         """
-        from caption.data.decoding import open_image
+        from caption.data.photos import open_image
         from caption.visualize.layout import Page, add_axes, grid_of, new_figure
         from caption.visualize.overlay import overlay, photos_of
         from caption.visualize.styles import OverlayStyle

@@ -26,7 +26,7 @@ from caption.analysis.replay import Replay, Step, sentences
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 

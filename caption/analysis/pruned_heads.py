@@ -24,7 +24,7 @@ from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, iter_photos, sentences
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 

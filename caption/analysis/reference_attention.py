@@ -8,7 +8,7 @@ import numpy as np
 
 from caption.analysis.replay import Replay, sentences, words_alone
 from caption.captioner import Captioner
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 

@@ -32,8 +32,7 @@ from caption.captioner import Captioner
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
-from caption.data.decoding import Photo
-from caption.data.resize import FittedPhoto
+from caption.data.photos import FittedPhoto, Photo
 from caption.decoders.base import Decoder, Memory
 from caption.results.caption import Caption
 from caption.text.vocabulary import PAD, START

@@ -156,7 +156,7 @@ def _readable(paths: Sequence[str]) -> list[str]:
     Raises:
         UserError: of some photos, fewer than two are left.
     """
-    from caption.data.decoding import open_image
+    from caption.data.photos import open_image
 
     readable = []
     with progress_bar("opening", len(paths), unit="photos") as advance:

@@ -69,7 +69,7 @@ from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_re
 from caption.core.runtime.distributed import leave_process_group, torchrun_settings
 from caption.core.runtime.files import locked, make_folder, make_parents, write_new
 from caption.data.module import CaptionData
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.metrics.cider import ALIKE
 from caption.models import checkpoint, model_zoo
 from caption.text.ngrams import alike

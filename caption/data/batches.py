@@ -17,7 +17,7 @@ from caption.core.regions import Views
 from caption.core.tensor_tree import combine, select_images
 from caption.data.augmentation import HorizontalFlip, mirror
 from caption.data.features.store import FeatureStore
-from caption.data.resize import FittedPhoto, ImageTransform
+from caption.data.photos import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import PAD, START, Vocabulary
 

@@ -15,8 +15,8 @@ import numpy as np
 from caption.core.errors import STOPS, DataError, ImageError, first_few
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar
-from caption.data.decoding import decoded
 from caption.data.findings import Finding, Findings, Kind
+from caption.data.photos import decoded
 from caption.data.readers.base import CaptionReader, real_files
 from caption.data.splits import SPLIT_NAMES, CaptionedImage, Splits
 from caption.data.text_files import short_repr
@@ -210,7 +210,7 @@ def fingerprint(path: Path) -> tuple[bytes, int]:
     """A hash of width, height and upright RGB pixels of an image file, and the largest value of its pixels.
 
     Raises:
-        ImageError: see `caption.data.decoding.open_image`.
+        ImageError: see `caption.data.photos.open_image`.
     """
     pixels = hashlib.blake2b(digest_size=16)
     with decoded(path) as (image, *_):

@@ -18,8 +18,8 @@ from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages
 from caption.data.features.store import FeatureStore
 from caption.data.order import BatchLoader, EpochBatches, TrainingLoader
+from caption.data.photos import ImageTransform
 from caption.data.readers.base import MAX_CHARACTERS, CaptionReader
-from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.data.splits import Splits
 from caption.text.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from caption.core.errors import DataError, UserError, first_few
 from caption.data.boxes import Boxes, Instances
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.data.text_files import field, object_list, read_json, short_repr
 from caption.text.english import coco_words
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from caption.data.boxes import Boxes
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.visualize.styles import StyleName
     from caption.visualize.words import Words
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 SHOWN = 24
 """How many photos a notebook shows: each takes up to 400 KB of it."""

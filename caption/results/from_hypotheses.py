@@ -21,7 +21,7 @@ from caption.search import Hypotheses
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 
 def captions_of(

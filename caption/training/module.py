@@ -22,7 +22,7 @@ from caption.core.runtime.distributed import mean_of_each
 from caption.core.runtime.files import OwnFolder
 from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder

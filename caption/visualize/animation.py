@@ -25,7 +25,7 @@ from caption.visualize.tiles import TileOptions, caption_tiles
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.results.caption import Caption
 
 WIDTH = 640

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.results.lens_reading import once
 from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, Grid, add_axes, new_figure, write
 from caption.visualize.overlay import draw_scale, photo_names, photos_of
@@ -21,7 +21,7 @@ from caption.visualize.words import Words, seen_at_words
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.results.caption import Caption
 
 # Inches.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure, SubFigure
 
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.results.caption import Caption
 from caption.visualize.figure_file import DPI
 from caption.visualize.layout import (
@@ -28,7 +28,7 @@ from caption.visualize.words import steps_of, underlined
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 WORD_WIDTHS = (640, 1920)
 """Pixels that the picture of a single word has at least, and at most."""

@@ -19,14 +19,14 @@ from PIL import Image
 
 from caption.core.box import BoxLike, cell_box, shares_of
 from caption.data.boxes import ObjectMask
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.visualize.scale import Scale
 from caption.visualize.styles import STEPS, OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.results.caption import Caption
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from caption.core.runtime.files import Opener, replacing, seal
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_names, photos_of
 from caption.visualize.page_data import photo_record, style_record
@@ -27,7 +27,7 @@ from caption.visualize.styles import OverlayOptions, OverlayStyle
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
     from caption.results.caption import Caption
 
     Captions = Sequence[Caption] | Mapping[str, Sequence[Caption]]

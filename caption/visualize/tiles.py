@@ -12,7 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
 from caption.data.boxes import Boxes
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.results.caption import Caption, map_label
 from caption.results.lens_reading import LEAST_SEEN
 from caption.text.mentions import find_mentions
@@ -25,7 +25,7 @@ from caption.visualize.words import Words, steps_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 
 class Tile(NamedTuple):

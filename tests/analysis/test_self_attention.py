@@ -24,7 +24,7 @@ from caption.core.box import Box
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 from caption.data.photo_boxes import BoxedPhoto
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import TransformerDecoder
 from caption.encoders import (
     CBAMRefiner,

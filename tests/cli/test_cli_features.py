@@ -16,9 +16,8 @@ from helpers.tiny_captioner import captioner
 from torchvision import models
 
 from caption.cli.configuration.parts import frozen_encoder, make_transform, read_parts
-from caption.data.decoding import open_image
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform, open_image
 from caption.models import checkpoint
 
 

@@ -12,7 +12,7 @@ from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner
 from PIL import Image
 
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.encoders import EfficientNetLite
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.models import checkpoint

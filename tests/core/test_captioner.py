@@ -13,7 +13,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption.core.errors import ImageError, UserError
 from caption.core.regions import Regions, Views
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import Refiner
 from caption.results.caption import Caption

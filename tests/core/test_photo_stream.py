@@ -14,7 +14,7 @@ from PIL import Image
 
 from caption.captioner import AHEAD, Captioner
 from caption.core.errors import ImageError
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.results.caption import Caption
 from caption.search import BeamSearch, Greedy
 

@@ -9,7 +9,7 @@ import torch
 from caption.core.errors import DataError
 from caption.data.augmentation import HorizontalFlip, mirror
 from caption.data.module import CaptionData
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.shapes import Shapes
 
 

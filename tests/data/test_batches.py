@@ -12,7 +12,7 @@ from PIL import Image
 
 from caption.data.batches import CaptionedImages, collate
 from caption.data.order import POOL, similar_lengths
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from caption.data.check import Limits, check_captions, check_images, fingerprint
-from caption.data.decoding import ORIENTATION_TAG
 from caption.data.findings import Findings, Kind
+from caption.data.photos import ORIENTATION_TAG
 from caption.data.splits import CaptionedImage, Splits
 from caption.text.vocabulary import Vocabulary
 

@@ -15,8 +15,8 @@ from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions
 from caption.data.batches import Batch
 from caption.data.module import CaptionData
+from caption.data.photos import ImageTransform
 from caption.data.readers.base import CaptionReader
-from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.data.splits import CaptionedImage, Splits
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from caption.core.errors import ImageError
 from caption.data import pixels as pixels_module
-from caption.data.decoding import ORIENTATION_TAG, open_image
+from caption.data.photos import ORIENTATION_TAG, open_image
 
 
 def test_colours_survive_palette_and_cmyk(tmp_path: Path):

@@ -21,8 +21,8 @@ pytest.importorskip("webdataset")
 
 from caption.core.errors import DataError, UserError
 from caption.data.module import CaptionData
+from caption.data.photos import ImageTransform
 from caption.data.readers import JsonLines
-from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
 

@@ -10,10 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from caption.data.decoding import open_image
 from caption.data.features.extraction import Extraction, write_features
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform, open_image
 from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 

@@ -31,7 +31,7 @@ from caption.captioner import Captioner
 from caption.core.regions import Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import (
     AdaptiveDecoder,
     Decoder,

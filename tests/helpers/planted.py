@@ -20,7 +20,7 @@ from caption.attention import Attention, Query, QuerySizes, ReadOutput, WeighOut
 from caption.captioner import Captioner
 from caption.core.regions import Regions, Views
 from caption.core.tensor_tree import State, TensorTree
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders import Encoder
 from caption.results.caption import Caption

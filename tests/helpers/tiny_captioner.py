@@ -13,7 +13,7 @@ from PIL import Image
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import Gate, ShowAttendAndTellDecoder
 from caption.encoders import SmallCNN
 from caption.search import BeamSearch, Search

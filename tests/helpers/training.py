@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.data.module import CaptionData
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, ShowAttendAndTellDecoder
 from caption.encoders import SmallCNN

@@ -10,7 +10,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.encoders import LinearRefiner, SeveralEncoders, SmallCNN
 from caption.models import checkpoint
 from caption.models.ensemble import ensemble

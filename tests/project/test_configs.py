@@ -20,7 +20,7 @@ from PIL import Image
 from caption import attention, decoders
 from caption.captioner import Captioner
 from caption.core.runtime.trust import make
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder, Refiner, TorchvisionEncoder
 from caption.objectives import CaptionBatch, Objective, Source

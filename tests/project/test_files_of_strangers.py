@@ -28,8 +28,8 @@ from helpers.own_files import save_own
 from helpers.tiny_captioner import captioner, photo
 
 from caption.core.errors import UserError
+from caption.data.photos import ImageTransform
 from caption.data.readers import JsonLines
-from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.data.shards.writing import write_shards
 from caption.models import checkpoint

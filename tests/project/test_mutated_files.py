@@ -43,7 +43,7 @@ from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
 from caption.data.features.format import FeatureWriter, Header, PhotoFile
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.shards import ShardIndex, stream
 from caption.decoders.word_embeddings import WordVectors
 from caption.encoders.weights import read_state

@@ -17,7 +17,7 @@ from caption.analysis.baseline_maps import centred, middle
 from caption.analysis.interventions.selection import touched
 from caption.analysis.pointing_game import ground
 from caption.core.box import cell_centres
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import Encoder
 from caption.results.caption import Caption

@@ -18,7 +18,7 @@ from caption.analysis.self_attention import has_rollout, has_word_maps, region_m
 from caption.analysis.self_attention.roles import region_roles, word_roles
 from caption.cli.main import main as caption
 from caption.core.runtime.trust import make
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.data.readers import CaptionReader
 from caption.data.shapes import dependencies
 from caption.data.splits import CaptionedImage

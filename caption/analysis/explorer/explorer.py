@@ -35,7 +35,7 @@ from caption.analysis.interventions.selection import END_WORD, Place, Steps, ste
 from caption.analysis.lens.lens import lens_of, regions_of
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption, json_number
 from caption.results.lens_reading import LensReading
 from caption.visualize.page import data_uri, shrunk, to_html

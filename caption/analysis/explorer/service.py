@@ -15,7 +15,7 @@ from caption.analysis.explorer.explorer import Explorer
 from caption.analysis.explorer.requests import check
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError, printable
-from caption.data.decoding import open_image
+from caption.data.photos import open_image
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 

@@ -17,7 +17,7 @@ from typing import Any
 from caption.analysis.explorer.explorer import TITLE, Explorer, saved_page
 from caption.captioner import Captioner
 from caption.core.errors import UserError, optional_package
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.visualize.page import save_html
 from caption.visualize.page_data import style_record
 from caption.visualize.page_script import joined_modules, page_style

@@ -22,7 +22,7 @@ from caption.captioner import Captioner
 from caption.core.regions import Grid, Regions, mean_region
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import select_images
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 
 Ablate = Callable[[Step, Tensor], Sequence[Reading]]
 """A step, and how much of each region is visible (B', K, L), bool or 0 to 1 -> readings for `Replay.rerun`."""

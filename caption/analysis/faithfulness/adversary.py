@@ -30,7 +30,7 @@ from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, sentences
 from caption.captioner import Captioner
 from caption.core.tensor_tree import map_tensors
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 TOLERANCE = 0.05

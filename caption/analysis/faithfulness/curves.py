@@ -31,7 +31,7 @@ from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.metrics.significance import estimate
 from caption.results.caption import Caption
 

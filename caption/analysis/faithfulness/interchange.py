@@ -24,7 +24,7 @@ from caption.analysis.replay import Replay, Sentences, sentences
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.tensor_tree import combine
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")

@@ -23,7 +23,7 @@ from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.captioner import Captioner
 from caption.core.regions import Grid
 from caption.core.tensor_tree import map_tensors
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 
 

@@ -33,7 +33,7 @@ from caption.captioner import LIKELIEST, Captioner
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, select_hypotheses
-from caption.data.decoding import Photo, open_image
+from caption.data.photos import Photo, open_image
 from caption.results.caption import Caption
 from caption.search import BeamSearch, Search, Step
 from caption.text.vocabulary import END, FORBIDDEN, START

@@ -19,7 +19,7 @@ from caption.analysis.interventions.selection import step_of, tokens_of
 from caption.analysis.replay import Replay, sentences, words_alone
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
-from caption.data.decoding import Photo, open_image
+from caption.data.photos import Photo, open_image
 from caption.results.caption import Caption
 from caption.search import Search
 

@@ -25,7 +25,7 @@ from caption.analysis.interventions.forced_attention import Change, Erase
 from caption.analysis.interventions.log_probs import LogProbs, log_p_text, log_probs_table
 from caption.analysis.interventions.selection import tokens_of
 from caption.captioner import Captioner
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 from caption.search import Search
 

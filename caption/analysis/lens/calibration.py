@@ -24,7 +24,7 @@ from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.regions import Regions, mean_region
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.results.caption import Caption
 from caption.text.nouns import GENERAL
 

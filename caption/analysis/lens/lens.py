@@ -27,7 +27,7 @@ from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.regions import Regions, Views, mean_region
-from caption.data.resize import LARGEST_SIDE
+from caption.data.photos import LARGEST_SIDE
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.several_encoders import SeveralEncoders
@@ -36,7 +36,7 @@ from caption.results.lens_reading import Doubt, LensReading, Seen
 from caption.text.nouns import GENERAL, Nouns, imagenet_nouns
 
 if TYPE_CHECKING:
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 SURE = 0.5
 """Probability from which the lens doubts a word."""

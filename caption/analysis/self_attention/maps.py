@@ -27,7 +27,7 @@ from caption.core.box import Box
 from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
-from caption.data.decoding import Photo
+from caption.data.photos import Photo
 from caption.encoders import Refiner
 from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.results.caption import AttentionMaps, Caption

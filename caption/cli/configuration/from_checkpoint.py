@@ -17,7 +17,7 @@ import yaml
 from caption.cli.configuration.config_files import OPTIONS, READER, option_pairs
 from caption.core.errors import CheckpointError, UserError, reported_as
 from caption.core.runtime.trust import check_texts, make
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file
 from caption.search import Search

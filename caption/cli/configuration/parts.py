@@ -12,8 +12,8 @@ from caption.cli.configuration.errors import jsonargparse_message
 from caption.core.errors import DataError, UserError
 from caption.core.runtime.trust import class_paths, make
 from caption.data.features.key import weights_digest
+from caption.data.photos import ImageTransform
 from caption.data.readers.base import CaptionReader
-from caption.data.resize import ImageTransform
 from caption.data.splits import Splits
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner

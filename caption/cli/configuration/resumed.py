@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from caption.core.errors import CheckpointError
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 
 SECTIONS = ("encoder", "refiner", "decoder", "objective")
 """Of the section model: what has weights, or baselines, that are restored."""

@@ -32,7 +32,7 @@ from caption.data.augmentation import mirror
 from caption.data.features.format import REMEDY, FeatureWriter, Header, PhotoFile, feature_paths
 from caption.data.features.key import feature_key
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.encoders.base import Encoder
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from caption.core.errors import DataError, UserError, first_few
 from caption.data.batches import Batch, BatchItem, collate, draw
 from caption.data.order import EpochPlace
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
 from caption.data.shards.stream import Sample, read_range, shard_ranges, share, shuffled, unpack
 from caption.text.vocabulary import Vocabulary

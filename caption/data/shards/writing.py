@@ -17,7 +17,7 @@ from caption.core.errors import DataError
 from caption.core.runtime.files import OwnFolder, locked
 from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.progress import progress_bar
-from caption.data.decoding import identified
+from caption.data.photos import identified
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.data.splits import CaptionedImage, Splits
 from caption.text.tokenizer import get_tokenizer

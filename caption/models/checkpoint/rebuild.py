@@ -14,7 +14,7 @@ from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, reported_as
 from caption.core.runtime.safe_loading import check_plain
 from caption.core.runtime.trust import check_texts, class_paths, make, packages
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder

@@ -10,7 +10,7 @@ from torch import Tensor
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, UserError, first_few
 from caption.core.runtime.trust import class_paths, make
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.data.text_files import read_yaml
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.encoders.base import Encoder, view_sizes

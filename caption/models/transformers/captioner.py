@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from caption.captioner import Captioner
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.models.transformers.decoder import ForeignDecoder
 from caption.models.transformers.encoder import ForeignEncoder, cannot_be_saved
 from caption.models.transformers.model import ForeignModel

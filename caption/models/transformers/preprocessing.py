@@ -9,14 +9,13 @@ import torch
 
 from caption.core.box import Box
 from caption.core.errors import UserError
-from caption.data.decoding import open_image
-from caption.data.resize import FittedPhoto, ImageTransform
+from caption.data.photos import FittedPhoto, ImageTransform, open_image
 from caption.models.transformers.encoder import cannot_be_saved
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 
 class WholePhotoTransform(ImageTransform):

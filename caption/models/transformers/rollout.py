@@ -13,7 +13,7 @@ from caption.models.transformers.captioner import ForeignCaptioner
 from caption.results.caption import Caption
 
 if TYPE_CHECKING:
-    from caption.data.decoding import Photo
+    from caption.data.photos import Photo
 
 
 @torch.no_grad()

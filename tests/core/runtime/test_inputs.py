@@ -29,8 +29,8 @@ from caption.core.runtime.inputs import (
     read_stream,
 )
 from caption.data.boxes import read_boxes
-from caption.data.decoding import open_image
 from caption.data.features.store import FeatureStore
+from caption.data.photos import open_image
 from caption.data.text_files import read_json, read_text
 from caption.models.importers import sgrvinod
 

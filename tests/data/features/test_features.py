@@ -36,10 +36,9 @@ from torch import Tensor
 from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions, Views
 from caption.core.runtime.files import LOCK, OwnFolder
-from caption.data.decoding import open_image
 from caption.data.features import format as store_format
 from caption.data.features.store import FeatureStore
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform, open_image
 from caption.data.splits import CaptionedImage
 from caption.encoders import SmallCNN
 

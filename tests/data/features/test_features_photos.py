@@ -21,7 +21,7 @@ from caption.data.batches import CaptionedImages
 from caption.data.features.extraction import changed_photos, photo_digest
 from caption.data.features.format import PhotoFile
 from caption.data.features.store import FeatureStore
-from caption.data.resize import FittedPhoto, ImageTransform
+from caption.data.photos import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import Vocabulary
 

@@ -12,7 +12,7 @@ from helpers.tiny_captioner import captioner, photo
 from torch import Tensor, nn
 
 from caption.captioner import Captioner
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import DeepOutput, InitialState, ShowAttendAndTellDecoder
 from caption.encoders import EfficientNetLite, SeveralEncoders, SmallCNN, TimmEncoder, TorchvisionEncoder
 from caption.encoders.base import Encoder

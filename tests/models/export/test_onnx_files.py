@@ -29,7 +29,7 @@ from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.core.errors import UserError
 from caption.core.runtime.files import LIST
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN
 from caption.models import checkpoint

@@ -17,8 +17,7 @@ from helpers.search_models import END, START, HashModel, captions
 from PIL import Image
 
 from caption.core.tensor_tree import State
-from caption.data.decoding import open_image
-from caption.data.resize import ImageTransform
+from caption.data.photos import ImageTransform, open_image
 from caption.search import BeamSearch
 from caption.text.tokenizer import get_tokenizer
 

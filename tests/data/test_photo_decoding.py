@@ -19,9 +19,8 @@ from PIL import Image
 
 from caption.core.errors import ImageError
 from caption.core.runtime.prefetch import prefetch
-from caption.data import decoding
-from caption.data.decoding import decoded, open_image
-from caption.data.resize import ImageTransform
+from caption.data import photos
+from caption.data.photos import ImageTransform, decoded, open_image
 
 
 @pytest.mark.parametrize("name", ["moving.gif", "moving.tif"])
@@ -162,26 +161,26 @@ def test_a_program_is_not_a_photo(tmp_path):
 
 def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
     paths = {width: saved(scene(width, 20), tmp_path / f"{width}.png") for width in (30, 31)}
-    monkeypatch.setattr(decoding, "LARGE_PIXELS", 30 * 20)
+    monkeypatch.setattr(photos, "LARGE_PIXELS", 30 * 20)
     running: list[int] = []
     together: list[int] = []
-    upright = decoding._upright
+    upright = photos._upright
 
-    def counted(image: Image.Image, *arguments: Any) -> decoding.Decoded:
+    def counted(image: Image.Image, *arguments: Any) -> Image.Image:
         running.append(1)
         together.append(len(running))
         time.sleep(0.02)
         running.pop()
         return upright(image, *arguments)
 
-    monkeypatch.setattr(decoding, "_upright", counted)
+    monkeypatch.setattr(photos, "_upright", counted)
     for width, expected in ((31, 1), (30, 4)):
         together.clear()
         assert len(list(prefetch(open_image, [paths[width]] * 8, ahead=8, workers=4))) == 8
         assert max(together) == expected
     with decoded(paths[31]):
-        assert decoding._large_image.locked()
-    assert not decoding._large_image.locked()
+        assert photos._large_image.locked()
+    assert not photos._large_image.locked()
 
 
 def test_pillows_log_does_not_reach_stderr(tmp_path, monkeypatch, capsys):
@@ -209,16 +208,16 @@ def test_heic_photos_are_read_where_pillow_heif_is_installed(tmp_path, monkeypat
     monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
     register = lambda: Image.register_open("HEIF", open_heic, lambda prefix: prefix[4:12] == b"ftypheic")  # noqa: E731
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
-    decoding._reads_heic.cache_clear()
+    photos._reads_heic.cache_clear()
     try:
         assert open_image(tmp_path / "IMG_1.HEIC").getpixel((1, 1)) == (255, 0, 0)
         (tmp_path / "IMG_2.HEIC").write_bytes(b"nothing")
         with pytest.raises(ImageError, match="It may be damaged"):
             open_image(tmp_path / "IMG_2.HEIC")
         monkeypatch.setitem(sys.modules, "pillow_heif", None)
-        decoding._reads_heic.cache_clear()
+        photos._reads_heic.cache_clear()
         Image.ID.remove("HEIF")
         with pytest.raises(ImageError, match=r"pip install 'show-attend-and-tell\[heif\]'"):
             open_image(tmp_path / "IMG_1.HEIC")
     finally:
-        decoding._reads_heic.cache_clear()
+        photos._reads_heic.cache_clear()

@@ -16,8 +16,7 @@ from PIL import Image
 
 from caption.core.box import Box
 from caption.core.errors import DataError
-from caption.data.decoding import ORIENTATION_TAG, decoded, open_image
-from caption.data.resize import PAD_GREY, ImageTransform
+from caption.data.photos import ORIENTATION_TAG, PAD_GREY, ImageTransform, decoded, open_image
 
 FITS = ("squash", "crop", "pad")
 TRANSFORMS = [
