@@ -64,6 +64,7 @@ def _run(folder: Path, attention: str) -> None:
     own = OwnFolder(folder, "--out")
     own.check(_products())
     own.delete(reversed(_products()))
+    own.claim(_products())
     seconds = _train("soft", folder)
     if attention == "hard":
         seconds += _train("hard", folder, "--model.warm_start", str(folder / "soft" / "best.ckpt"))

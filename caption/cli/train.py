@@ -252,7 +252,7 @@ class CaptionCLI(LightningCLI):
                 self.config_init[self.subcommand][name] = kind(**options)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Lightning's, with logs and a progress report of ours, checkpoints that are sealed, and the run's folder made.
+        """Lightning's, with logs and a progress report of ours, checkpoints with our mark, and the run's folder made.
 
         Raises:
             UserError: the folder cannot be written to; or see `torchrun_settings`.

@@ -6,8 +6,10 @@ neither PyTorch nor Matplotlib; drawing does.
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.core.regions import WeightProperties
-from caption.core.runtime.files import Opener, replacing, seal
+from caption.core.runtime.files import MARK, Opener, replacing
 from caption.results.beam_tree import BeamTree
 from caption.results.lens_reading import LensReading
 
@@ -389,10 +391,12 @@ class Caption:
             **({} if self.seen in (None, self.box) else {"seen": np.array(self.seen)}),
             **({} if self.maps.points is None else {"points": self.maps.points}),
         }
-        # An open file, because NumPy adds ".npz" to a path without it.
-        with opener(path) as file:
-            np.savez(file, **arrays)
-            seal(file)
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = MARK.encode()
+        with opener(path) as output:
+            output.write(file.getvalue())
 
     def _photo(self, image: Photo | None) -> Photo:
         photo = self.image if image is None else image

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.core.runtime.files import delete, is_own, make_parents, replacing_own, seal
+from caption.core.runtime.files import MARK, delete, is_own, make_parents, replacing_own
 from caption.core.runtime.signals import StopRequest, name_of
 from caption.models import checkpoint as checkpoint_files
 from caption.training.defaults import LAST
@@ -193,8 +193,7 @@ class CheckpointFile(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         make_parents(Path(path))
         with replacing_own(path) as file:
-            torch.save(checkpoint, file)
-            seal(file)
+            torch.save({"written_by": MARK, **checkpoint}, file)  # first, where `is_own` finds it
 
     def remove_checkpoint(self, path: Any) -> None:
         if is_own(Path(path)):

@@ -89,7 +89,7 @@ def check_free(run: Path, callback: ModelCheckpoint, resumed: str | None) -> Non
         what = "of an earlier run: resume it with --ckpt_path auto"
     else:
         present = [name for name in present if not is_own(folder / name)]
-        what = "that training has not written, or that has changed since: move it away"
+        what = "that training has not written: move it away"
     if present:
         raise UserError(
             f"{folder} holds {first_few(map(printable, present))} {what}, or choose another folder with {option}"

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from caption.core.errors import UserError
-from caption.core.runtime.files import MARK, Opener, OutputError, replacing, seal
+from caption.core.runtime.files import MARK, Opener, OutputError, replacing
 from caption.core.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of, pixels
 from caption.visualize.fonts import fonts_of_all_scripts
@@ -80,7 +80,6 @@ def save_animation(
     content = _video(frames, seconds) if kind == ".mp4" else _pictures(frames, seconds, kind)
     with opener(path) as file:
         file.write(content)
-        seal(file)
 
 
 def animation_frames(

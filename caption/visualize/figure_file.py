@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from caption.core.errors import printable
-from caption.core.runtime.files import Opener, OutputError, is_device, replacing, seal
+from caption.core.runtime.files import Opener, OutputError, is_device, replacing
 from caption.core.runtime.outputs import marked
 from caption.visualize.fonts import fonts_of_all_scripts
 
@@ -84,7 +84,6 @@ def save_figure(
         raise OutputError(f"{printable(path)} could not be drawn: {error}") from error
     with opener(path) as file:
         file.write(picture)
-        seal(file)
 
 
 def dpi_of(fig: Figure, width: int) -> float:

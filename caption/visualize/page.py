@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from caption.core.runtime.files import Opener, replacing, seal
+from caption.core.runtime.files import Opener, replacing
 from caption.data.photos import open_image
 from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_names, photos_of
@@ -118,7 +118,6 @@ def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacin
     """
     with opener(path) as file:
         file.write(page.encode("utf-8", "replace"))
-        seal(file)
 
 
 def _element(

@@ -19,7 +19,7 @@ from helpers.tiny_captioner import rewrite
 
 from caption.cli import train
 from caption.core.errors import UserError
-from caption.core.runtime.files import LIST, is_own
+from caption.core.runtime.files import MANIFEST, is_own
 from caption.models.model_zoo import model_file
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile
@@ -320,7 +320,7 @@ def test_the_users_results_are_named_before_the_evaluation(cli: Cli, trained: Tr
     for _ in range(2):  # its own results are replaced
         assert cli(*command).code == 0
     assert all(json.loads((tmp_path / name).read_text()) for name in names)
-    assert (tmp_path / LIST).exists()
+    assert (tmp_path / MANIFEST).exists()
 
 
 def test_logs_that_a_link_would_lead_elsewhere_are_refused(cli: Cli, tiny: Path, tmp_path: Path):
@@ -334,7 +334,7 @@ def test_logs_that_a_link_would_lead_elsewhere_are_refused(cli: Cli, tiny: Path,
 @pytest.mark.nightly
 def test_checkpoints_of_another_origin_are_named_before_training(cli: Cli, trained: Trained, copied: Path):
     best, last = copied / "best.ckpt", (copied / "last.ckpt").read_bytes()
-    said = "holds best.ckpt that training has not written, or that has changed since: move it away"
+    said = "holds best.ckpt that training has not written: move it away"
     best.write_text("mine")
     check_refused(resume(cli, trained, copied, *LONGER), said)
     assert best.read_text() == "mine"
@@ -379,7 +379,10 @@ def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tm
     assert not list((tmp_path / "run").glob("*.ckpt"))  # before training
     assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
     monkeypatch.setattr(train, "check_free", lambda *_: None)  # as if it came later
-    check_refused(cli("fit", "-c", tiny, *UNLOGGED), f"the result is in {elsewhere}/last-2.ckpt")
+    check_refused(
+        cli("fit", "-c", tiny, *UNLOGGED),
+        f"{elsewhere}/last.ckpt is there, and this package did not write it",
+    )
     assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
 
 
@@ -398,7 +401,7 @@ def test_only_own_checkpoints_are_replaced_and_removed(tmp_path: Path):
     torch.save({"x": torch.zeros(3)}, mine)
     (tmp_path / "folder.ckpt").mkdir()
     before = mine.read_bytes()
-    with pytest.raises(UserError, match=r"the result is in .*mine-2\.ckpt"):
+    with pytest.raises(UserError, match=r"mine\.ckpt is there, and this package did not write it"):
         writer.save_checkpoint({"x": torch.ones(3)}, mine)
     for each in (path, mine, tmp_path / "folder.ckpt", tmp_path / "nowhere.ckpt"):
         writer.remove_checkpoint(each)

@@ -202,9 +202,8 @@ def test_of_two_that_start_together_one_writes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "wanted", "kind"),
     [
-        ("images/train_000002.png", {"seed": 1}, "changed"),  # would be replaced
         ("val_objects.json", {"seed": 1}, "link"),  # would be deleted, then replaced
-        ("images/train_000004.png", {"train": 4}, "changed"),  # has never been there
+        ("images/train_000004.png", {"train": 4}, "file"),  # has never been there
         ("images/train_000004.png", {"train": 4}, "link"),
     ],
 )

@@ -251,20 +251,14 @@ def snapshot(top: Path) -> dict[str, Entry]:
 
 def own_files(top: Path) -> set[str]:
     """The files below a folder that this package wrote and may replace."""
-    from caption.core.errors import UserError
-    from caption.core.runtime.files import LIST, LOCK, OwnFolder, is_own
+    from caption.core.runtime.files import LOCK, MANIFEST, OwnFolder, is_own
 
     found: set[Path] = set()
     for folder, _, names in os.walk(top):
-        listed = OwnFolder(Path(folder), "")
-        with contextlib.suppress(UserError):  # a list of the user's
-            found |= {Path(folder, name) for name in listed.names() if name in listed}
-        for name in names:
-            path = Path(folder, name)
-            alone = path.lstat().st_nlink == 1 and not path.is_symlink() and path.is_file()
-            if alone and (is_own(path) or (name in (LIST, LOCK) and b"foreign" not in path.read_bytes())):
-                found.add(path)
-    return {str(path.relative_to(top)) for path in found}
+        if MANIFEST in names:
+            found |= {Path(folder, name) for name in OwnFolder(Path(folder), "").names}
+        found |= {path for name in names if is_own(path := Path(folder, name)) or name == LOCK}
+    return {str(path.relative_to(top)) for path in found if path.is_file() and not path.is_symlink()}
 
 
 # -- running -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from helpers.own_files import save_own
 from PIL import Image
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
@@ -49,10 +48,10 @@ def captioner(
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object], out: Path | None = None) -> Path:
-    """Change what is in a checkpoint, as if training had written it so, in its place or in the file `out`."""
+    """Change what is in a checkpoint, in its place or in the file `out`."""
     contents = torch.load(path, weights_only=True)
     change(contents)
-    save_own(contents, out or path)
+    torch.save(contents, out or path)
     return out or path
 
 

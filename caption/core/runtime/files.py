@@ -1,14 +1,13 @@
-"""The one place that creates, replaces, moves and deletes files, and the rule of which files are this package's.
+"""The one place that creates, replaces, moves and deletes files, and the rule of which files this package may replace.
 
-A file is ours while it is as we wrote it: its digest stands in the mark that it bears (`seal`) or, where its format can
-bear none, in the list of its folder (`OwnFolder`). Ours may be replaced or deleted. What the user has made, or has
-edited since, stays.
+A file is ours if it bears our mark (`MARK`, `is_own`), or if the folder that it lies in has a manifest of ours that
+names it (`OwnFolder`). Ours may be replaced, edited or not; all other files stay.
 
 A file is written under a random name beside its place, flushed to the disk, and then given its name: it is there whole
 or not at all, and never written through a link. What may be replaced depends on who named the file:
 
 - `creating`: nothing. The file is new.
-- `replacing_own`: what bears our mark with its digest. For the outputs of commands.
+- `replacing_own`: what bears our mark. For the outputs of commands.
 - `replacing`: any file. For a path that the user has named in Python, and what the caller knows to be our own.
 
 Nothing else in this package or its tools opens a file for writing (`tests/project/test_file_access.py`).
@@ -18,35 +17,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
-import re
 import secrets
 import shutil
-import struct
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
 from caption.core.errors import UserError, first_few, printable
 from caption.core.runtime.inputs import STREAM, TEXT, open_input, read_input
 
-MARK = f"caption: where the model looked {'0' * 32}"
-"""In the metadata of figures (PNG, JPEG, PDF, SVG ...) and of pages and reports; `seal` puts the digest for the zeros.
-Archives (.npz, checkpoints) bear it as their comment."""
-SEALED = re.compile(rb"caption: where the model looked ([0-9a-f]{32})")
+MARK = "caption: where the model looked"
+"""What our files have in their metadata: the comment of a GIF or an archive (.npz), the text of a PNG, EXIF, a PDF's
+creator, a page's generator, an entry of a checkpoint or of JSON."""
 SEARCHED = 1 << 16
 """Bytes at both ends of a file in which the mark is looked for."""
-PNG, ZIP = b"\x89PNG", b"PK"
-PNG_TEXT = len(b"tEXtSoftware\0")
-"""Bytes of a chunk of PNG before the mark, from the chunk's type on; behind the mark are the 4 of its CRC-32."""
 NAME_BYTES = 200
 """Of a file's name, those to which something can be added; file systems allow 255."""
 Opener = Callable[["str | os.PathLike[str]"], AbstractContextManager[BinaryIO]]
@@ -63,8 +54,7 @@ class OutputError(UserError):
 def creating(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
     """Like `replacing`, but a file or link of that name stays.
 
-    One that is there is an OutputError. If one appears while this one is written, the result gets another name beside
-    it, which the OutputError says.
+    One that is there, or appears while this one is written, is an OutputError.
     """
     path = Path(os.path.expanduser(path))
     if os.path.lexists(path):
@@ -73,11 +63,11 @@ def creating(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
 
 
 def replacing_own(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
-    """Like `replacing`, but a file that is not ours stays: the result gets another name beside it."""
+    """Like `replacing`, but a file that is there without our mark stays, and is an OutputError."""
     return _writing(Path(path), is_own)
 
 
-def replacing(path: str | os.PathLike[str], durable: bool = True) -> AbstractContextManager[BinaryIO]:
+def replacing(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
     """Open a file that takes the place of `path` when it is complete and on the disk.
 
     If writing fails, the file of that name is unchanged, and nothing is left of the incomplete one; a kill leaves it
@@ -86,12 +76,11 @@ def replacing(path: str | os.PathLike[str], durable: bool = True) -> AbstractCon
 
     Args:
         path: the file. A device or pipe, such as /dev/stdout, is written directly.
-        durable: wait for the disk; False for many small files of which a last, durable one says that they are complete.
 
     Raises:
         OutputError: it cannot be written, for instance because the disk is full.
     """
-    return _writing(Path(path), lambda existing: True, durable)
+    return _writing(Path(path), lambda existing: True)
 
 
 @contextmanager
@@ -137,16 +126,15 @@ def short_name(name: str) -> str:
 
 
 def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> None:
-    """Give a complete file its name. A file that must stay keeps its own, and this one gets another."""
+    """Give a complete file its name, unless a file that must stay has it."""
     if not os.path.lexists(path):
         with suppress(FileExistsError):  # it has appeared since
             _put_new(temporary, path)
             return
     if not may_replace(path):
-        beside = _put_beside(temporary, path)
         raise OutputError(
-            f"{printable(path)} appeared meanwhile, and this package did not write it: it stays, and the result is in "
-            f"{printable(beside)}"
+            f"{printable(path)} is there, and this package did not write it: it stays, and nothing was written; move "
+            "it away, or choose another name"
         )
     with suppress(OSError):  # it has gone since, or is a link that leads nowhere
         shutil.copymode(path, temporary)
@@ -162,14 +150,6 @@ def _put_new(source: Path, target: Path) -> None:
     except (OSError, NotImplementedError):  # a file system without hard links: reserve the name
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         os.replace(source, target)
-
-
-def _put_beside(source: Path, path: Path) -> Path:
-    for beside in names_beside(path):
-        with suppress(FileExistsError):
-            _put_new(source, beside)
-            return beside
-    raise AssertionError("there are names without end")
 
 
 def names_beside(path: Path) -> Iterator[Path]:
@@ -221,65 +201,15 @@ def _reason(error: BaseException | None) -> str | None:
 # -- the mark --------------------------------------------------------------------------------------------------
 
 
-def seal(file: BinaryIO) -> None:
-    """Write the digest of a complete file into the mark that it bears; an archive first gets the mark as its comment.
-
-    Args:
-        file: of one of the functions above, before it is closed. A device stays as it is, and so does a file without
-            mark, such as an SVG that is compressed.
-    """
-    if not file.readable():
-        return
-    file.seek(0)
-    if file.read(len(ZIP)) == ZIP:
-        file.seek(-2, os.SEEK_END)  # the length of the comment
-        file.write(struct.pack("<H", len(MARK)) + MARK.encode())
-    file.flush()
-    if (mark := _read_mark(file)) is None:
-        return
-    file.seek(mark.place)
-    file.write(mark.digest)
-    file.seek(0)
-    if file.read(len(PNG)) == PNG:
-        length = PNG_TEXT + len(MARK)
-        file.seek(mark.place + 32 - length)
-        crc = zlib.crc32(file.read(length))
-        file.write(struct.pack(">I", crc))
-
-
 def is_own(path: Path) -> bool:
-    """Whether a file bears our mark, and is as we wrote it."""
+    """Whether a file bears our mark."""
     try:
         with open_input(path, STREAM) as file:
-            mark = _read_mark(file)
-    except (OSError, ValueError, UserError):  # it cannot be read, or is empty
+            start = file.read(SEARCHED)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - SEARCHED))
+            return MARK.encode() in start or MARK.encode() in file.read()
+    except (OSError, UserError):  # it cannot be read
         return False
-    return mark is not None and mark.digest == mark.written
-
-
-class _Mark(NamedTuple):
-    place: int
-    """Of the digest in the file."""
-    digest: bytes
-    """Of the bytes around it."""
-    written: bytes
-    """The digest that stands there."""
-
-
-def _read_mark(file: IO[bytes]) -> _Mark | None:
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
-        if view[: len(ZIP)] == ZIP:
-            match = SEALED.fullmatch(content, max(0, len(view) - len(MARK)))
-        else:
-            match = SEALED.search(content, 0, SEARCHED) or SEALED.search(
-                content, max(0, len(view) - SEARCHED)
-            )
-        if match is None:
-            return None
-        digits, end = match.span(1)
-        digest = hashlib.blake2b(view[:digits], digest_size=16)
-        digest.update(view[end + 4 * (view[: len(PNG)] == PNG) :])
-        return _Mark(digits, digest.hexdigest().encode(), match[1])
 
 
 # -- single files ----------------------------------------------------------------------------------------------
@@ -303,10 +233,7 @@ def _has(path: Path, content: bytes) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged file the name NAME.damaged-1, or a higher number, and return it.
-
-    It is not as we wrote it, so it may be the user's, and is neither replaced nor deleted.
-    """
+    """Give a damaged file the name NAME.damaged-1, or a higher number, and return it."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
     aside = next(name for name in names if not os.path.lexists(name))
     with _reporting(f"cannot rename {printable(path)}"):
@@ -403,80 +330,86 @@ def locked(folder: Path, option: str, wait: bool = False) -> Iterator[None]:
         lock.release()
 
 
-LIST = ".caption-files.jsonl"
-"""One line per file that was written, `{"name": ..., "digest": ...}`."""
-BEGINNING = b'{"name": "'
-BLOCK = 1 << 20
+MANIFEST = ".caption-files.json"
+"""`{"written_by": MARK, "files": [names]}`."""
 
 
 class OwnFolder:
-    """The files of this package in one folder that it fills: data sets, stores, shards, exports, runs.
+    """A folder that this package fills: a data set, shards, an export, results of a run.
 
-    The folder has a list of what was written there, with a digest of each file. A file is ours if it is listed and has
-    not changed since, or is empty, as a power failure leaves files. One process at a time may write to the folder: see
-    `locked`.
+    Many of these files have no place for a mark, so the folder has a manifest of their names. A file is ours if the
+    manifest names it; all others stay. One process at a time may write to the folder: see `locked`.
 
     Args:
-        path: the folder. It is made with the first file, see `make_folder`.
+        path: the folder. It is made by `claim`, see `make_folder`.
         option: the command's option that names another folder, for messages.
     """
 
     def __init__(self, path: Path, option: str) -> None:
         self.path, self.option = path, option
 
-    def __contains__(self, name: str) -> bool:
-        """Whether the file of that name (with slashes) is there, was written by us, and has not changed since."""
-        digests = self._listed.get(name)
-        path = self.path / name
-        if digests is None or path.is_symlink() or not path.is_file():
-            return False
+    @cached_property
+    def names(self) -> set[str]:
+        """The names (with slashes) in the manifest; some of these files may not be there.
+
+        Raises:
+            UserError: a file that is not ours has the manifest's name.
+        """
+        path = self.path / MANIFEST
+        if not os.path.lexists(path):
+            return set()
         try:
-            inside = path.parent.resolve().is_relative_to(self.path.resolve())  # not in a linked folder
-            # Several digests, because a kill may have left the old file after the new one was listed.
-            return inside and (path.stat().st_size == 0 or file_digest(path) in digests)
-        except (OSError, UserError):  # it cannot be read
-            return False
-
-    def listed(self, name: str) -> bool:
-        """Whether a file of that name was once written by us; it may have changed."""
-        return name in self._listed
-
-    def names(self) -> list[str]:
-        """The names of all files that were written here, in the order of writing; some may have changed or gone."""
-        return list(self._listed)
+            if path.is_symlink() or not is_own(path):
+                raise ValueError
+            names = {str(name) for name in json.loads(read_input(path, TEXT))["files"]}
+        except (UserError, ValueError, TypeError, KeyError, RecursionError):
+            raise UserError(
+                f"{printable(path)} is not the manifest that this package writes: move it away, or choose another "
+                f"folder with {self.option}"
+            ) from None
+        return {name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
 
     def check(self, names: Iterable[str]) -> None:
         """Call this before any work: raise a UserError if files of these names are there that are not ours."""
-        self.names()  # refuses a list that is not ours
-        foreign = [name for name in names if os.path.lexists(self.path / name) and name not in self]
+        foreign = [name for name in names if os.path.lexists(self.path / name) and not self._is_own(name)]
         if foreign:
             raise UserError(
                 f"{printable(self.path)} holds {first_few(map(printable, foreign))}, which this package did not "
-                f"write there, or which has changed since: move it away, or choose another folder with {self.option}"
+                f"write there: move it away, or choose another folder with {self.option}"
             )
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Check names, see `check`, and put them into the manifest. Call this before any work, too.
+
+        Raises:
+            UserError: a file of such a name is not ours.
+            OutputError: the manifest cannot be written.
+        """
+        names = [*names]
+        self.check(names)
+        if self.names.issuperset(names):
+            return
+        make_folder(self.path, self.option)
+        self._write_manifest(self.names.union(names))
 
     @contextmanager
     def write(self, name: str, durable: bool = True) -> Iterator[BinaryIO]:
-        """Open a file of this folder; what it replaces must be ours.
+        """Open a file of this folder, and claim its name; what it replaces must be ours.
 
         Args:
             name: below the folder, with slashes.
-            durable: see `replacing`.
+            durable: wait for the disk; False for many small files of which a last, durable one says that they are
+                complete.
 
         Raises:
             UserError: a file of that name is not ours.
             OutputError: it cannot be written.
         """
-        self.check([name])
+        self.claim([name])
         path = self.path / name
-        if not path.parent.is_dir():
-            make_folder(self.path, self.option)
-            make_parents(path)
-        with _writing(path, lambda existing: name in self, durable) as file:
+        make_parents(path)
+        with _writing(path, lambda existing: self._is_own(name), durable) as file:
             yield file
-            # Before the file has its name: a file that is not listed would never be deleted.
-            file.seek(0)
-            self._list(name, _digest_of(file), durable)
 
     def write_json(self, name: str, content: Any, indent: int | None = None) -> None:
         """Write a file of JSON, see `write`; one with an indent has a last line end, too."""
@@ -484,83 +417,35 @@ class OwnFolder:
             file.write(json.dumps(content, indent=indent).encode() + b"\n" * (indent is not None))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete those of the files that are ours, and the folders that this empties."""
-        for name in names:
-            if name in self:
-                delete(self.path / name)
-                with suppress(OSError):  # it is not empty; this folder has its list
-                    os.removedirs((self.path / name).parent)
+        """Delete those of the files that are ours, and the folders that this empties. The names are given up."""
+        deleted = [name for name in names if self._is_own(name)]
+        for name in deleted:
+            delete(self.path / name)
+            with suppress(OSError):  # it is not empty; this folder has its manifest
+                os.removedirs((self.path / name).parent)
+        if deleted:
+            self._write_manifest(self.names.difference(deleted))
 
-    @cached_property
-    def _listed(self) -> dict[str, set[str]]:
-        digests: dict[str, set[str]] = {}
-        for name, digest in _read_list(self.path / LIST, self.option):
-            digests.setdefault(name, set()).add(digest)
-        return digests
+    def _write_manifest(self, names: set[str]) -> None:
+        with replacing(self.path / MANIFEST) as file:
+            file.write(json.dumps({"written_by": MARK, "files": sorted(names)}, indent=1).encode() + b"\n")
+        self.names = names
 
-    def _list(self, name: str, digest: str, durable: bool) -> None:
-        self._listed.setdefault(name, set()).add(digest)
-        _append(self.path / LIST, f"{json.dumps({'name': name, 'digest': digest})}\n".encode(), durable)
-
-
-def _read_list(path: Path, option: str) -> Iterator[tuple[str, str]]:
-    """The names and digests of a list. A line cut short by a kill is left out, and names outside the folder, too.
-
-    Raises:
-        UserError: it is not a list of ours.
-    """
-    if not os.path.lexists(path):
-        return
-    try:
-        # No link is followed, and no pipe is waited for.
-        content = None if path.is_symlink() else read_input(path, TEXT)
-    except UserError:
-        content = None
-    if content is None or not (BEGINNING.startswith(content) or content.startswith(BEGINNING)):
-        raise UserError(
-            f"{printable(path)} is not the list of files that this package writes: move it away, or choose "
-            f"another folder with {option}"
-        )
-    for line in content.splitlines():
+    def _is_own(self, name: str) -> bool:
+        """Whether the manifest names a file, and it is there, and not in a linked folder."""
+        path = self.path / name
+        if name not in self.names or path.is_symlink() or not path.is_file():
+            return False
         try:
-            entry = json.loads(line)
-            name, digest = str(entry["name"]), str(entry["digest"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            continue
-        if ".." not in Path(name).parts and not Path(name).is_absolute():
-            yield name, digest
-
-
-def _append(path: Path, content: bytes, durable: bool) -> None:
-    """Add whole lines to a list. A line that a kill has cut short is ended first."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    with (
-        _reporting(f"{printable(path)} cannot be written"),
-        os.fdopen(os.open(path, flags, 0o666), "r+b") as file,
-    ):
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            content = content if file.read(1) == b"\n" else b"\n" + content
-        # Another name may be a copy of the user's, made by `cp -l`.
-        if os.fstat(file.fileno()).st_nlink > 1:
-            file.seek(0)
-            with replacing(path, durable) as anew:
-                anew.write(file.read() + content)
-            return
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
+            return path.parent.resolve().is_relative_to(self.path.resolve())
+        except OSError:
+            return False
 
 
 def file_digest(path: Path) -> str:
     """BLAKE2b of a file's bytes, 128 bits, in hexadecimal digits."""
-    with open_input(path, STREAM) as file:
-        return _digest_of(file)
-
-
-def _digest_of(file: IO[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    while block := file.read(BLOCK):
-        digest.update(block)
+    with open_input(path, STREAM) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()

@@ -25,7 +25,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from caption.core.errors import DataError, UserError
-from caption.core.runtime.files import OwnFolder
+from caption.core.runtime.files import creating
 from caption.core.runtime.inputs import STREAM
 from caption.core.runtime.safe_loading import load_safetensors
 
@@ -113,7 +113,7 @@ class FeatureWriter:
     """Appends images to the store in a folder that this process has locked, file by file."""
 
     def __init__(self, folder: Path, header: Header) -> None:
-        self.own = OwnFolder(folder, "--out")
+        self.folder = folder
         self.header = header
         self._waiting: list[tuple[Sequence[int | str], Sequence[PhotoFile], Arrays]] = []
 
@@ -141,14 +141,14 @@ class FeatureWriter:
         text = json.dumps(index | self.header._asdict())
         checksum = np.array([_checksum(text, arrays)], "<u4")
         data = save({**arrays, "checksum": checksum}, {"feature_store": text})
-        paths = feature_paths(self.own.path)
+        paths = feature_paths(self.folder)
         number = int(paths[-1].stem.removeprefix("features-")) + 1 if paths else 0
         try:
-            with self.own.write(f"features-{number:05d}.safetensors") as file:
+            with creating(self.folder / f"features-{number:05d}.safetensors") as file:
                 file.write(data)
         except UserError as error:
             raise DataError(
-                f"the feature store '{self.own.path}' cannot be written ({error}). What was stored before is kept: "
+                f"the feature store '{self.folder}' cannot be written ({error}). What was stored before is kept: "
                 "make room or repair the disk, and give the same command again: it continues."
             ) from error
 

@@ -87,7 +87,7 @@ def write_shapes(
 ) -> bool:
     """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`, if they are not there yet.
 
-    A Shapes dataset with other parameters is replaced; other files, and those that have changed, are kept. The same
+    A Shapes dataset with other parameters is replaced; other files are kept. The same
     parameters give the same files, byte for byte. A scene depends only on its split, number, size and seed, so a larger
     split begins with the smaller one. When several processes start together, one of them writes, and the others wait
     for it.
@@ -111,7 +111,8 @@ def write_shapes(
         own.check([*jsons, *pictures])
         # JSON files are deleted first and written last, so that the folder of a killed run is seen to be incomplete.
         own.delete(jsons)
-        own.delete(set(own.names()) - {*pictures})
+        own.delete(own.names.difference(pictures))
+        own.claim([*jsons, *pictures])
         for split, count in counts.items():
             _write_split(own, split, count, size, seed)
     return True

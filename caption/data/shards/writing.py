@@ -60,11 +60,10 @@ def write_shards(
         try:
             shards = [Shard(_name(number, group), len(group)) for number, group in enumerate(groups)]
             copied = _evaluation(splits)
-            # A shard that was written before is kept as it is: training finds damaged ones.
-            new = [shard.name for shard in shards if not own.listed(shard.name)]
-            own.check([*new, *copied, EVALUATION, INDEX])
+            own.claim([*(shard.name for shard in shards), *copied, EVALUATION, INDEX])
             with progress_bar("writing", len(images)) as advance:
                 for number, (shard, group) in enumerate(zip(shards, groups, strict=True)):
+                    # One that was written before is kept as it is: training finds damaged ones.
                     if not (folder / shard.name).exists():
                         with own.write(shard.name) as file:
                             _write_tar(file, number, group)

@@ -1,7 +1,8 @@
-"""Files are there whole or not at all, and only what is as this package wrote it is replaced."""
+"""Files are there whole or not at all, and only files of this package are replaced."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import threading
@@ -14,16 +15,27 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 import torch
-from helpers.own_files import save_own, write_own
 from helpers.tiny_captioner import photo
-from PIL import Image, features
+from matplotlib.figure import Figure
+from PIL import features
 
 from caption.core.errors import UserError
 from caption.core.runtime import files
-from caption.core.runtime.files import MARK, OutputError, creating, is_own, replacing, replacing_own, seal
+from caption.core.runtime.files import (
+    MANIFEST,
+    MARK,
+    OutputError,
+    OwnFolder,
+    creating,
+    is_own,
+    replacing,
+    replacing_own,
+)
 from caption.core.runtime.outputs import marked
-from caption.core.runtime.safe_loading import load_tensors
 from caption.results.caption import Caption
+from caption.training.resuming import CheckpointFile
+from caption.visualize import save_html
+from caption.visualize.html_document import document
 
 Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
 
@@ -101,7 +113,7 @@ def test_no_name_but_its_own_is_touched(
 @pytest.mark.parametrize("opened", [replacing, replacing_own])
 def test_a_link_is_replaced_itself_and_a_private_file_stays_private(tmp_path: Path, opened: Opened):
     path, target = tmp_path / "x.html", tmp_path / "target"
-    write_own(target)
+    target.write_text(MARK)
     target.chmod(0o600)
     before = target.read_bytes()
     path.symlink_to(target)
@@ -114,14 +126,13 @@ def test_a_link_is_replaced_itself_and_a_private_file_stays_private(tmp_path: Pa
 
 @pytest.mark.parametrize("opened", [creating, replacing_own])
 @pytest.mark.parametrize("kind", ["file", "link", "lost link"])
-def test_what_appears_meanwhile_stays_and_so_does_the_result(tmp_path: Path, opened: Opened, kind: str):
+def test_what_appears_meanwhile_stays(tmp_path: Path, opened: Opened, kind: str):
     path, target = tmp_path / "x.html", tmp_path / "target"
     if kind == "link":
         target.write_text("mine")
-    said = r"x\.html appeared meanwhile.* result is in .*x-3\.html"
+    said = r"x\.html is there, and this package did not write it: it stays, and nothing was written"
     with pytest.raises(OutputError, match=said), opened(path) as file:  # noqa: PT012
         file.write(b"new")
-        (tmp_path / "x-2.html").write_text("mine, too")
         if kind == "file":
             path.write_text("mine")
         else:
@@ -129,7 +140,7 @@ def test_what_appears_meanwhile_stays_and_so_does_the_result(tmp_path: Path, ope
     assert path.read_text() == "mine" if kind == "file" else path.is_symlink()
     assert target.exists() == (kind == "link")
     assert kind != "link" or target.read_text() == "mine"
-    assert [(tmp_path / f"x-{number}.html").read_text() for number in (2, 3)] == ["mine, too", "new"]
+    assert names(tmp_path) == ["target", "x.html"][kind != "link" :]
     with pytest.raises(OutputError, match="exists: choose another name"), creating(path):
         pass
 
@@ -157,7 +168,6 @@ def test_two_writers_of_one_path_do_not_mix(tmp_path: Path):
 def test_a_device_is_written_directly():
     with replacing("/dev/null") as file:
         file.write(b"gone")
-        seal(file)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
@@ -189,75 +199,57 @@ def test_a_damaged_file_is_set_aside_under_a_name_that_nothing_has(tmp_path: Pat
 # -- the mark ------------------------------------------------------------------------------------------------------
 
 
-def a_caption(image: Image.Image | None = None) -> Caption:
-    return Caption("a", ["a"], np.ones((1, 2, 2)) / 4, 0.0, [0.0], (0, 0, 20, 20), image=image)
-
-
 def write_figure(path: Path) -> None:
     """A picture by the library that Matplotlib, too, uses for its format: Pillow, or Matplotlib for vectors."""
-    from caption.visualize import plot_caption, save_figure
+    from caption.visualize import save_figure
 
     suffix = path.suffix[1:]
     if suffix in ("pdf", "svg", "eps", "png", "svgz"):
-        caption = a_caption(photo(20, 20, 0))
-        save_figure(plot_caption(caption, caption.image), path)
-        return
-    with replacing(path) as file:
-        photo().save(file, {"jpg": "jpeg", "tif": "tiff"}.get(suffix, suffix), **marked(suffix)["pil_kwargs"])
-        seal(file)
+        save_figure(Figure(), path)
+    else:
+        name = {"jpg": "jpeg", "tif": "tiff"}.get(suffix, suffix)
+        photo().save(path, name, **marked(suffix)["pil_kwargs"])
 
 
-WRITERS: dict[str, Callable[[Path], None]] = {
+def write_attention(path: Path) -> None:
+    Caption("a", ["a"], np.ones((1, 2, 2)) / 4, 0.0, [0.0], (0, 0, 20, 20)).save_attention(path)
+    with zipfile.ZipFile(path) as archive, np.load(path) as arrays:
+        assert archive.testzip() is None
+        assert arrays["weights"].shape == (1, 2, 2)
+
+
+def write_checkpoint(path: Path) -> None:
+    many = {str(number): torch.zeros(9) for number in range(3000)}
+    CheckpointFile().save_checkpoint({"state_dict": many, "captioner": {}, "x": torch.ones(3)}, path)
+    assert torch.equal(torch.load(path, weights_only=True)["x"], torch.ones(3))
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
     **dict.fromkeys(("png", "jpg", "webp", "tif", "gif", "pdf", "svg", "eps"), write_figure),
     **({"avif": write_figure} if features.check("avif") else {}),
-    "html": write_own,
-    "npz": lambda path: a_caption().save_attention(path),
-    "ckpt": lambda path: save_own({"x": torch.ones(3)}, path),
+    "html": lambda path: save_html(document("a page", "<p>" * 100_000, ""), path),
+    "npz": write_attention,
+    "ckpt": write_checkpoint,
 }
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_a_file_is_ours_until_any_byte_of_it_changes(suffix: str, tmp_path: Path):
+def test_our_files_bear_the_mark_and_are_replaced_edited_or_not(suffix: str, tmp_path: Path):
     path = tmp_path / f"x.{suffix}"
     WRITERS[suffix](path)
     assert is_own(path)
-    whole = path.read_bytes()
-    of_mark = whole.index(b"caption: where") + 40
-    for place in (0, 1, len(whole) // 3, len(whole) // 2, of_mark, len(whole) - 1):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert not is_own(path), place
-    for changed in (whole + b"\n", whole[:-1], whole[:1000] + b"x" + whole[1000:]):
-        path.write_bytes(changed)
-        assert not is_own(path)
-    path.write_bytes(whole)
-    assert is_own(path)
-    check_readable(path)
+    path.write_bytes(path.read_bytes().replace(b"\0", b"\1") + b" edited")
+    with replacing_own(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+    assert not is_own(path)
 
 
-def check_readable(path: Path) -> None:
-    """Other programs read it, with the checksums of its parts."""
-    if path.suffix in (".png", ".jpg", ".webp", ".tif", ".gif"):
-        with Image.open(path) as image:
-            image.load()
-        Image.open(path).verify()
-    elif path.suffix == ".npz":
-        with zipfile.ZipFile(path) as archive, np.load(path) as arrays:
-            assert archive.testzip() is None
-            assert arrays["weights"].shape == (1, 2, 2)
-    elif path.suffix == ".ckpt":
-        for content in (torch.load(path, weights_only=True), load_tensors(path)):
-            assert torch.equal(content["x"], torch.ones(3))
-
-
-def test_a_file_of_another_origin_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_without_the_mark_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "out.html"
-    write_own(path)
-    quoted = b"<p>What is this? %b</p>" % path.read_bytes()
-    contents = [b"", b"mine", b"PK\3\4 damaged", b"x" * 300_000, f"<p>{MARK}</p>".encode(), quoted]
     write_figure(tmp_path / "x.svgz")  # which has no place for the mark
-    for content in (*contents, (tmp_path / "x.svgz").read_bytes()):
+    for content in (b"", b"mine", b"PK\3\4 damaged", b"x" * 300_000, (tmp_path / "x.svgz").read_bytes()):
         path.write_bytes(content)
-        assert not is_own(path)
         with pytest.raises(OutputError, match="it stays"), replacing_own(path) as file:
             file.write(b"lost")
         assert path.read_bytes() == content
@@ -265,6 +257,118 @@ def test_a_file_of_another_origin_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     def forbidden(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    write_own(tmp_path / "ours.html")
+    path.write_text(MARK)
+    assert is_own(path)
     monkeypatch.setattr(os, "open", forbidden)
-    assert not is_own(tmp_path / "ours.html")
+    assert not is_own(path)
+
+
+# -- folders that this package fills -------------------------------------------------------------------------------
+
+
+def fill(path: Path, **contents: str) -> OwnFolder:
+    folder = OwnFolder(path, "--out")
+    for name, content in contents.items():
+        write(folder, f"sub/{name}", content)
+    return folder
+
+
+def write(folder: OwnFolder, name: str, content: str) -> None:
+    with folder.write(name) as file:
+        file.write(content.encode())
+
+
+def contents(path: Path) -> dict[str, str]:
+    found = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name != MANIFEST]
+    return {str(each.relative_to(path)): each.read_text() for each in found}
+
+
+def test_what_the_manifest_names_is_replaced_and_deleted(tmp_path: Path):
+    fill(tmp_path, a="1", b="2")
+    (tmp_path / "sub" / "b").write_text("edited")
+    folder = OwnFolder(tmp_path, "--out")  # as the next command sees it
+    assert folder.names == {"sub/a", "sub/b"}
+    write(folder, "sub/b", "new")
+    assert contents(tmp_path) == {"sub/a": "1", "sub/b": "new"}
+    folder.delete(["sub/a", "sub/b", "sub/none"])
+    assert not (tmp_path / "sub").exists()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a").write_text("mine")  # a deleted file's name is anybody's
+    OwnFolder(tmp_path, "--out").delete(["sub/a"])
+    assert contents(tmp_path) == {"sub/a": "mine"}
+
+
+def test_other_files_stay(tmp_path: Path):
+    folder = fill(tmp_path, a="1")
+    (tmp_path / "sub" / "mine").write_text("mine")
+    said = r"holds sub/mine, which this package did not write there: move it away, .* with --out"
+    for refused in (folder.check, folder.claim):
+        with pytest.raises(UserError, match=said):
+            refused(["sub/a", "sub/mine", "sub/new"])
+    with pytest.raises(UserError, match=said):
+        write(folder, "sub/mine", "lost")
+    folder.delete(["sub/a", "sub/mine"])
+    assert contents(tmp_path) == {"sub/mine": "mine"}
+
+
+def test_a_claimed_name_is_ours_before_the_file_is_there(tmp_path: Path):
+    """So that a killed command goes on."""
+    OwnFolder(tmp_path, "--out").claim(["a"])
+    (tmp_path / "a").write_text("by the killed command")
+    write(OwnFolder(tmp_path, "--out"), "a", "new")
+    assert contents(tmp_path) == {"a": "new"}
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_nothing_is_deleted_or_written_through_a_link(tmp_path: Path, linked: str):
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    own.mkdir()
+    folder = fill(own, a="1")
+    theirs.mkdir()
+    (theirs / "a").write_text("mine")
+    (own / "sub" / "a").unlink()
+    if linked == "file":
+        (own / "sub" / "a").symlink_to(theirs / "a")
+    else:
+        (own / "sub").rmdir()
+        (own / "sub").symlink_to(theirs)
+    folder.delete(["sub/a"])
+    with pytest.raises(UserError, match="sub/a"):
+        write(folder, "sub/a", "lost")
+    assert (theirs / "a").read_text() == "mine"
+
+
+def test_a_manifest_from_elsewhere_reaches_nothing_outside(tmp_path: Path):
+    own, victim = tmp_path / "own", tmp_path / "victim"
+    own.mkdir()
+    victim.write_text("mine")
+    listed = ["a", "../victim", str(victim), "sub/../../victim", 3, None, "x\0"]
+    (own / MANIFEST).write_text(json.dumps({"written_by": MARK, "files": listed}))
+    folder = OwnFolder(own, "--out")
+    folder.delete([*map(str, listed)])
+    write(folder, "a", "1")
+    assert contents(own) == {"a": "1"}
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["text", "marked text", "link", "pipe", "folder"])
+def test_a_foreign_file_of_the_manifests_name_is_refused_before_any_work(tmp_path: Path, kind: str):
+    path, mine = tmp_path / "own" / MANIFEST, tmp_path / "mine"
+    path.parent.mkdir()
+    mine.write_text(f'{{"written_by": "{MARK}", "files": ["a"]}}')
+    put = {"text": lambda: path.write_text("mine"), "marked text": lambda: path.write_text(MARK)}
+    put |= {"link": lambda: path.symlink_to(mine), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}
+    put[kind]()
+    (path.parent / "a").write_text("mine")
+    with pytest.raises(UserError, match=r"is not the manifest .* with --out"):
+        OwnFolder(tmp_path / "own", "--out").check(["a"])
+    assert names(path.parent) == [MANIFEST, "a"]
+    assert (path.parent / "a").read_text() == "mine"
+
+
+def test_a_copy_made_of_links_keeps_its_manifest(tmp_path: Path):
+    folder = fill(tmp_path / "own", a="1")
+    (tmp_path / "copy").hardlink_to(tmp_path / "own" / MANIFEST)
+    before = (tmp_path / "copy").read_bytes()
+    write(folder, "b", "2")
+    assert (tmp_path / "copy").read_bytes() == before

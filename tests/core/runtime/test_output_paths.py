@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.own_files import write_own
 
 from caption.core.errors import UserError
+from caption.core.runtime.files import MARK
 from caption.core.runtime.outputs import check_outputs, new_file, output_file, output_paths
 
 PNG = (".png", ".pdf")
@@ -60,7 +60,7 @@ def test_files_of_another_origin_stay_and_ours_devices_and_new_ones_may_be_writt
     page.write_text("mine")
     with pytest.raises(UserError, match=r"--html would overwrite .*out\.html"):
         check_outputs({"--html": [page]}, [])
-    write_own(page)
+    page.write_text(MARK)
     check_outputs({"--html": [page]}, [])
     check_outputs({"--html": [tmp_path / "new.html"], "--heatmap": [Path("/dev/null")]}, ["/dev/null"])
     with pytest.raises(UserError, match="--html and --heatmap name one file"):

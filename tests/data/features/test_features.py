@@ -35,7 +35,7 @@ from torch import Tensor
 
 from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions, Views
-from caption.core.runtime.files import LOCK, OwnFolder
+from caption.core.runtime.files import LOCK, creating
 from caption.data.features import format as store_format
 from caption.data.features.store import FeatureStore
 from caption.data.photos import ImageTransform, open_image
@@ -270,21 +270,20 @@ def test_ctrl_c_keeps_encoded_images(images: Images, folder: Path, tmp_path: Pat
 def test_a_full_disk_spoils_nothing(images: Images, finished: Path, tmp_path: Path, written: int, room: int):
     """Real writes that fail after a number of files and bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    write = OwnFolder.write
     store = tmp_path / "full"
 
     @contextmanager
-    def write_on_a_full_disk(own: OwnFolder, name: str) -> Iterator[BinaryIO]:
+    def creating_on_a_full_disk(path: Path) -> Iterator[BinaryIO]:
         if len(contents(store)) == written:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
         try:
-            with write(own, name) as file:
+            with creating(path) as file:
                 yield file
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     with (
-        mock.patch.object(OwnFolder, "write", write_on_a_full_disk),
+        mock.patch("caption.data.features.files.creating", creating_on_a_full_disk),
         pytest.raises(DataError, match=r"cannot be written \(.*File too large.*\).*make room"),
     ):
         extract(images, store)

@@ -28,7 +28,7 @@ from caption.attention import (
 from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.core.errors import UserError
-from caption.core.runtime.files import LIST
+from caption.core.runtime.files import MANIFEST
 from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN
@@ -107,7 +107,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.nightly
 def test_onnx_runtime_writes_the_same_captions(exported: Exported) -> None:
     captioner, folder = exported
-    files = {"encoder.onnx", "step.onnx", "model.json", "captioner.py", LIST}
+    files = {"encoder.onnx", "step.onnx", "model.json", "captioner.py", MANIFEST}
     assert {path.name for path in folder.iterdir()} == files
     by_torch = captioner.describe(PHOTOS)
     model = OnnxCaptioner(folder, threads=1)
