@@ -217,7 +217,7 @@ def test_every_table_has_its_configurations_rows_and_numbers(name: str):
     assert len({table.digest(row) for row in table.rows.values()}) == len(table.rows)
     for row in table.rows.values():
         table.full_digest(row)
-        assert row.model or row.configs
+        assert row.model or row.transformers or row.configs
         assert row.warm_start is None or row.warm_start in table.rows
 
 

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from caption.analysis.faithfulness.adversary import adversarial_maps
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
+from caption.analysis.faithfulness.rankings import ORDERS as RANKINGS
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.pointing_game import best_map, ground
 from caption.analysis.replay import words_alone
 from caption.analysis.self_attention import has_rollout, has_word_maps, region_maps, word_maps
 from caption.analysis.self_attention.roles import region_roles, word_roles
 from caption.cli.main import main as caption
+from caption.core.errors import UserError
 from caption.core.runtime.trust import make
+from caption.data.boxes import Boxes
 from caption.data.photos import open_image
 from caption.data.readers import CaptionReader
-from caption.data.shapes import dependencies
+from caption.data.shapes import Shapes, dependencies
+from caption.data.shapes.scene import COLOURS
+from caption.data.shapes.silhouettes import SHAPES
 from caption.data.splits import CaptionedImage
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
 from caption.models import checkpoint
+from caption.models.model_zoo import load
+from caption.models.transformers.captioner import ForeignCaptioner
+from caption.models.transformers.rollout import rollout
+from caption.results.caption import Caption
 
 ERASED = 100
 """Test images whose words have their regions deleted."""
@@ -32,6 +44,12 @@ DRAWS = 3
 """Random orders for each word."""
 ORDERS = {"attention": by_attention, "random": AtRandom(DRAWS)}
 METEOR = "METEOR-1.5"
+SCENES = 200
+"""Of Shapes, of each split, for `every_map`."""
+FEW = 30
+"""Of these, for deletion and adversaries."""
+NAMING = frozenset(COLOURS) | frozenset(SHAPES)
+ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
 FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
 """What a measure needs of the folders of the command."""
 BOXES = [
@@ -139,6 +157,55 @@ def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
     own = next(row for row in rows if row["maps"] == "own maps")
     names = {"own maps": "pointing accuracy", "mass": "mass in the box"}
     run["scores"]["photos"] = {name: own[head]["mean"] for name, head in names.items()}
+
+
+def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """Scores of captions of Shapes; and, as if they were tests, of each map of the captioner, of each order of hiding
+    regions, and of the adversary.
+
+    Maps are judged at the names of objects that the scene has. The entry "best head" names the map that points best on
+    validation scenes.
+    """
+    captioner = load(f"transformers:{best}" if best.is_dir() else str(best))
+    reader = Shapes(str(folders["out"] / "test_scenes"), train=1, val=SCENES, test=SCENES)
+    splits, scores = reader.read(), run["scores"]
+    photos = {split: [str(image.path) for image in splits[split]] for split in ("val", "test")}
+    boxes = {split: [reader.boxes(split)[image.id] for image in splits[split]] for split in photos}
+    captions = captioner.describe(photos["test"])
+    references = {image.id: image.captions for image in splits["test"]}
+    found = evaluate(
+        {name: caption.text for name, caption in zip(references, captions, strict=True)}, references
+    )
+    named = ground(zip(captions, boxes["test"], strict=True))
+    counts = {"names": len(named), "present": len(named.present), "chance": named.present.chance}
+    scores["captions"] = {metric: found[metric] for metric in ("BLEU-4", "CIDEr")} | counts
+    scores["concentrated"] = _pointing(captions, boxes["test"])
+    few = photos["test"][:FEW], captions[:FEW]
+    curves = faithfulness_curves(captioner, *few, {**RANKINGS, "random": AtRandom(DRAWS)}).only(NAMING)
+    for order in curves.orders:
+        name = "concentrated" if order == "attention" else order
+        scores.setdefault(name, {})["deletion"] = float(curves.area("deletion", order).mean())
+    adversary = adversarial_maps(captioner, *few).only(NAMING)
+    scores["adversary"] = {field: float(getattr(adversary, field).mean()) for field in ADVERSARY}
+    if not isinstance(captioner, ForeignCaptioner):
+        return
+    with suppress(UserError):  # Idefics3's patches cannot be followed through its tower
+        scores["rolled out"] = _pointing(rollout(captioner, photos["test"], captions), boxes["test"])
+    chosen = best_map(list(zip(captioner.describe(photos["val"]), boxes["val"], strict=True)))
+    for summary in ("mean", *captions[0].maps, *captions[0].single_maps()):
+        captioner.decoder.summary = summary
+        scores[summary] = _pointing(captioner.describe(photos["test"]), boxes["test"])
+        if summary in ("mean", chosen):
+            curves = faithfulness_curves(captioner, *few, {"attention": by_attention}).only(NAMING)
+            scores[summary]["deletion"] = float(curves.area("deletion", "attention").mean())
+    run["best head"], scores["best head"] = chosen, scores[chosen]
+
+
+def _pointing(captions: Sequence[Caption], boxes: Sequence[Boxes]) -> dict[str, float]:
+    """The pointing game at the names of objects that the scene has, and the share of attention that the image gets."""
+    present = ground(zip(captions, boxes, strict=True)).present
+    share = np.concatenate([caption.weights.sum((1, 2)) for caption in captions]).mean()
+    return {"pointing": present.accuracy, "mass": present.mass, "share": float(share)}
 
 
 def first_images(best: Path) -> list[CaptionedImage]:

@@ -9,6 +9,7 @@ A section is a mapping in the table's YAML file:
     head       of the first column
     rows       names, if not all
     lines      by test: what stands in the second column. A row has a line for each of these tests that it has
+    line       the head of the second column, if not "at test"
     families   true: rows stand together by family, below a line with its name; flat: without that line
     order      a score of the first test; within a family, rows with less of it come first
     columns    see `Column`
@@ -131,7 +132,8 @@ def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> s
                     for column in columns
                 ]
                 rows.append([row.title, *([shown] if lines else []), *cells])
-    head = [section.get("head", ""), *(["at test"] if lines else []), *(column.title for column in columns)]
+    second = [section.get("line", "at test")] if lines else []
+    head = [section.get("head", ""), *second, *(column.title for column in columns)]
     rows += [[*map(str, extra), *[""] * (len(head) - len(extra))] for extra in section.get("also", ())]
     return table(head, rows)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from caption.cli.main import main as caption
@@ -76,7 +77,7 @@ class Bench:
         folder, best = self.folder(row, seed), self.best(row, seed)
         make_parents(folder / "done.json")
         trained = self.trained(row, seed)
-        arguments = self._arguments(row, seed)
+        arguments = self._arguments(row, seed) if row.tests else []
         beam: list[str] = []
         run: Run = {
             "digest": self.table.full_digest(row, self.more),
@@ -105,28 +106,40 @@ class Bench:
 
     def best(self, row: Row, seed: int) -> Path:
         """The model that is tested."""
-        return Path(model_file(row.model)) if row.model else self.folder(row, seed) / "best.ckpt"
+        if row.model:
+            return Path(model_file(row.model))
+        return self.folder(row, seed) / ("model" if row.transformers else "best.ckpt")
 
     def trained(self, row: Row, seed: int) -> Run:
         """Seconds and epochs of a training, which is done if it is not; the model that it starts from comes first."""
         if row.model:
             return {}
-        folder = self.folder(row, seed)
-        done = folder / "done.json"
+        done = self.folder(row, seed) / "done.json"
         if not done.exists():
-            start = []
-            if row.warm_start:
-                warm = self.table.row(row.warm_start)
-                self.trained(warm, seed)
-                start = [f"--model.warm_start={self.best(warm, seed)}"]
             make_parents(done)
-            start += [f"--trainer.default_root_dir={folder}", "--ckpt_path=auto"]
-            command("fit", *self._arguments(row, seed), *start)
-            last = checkpoint.read(folder / "last.ckpt")
-            seconds = round(last["callbacks"]["LastCheckpoint"]["trained_seconds"])
+            trained = self._train_tiny(row, seed) if row.transformers else self._fit(row, seed)
             with replacing(done) as file:
-                file.write(json_text({"seconds": seconds, "epochs": last["epoch"] + 1}))
+                file.write(json_text(trained))
         return json.loads(done.read_text(encoding="utf-8"))
+
+    def _fit(self, row: Row, seed: int) -> Run:
+        folder, start = self.folder(row, seed), []
+        if row.warm_start:
+            warm = self.table.row(row.warm_start)
+            self.trained(warm, seed)
+            start = [f"--model.warm_start={self.best(warm, seed)}"]
+        where = [f"--trainer.default_root_dir={folder}", "--ckpt_path=auto"]
+        command("fit", *self._arguments(row, seed), *start, *where)
+        last = checkpoint.read(folder / "last.ckpt")
+        seconds = round(last["callbacks"]["LastCheckpoint"]["trained_seconds"])
+        return {"seconds": seconds, "epochs": last["epoch"] + 1}
+
+    def _train_tiny(self, row: Row, seed: int) -> Run:
+        from tools.tables.tiny_captioners import train  # needs the extra "transformers"
+
+        started = perf_counter()
+        train(str(row.transformers), self.best(row, seed), self.out / "scenes", seed)
+        return {"seconds": round(perf_counter() - started)}
 
     def _arguments(self, row: Row, seed: int) -> list[str]:
         """Those of `caption fit` and `caption test` but for folder and checkpoint."""

@@ -10,7 +10,8 @@ A table is a YAML file of this folder:
     data                 further ones, which name files: {data}, {photos}, {out} are folders of the command
     overlays             a folder of configs/: each of its files that is laid over the first of `under` is a row
     rows                 by name: title, configs (by default overlays/NAME), arguments, warm_start (a row), seeds,
-                         tests, model (an installed one, which is tested as it is)
+                         tests, model (an installed one, which is tested as it is), transformers (a tiny captioner of
+                         transformers, which tiny_captioners.py trains)
     tests                by name: arguments of `caption test`
     beams                sizes of which each run gets the one with the best BLEU-4 in the test `dev`
     measures             functions of `measures.py`
@@ -58,6 +59,7 @@ class Row:
     """The row whose model of the same seed it starts from."""
     tests: dict[str, list[str]] = field(default_factory=dict)
     model: str | None = None
+    transformers: str | None = None
 
     def header(self) -> dict[str, str]:
         """Equation, source and family, from the comment at the top of the last configuration.
@@ -131,7 +133,7 @@ class TrainedTable:
         if row.warm_start:
             model["warm_start"] = self.digest(self.row(row.warm_start), more)
         settings |= {"trainer": trainer, "data": data, "model": model}
-        return digest_of([settings, row.model])
+        return digest_of([settings, row.model or row.transformers])
 
     def full_digest(self, row: Row, more: Sequence[str] = ()) -> str:
         """Of the training, the tests and the measures: a run with the same one is done."""
@@ -163,7 +165,8 @@ def read_table(name: str) -> TrainedTable:
             **((given or {}).get(each) or {}),
         }
         usual = [f"{overlays or 'attention'}/{each}"]
-        entry["configs"] = () if "model" in entry else (*(under or ()), *entry.get("configs", usual))
+        is_configured = not entry.keys() & {"model", "transformers"}
+        entry["configs"] = (*(under or ()), *entry.get("configs", usual)) if is_configured else ()
         rows[each] = Row(each, **entry | {"arguments": tuple(map(str, entry["arguments"]))})
     documents: dict[Path, list[str]] = {}
     for section in content["sections"]:
