@@ -91,69 +91,6 @@ class Captioner(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
-    def read(self, photo: Photo) -> FittedPhoto:
-        """Read a photo and fit it to the encoder's input; see `ImageTransform.read`.
-
-        Raises:
-            caption.core.errors.ImageError: the photo cannot be read.
-        """
-        # An open file may be closed, and an array changed, before the caption is drawn.
-        if not isinstance(photo, (str, os.PathLike, Image.Image)):
-            photo = open_image(photo)
-        return self.transform.read(photo)
-
-    @torch.no_grad()
-    def encode(self, photos: Sequence[Photo | FittedPhoto]) -> Views:
-        """Encode B > 0 photos to regions, without gradients.
-
-        Args:
-            photos: see `describe`; those that `read` has given are not read again.
-
-        Raises:
-            caption.core.errors.ImageError: a photo cannot be read.
-            UserError: the transform keeps the photos' proportions, which differ.
-        """
-        fitted = [photo if isinstance(photo, FittedPhoto) else self.read(photo) for photo in photos]
-        if len({photo.pixels.shape for photo in fitted}) > 1:
-            raise UserError(
-                "this model keeps the proportions of a photo, so photos of different proportions do not fit in one "
-                "batch: give photos of the same proportions, or one at a time (batch size 1)"
-            )
-        return self.encoder(torch.stack([photo.pixels for photo in fitted]).to(self.device))
-
-    def refine(self, views: Views) -> Views:
-        """Apply the refiner to encoded regions."""
-        return views if self.refiner is None else self.refiner(views)
-
-    def project(self, views: Views) -> Memory:
-        """Compute the decoder's memory of encoded images: everything that depends on the image alone."""
-        return self.decoder.project(self.refine(views))
-
-    def unroll(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
-        """Teacher forcing: see `Decoder.forward` for words (B, K, T) and lengths (B, K)."""
-        return self.decoder(self.project(views), words, lengths)
-
-    @torch.no_grad()
-    def generate(
-        self,
-        views: Views,
-        search: Search | None = None,
-        likeliest: int = 0,
-        beam_tree: bool = False,
-    ) -> Hypotheses:
-        """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
-
-        Args:
-            views: of B images.
-            search: None = the model's default search.
-            likeliest: number of likeliest words of each step to keep, see `Hypotheses.likeliest`.
-            beam_tree: whether a beam search records all that it kept, see `Hypotheses.record`.
-        """
-        search = search or self.search
-        state = self.decoder.start(self.project(views))
-        options = {"likeliest": likeliest, "record": beam_tree and isinstance(search, BeamSearch)}
-        return search(self.decoder.step, state, len(views[0].vectors), START, END, FORBIDDEN, **options)
-
     @overload
     def describe(
         self,
@@ -252,22 +189,92 @@ class Captioner(nn.Module):
         with closing(prefetch(self.read, photos, AHEAD * batch_size, workers)) as stream, eval_mode(self):
             while batch := [result for _, result in islice(stream, batch_size)]:
                 readable = [result for result in batch if isinstance(result, FittedPhoto)]
-                captions: list[Caption] = []
-                # A transform that keeps the proportions of photos gives some of them other grids than others.
-                for _, alike in groupby(readable, lambda photo: photo.pixels.shape):
-                    captions += self._describe(list(alike), search, beam_tree)
-                in_order = iter(captions)
-                yield from [result if isinstance(result, ImageError) else next(in_order) for result in batch]
+                captions = self._captions(readable, search, beam_tree)
+                yield from [result if isinstance(result, ImageError) else next(captions) for result in batch]
 
-    def _describe(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> list[Caption]:
-        """Captions of B > 0 photos whose pixels have one shape."""
-        views = self.encode(photos)
-        hypotheses = self.generate(views, search, LIKELIEST, beam_tree)
-        seen, sources = [photo.box for photo in photos], [photo.photo for photo in photos]
-        captions = list(self.captions(hypotheses, self.grids(views), seen, sources))
-        for postprocess in self.postprocessors:
-            captions = postprocess(views, captions)
-        return captions
+    def _captions(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> Iterator[Caption]:
+        # A transform that keeps the proportions of photos gives some of them other grids than others.
+        for _, group in groupby(photos, lambda photo: photo.pixels.shape):
+            alike = list(group)
+            views = self.encode(alike)
+            hypotheses = self.generate(views, search, LIKELIEST, beam_tree)
+            seen, sources = [photo.box for photo in alike], [photo.photo for photo in alike]
+            captions = list(self.captions(hypotheses, self.grids(views), seen, sources))
+            for postprocess in self.postprocessors:
+                captions = postprocess(views, captions)
+            yield from captions
+
+    def read(self, photo: Photo) -> FittedPhoto:
+        """Read a photo and fit it to the encoder's input; see `ImageTransform.read`.
+
+        Raises:
+            caption.core.errors.ImageError: the photo cannot be read.
+        """
+        # An open file may be closed, and an array changed, before the caption is drawn.
+        if not isinstance(photo, (str, os.PathLike, Image.Image)):
+            photo = open_image(photo)
+        return self.transform.read(photo)
+
+    @torch.no_grad()
+    def encode(self, photos: Sequence[Photo | FittedPhoto]) -> Views:
+        """Encode B > 0 photos to regions, without gradients.
+
+        Args:
+            photos: see `describe`; those that `read` has given are not read again.
+
+        Raises:
+            caption.core.errors.ImageError: a photo cannot be read.
+            UserError: the transform keeps the photos' proportions, which differ.
+        """
+        fitted = [photo if isinstance(photo, FittedPhoto) else self.read(photo) for photo in photos]
+        if len({photo.pixels.shape for photo in fitted}) > 1:
+            raise UserError(
+                "this model keeps the proportions of a photo, so photos of different proportions do not fit in one "
+                "batch: give photos of the same proportions, or one at a time (batch size 1)"
+            )
+        return self.encoder(torch.stack([photo.pixels for photo in fitted]).to(self.device))
+
+    @torch.no_grad()
+    def generate(
+        self,
+        views: Views,
+        search: Search | None = None,
+        likeliest: int = 0,
+        beam_tree: bool = False,
+    ) -> Hypotheses:
+        """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
+
+        Args:
+            views: of B images.
+            search: None = the model's default search.
+            likeliest: number of likeliest words of each step to keep, see `Hypotheses.likeliest`.
+            beam_tree: whether a beam search records all that it kept, see `Hypotheses.record`.
+        """
+        search = search or self.search
+        state = self.decoder.start(self.project(views))
+        record = beam_tree and isinstance(search, BeamSearch)
+        return search(
+            self.decoder.step,
+            state,
+            len(views[0].vectors),
+            START,
+            END,
+            FORBIDDEN,
+            record=record,
+            likeliest=likeliest,
+        )
+
+    def project(self, views: Views) -> Memory:
+        """Compute the decoder's memory of encoded images: everything that depends on the image alone."""
+        return self.decoder.project(self.refine(views))
+
+    def refine(self, views: Views) -> Views:
+        """Apply the refiner to encoded regions."""
+        return views if self.refiner is None else self.refiner(views)
+
+    def unroll(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
+        """Teacher forcing: see `Decoder.forward` for words (B, K, T) and lengths (B, K)."""
+        return self.decoder(self.project(views), words, lengths)
 
     def captions(
         self,

@@ -104,7 +104,7 @@ def _caption(
             points=_points(trace.location, box),
         ),
         properties=decoder.properties,
-        likeliest=None if likeliest is None else _likeliest(*likeliest, vocabulary),
+        likeliest=None if likeliest is None else _likeliest(likeliest[0], likeliest[1], vocabulary),
         seen=seen,
     )
 
