@@ -35,7 +35,6 @@ def main(options: argparse.Namespace) -> int:
     with optional_package("caption serve", "'show-attend-and-tell[serve]'"):
         import uvicorn
 
-        from caption.analysis.explorer.protocol import ImpatientProtocol
         from caption.analysis.explorer.server import application
     from caption.analysis.explorer.service import Service
     from caption.models.model_zoo import PHOTO_MODEL
@@ -45,9 +44,8 @@ def main(options: argparse.Namespace) -> int:
         models = _models(options.model or [PHOTO_MODEL], options.device, options.trust)
         app = application(Service(models), _hosts(sock))
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_keep_alive=30, timeout_graceful_shutdown=3,
-            limit_concurrency=200, h11_max_incomplete_event_size=64_000, http=ImpatientProtocol,
-        )  # fmt: skip
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=3, limit_concurrency=200
+        )
         sock.listen()  # whoever reads the address may connect at once
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"http://{host}:{sock.getsockname()[1]}/", flush=True)

@@ -14,19 +14,15 @@ from typing import Any
 
 import uvicorn
 
-from caption.analysis.explorer.protocol import ImpatientProtocol
 from caption.analysis.explorer.server import application
 from caption.analysis.explorer.service import Service
 
 
 @contextmanager
-def serving(service: Service, patience: int = 30, **options: Any) -> Iterator[int]:
-    """The port of a server that runs within the context, and waits so many seconds for a request's headers."""
+def serving(service: Service, **options: Any) -> Iterator[int]:
+    """The port of a server that runs within the context."""
     app = application(service, ["127.0.0.1"], **options)
-    config = uvicorn.Config(
-        app, port=0, log_level="critical", timeout_graceful_shutdown=1, timeout_keep_alive=patience,
-        http=ImpatientProtocol,
-    )  # fmt: skip
+    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -33,12 +33,7 @@ from caption.visualize.page_script import page_description
 
 LARGEST_PHOTO = 20_000_000
 LARGEST_REQUEST = 1_000_000
-ARRIVING = 200_000_000
-"""Bytes of all requests in memory together; those that send more are told to come back."""
 WAITING = 8
-PATIENCE = 30.0
-"""Seconds that a request's body may take to arrive."""
-TOO_SLOW = f"The photo did not arrive within {PATIENCE:.0f} seconds: send it again."
 NOWHERE = "There is nothing at this address: the page is at /, its description at /api/openapi.json."
 TITLE = "Make it look elsewhere"
 
@@ -55,8 +50,6 @@ ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
     BusyError: (503, "Many requests are waiting for the model: try again in a few seconds."),
     GoneError: (404, ""),
     UserError: (400, ""),
-    TimeoutError: (408, TOO_SLOW),
-    asyncio.TimeoutError: (408, TOO_SLOW),  # another class in Python 3.10
     CancelledError: (499, "The request was cancelled."),
     ClientDisconnect: (499, "The request was cancelled."),
     MemoryError: (413, "The photo is too large for the memory. Scale it down."),
@@ -81,7 +74,6 @@ def application(
         waiting: requests that may wait while one is answered; others are told to come back.
     """
     places, model = asyncio.Semaphore(1 + waiting), asyncio.Lock()
-    bodies: dict[int, bytearray] = {}
     settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
     page = live_html(TITLE, settings)
     about = f"Captions with attention that is moved by hand. Models: {', '.join(service.models)}."
@@ -94,17 +86,14 @@ def application(
         Once the asker has left, `check_cancelled` stops it.
         """
         _check_origin(request)
-        body = bodies[id(request)] = bytearray()
         try:
-            await asyncio.wait_for(_receive(request, largest, body, bodies), PATIENCE)
+            body = await _receive(request, largest)
             if places.locked():
                 raise BusyError
             async with places, _while_asked(request), model:  # the place is free only when the thread is
-                return JSONResponse(await run_sync(job, bytes(body)))
+                return JSONResponse(await run_sync(job, body))
         except asyncio.CancelledError:  # the server stops
             pass
-        finally:
-            del bodies[id(request)]
         raise CancelledError  # here, too, if the asker has left: that ends the work without an error
 
     async def photos(request: Request) -> Response:
@@ -146,18 +135,18 @@ def _check_origin(request: Request) -> None:
         raise HTTPException(403, "Only this server's own page may ask.")
 
 
-async def _receive(request: Request, largest: int, body: bytearray, bodies: Mapping[int, bytearray]) -> None:
-    """Receive the body of a request, as long as there is memory for it beside the others."""
+async def _receive(request: Request, largest: int) -> bytes:
+    """The body of a request, of at most `largest` bytes."""
     too_large = HTTPException(413, f"More than {largest / 1e6:g} MB were sent: scale the photo down.")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > largest:
         raise too_large
+    body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > largest:
             raise too_large
-        if sum(map(len, bodies.values())) > ARRIVING:
-            raise BusyError
+    return bytes(body)
 
 
 def _json(body: bytes) -> Any:

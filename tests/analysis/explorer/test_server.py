@@ -4,7 +4,7 @@ import io
 import socket
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 from helpers.explore_server import png_header, send, serving
@@ -139,18 +139,6 @@ def test_photos_of_many_pixels_are_forgotten_sooner(monkeypatch):
     assert [*service._photos] == photos[2:]
 
 
-def test_slow_uploads_and_half_sent_headers_hold_no_place():
-    with ExitStack() as stack:
-        port = stack.enter_context(serving(Service({"one": captioner()}), patience=1, waiting=0))
-        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(4)]
-        for asker in slow[:3]:
-            asker.sendall(b"POST /api/photos HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nab")
-        slow[3].sendall(b"POST /api/photos HTTP/1.1\r\nHo")
-        assert opened(port)["photo"]
-        slow[3].sendall(b"st")
-        assert slow[3].recv(1) == b""  # closed
-
-
 def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
     first, second = opened(port)["photo"], opened(port)["photo"]
     send(port, "/api/captions", {"photo": first})
@@ -158,13 +146,6 @@ def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
         opened(port, seed)
     assert send(port, "/api/captions", {"photo": second})[0] == 404
     assert send(port, "/api/captions", {"photo": first})[0] == 200
-
-
-def test_uploads_have_a_bound_together(monkeypatch):
-    monkeypatch.setattr("caption.analysis.explorer.server.ARRIVING", 100)
-    with serving(Service({"one": captioner()})) as port:
-        assert send(port, "/api/photos", bytes(200))[0] == 503
-        assert send(port, "/api/photos", bytes(90))[0] == 400
 
 
 def test_a_server_that_stops_answers_those_who_wait():
