@@ -13,14 +13,14 @@ from sysconfig import get_path
 
 from caption.core.errors import UserError, did_you_mean, kind_and_reason
 
-SCAFFOLDING = re.compile(
-    r"Does not validate|Subtypes:|Errors:|Given value type:|Given value: (\{|Namespace|NestedArg)"
+NOISE = re.compile(
+    r"Does not validate against.*|Subtypes: .*|Errors:|Expected a <class 'NoneType'>|Given value type: .*"
+    r"|Given value: (\{|Namespace|NestedArg).*|Got value: Namespace\(.*"
+    r"|Type typing\.Callable\[.*?\] expects a function or a callable class: "
 )
-"""How lines of jsonargparse's messages begin that have types of Python, or a whole part."""
-TYPES = re.compile(
-    r"Type typing\.Callable\[.*?\] expects a function or a callable class: | Got value: Namespace\(.*"
-)
-"""The same inside a line."""
+"""In lines of jsonargparse's messages: what has types of Python, or the arguments of a whole part."""
+UNKNOWN = re.compile(r"Option '(\w+)'|option '([\w.]+)'|arguments: --([\w.]+)|has no attribute '(\w+)'")
+"""How jsonargparse names an unknown argument, entry of a configuration, option and class."""
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 """How the file names of code begin that is not the user's: generated, of this package, of Python."""
 
@@ -29,30 +29,26 @@ def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
     """An error message of jsonargparse, which fills a page, in one line, with what a misspelt name was meant to be.
 
     Args:
-        message: it quotes the classes and modules in which the misspelt name was looked for, and the name itself.
+        message: it quotes the classes and modules in which a name was looked for.
         parser: the parser that met the error; its options are the keys.
     """
-    return one_line(message) + _hint(message, parser)
+    return one_line(message) + _remedy(message, parser)
 
 
 def one_line(message: str) -> str:
-    """An error message of jsonargparse without types of Python. Of a part's own errors, what else it might be goes."""
-    lines = [line.strip() for line in message.splitlines()]
-    if any("class_path" in line or "is not accepted" in line for line in lines):
-        lines = [line for line in lines if not line.startswith("- Expected a <class")]
-    lines = [TYPES.sub("", line.lstrip("- ")) for line in lines]
-    return " ".join(line for line in lines if line and not SCAFFOLDING.match(line))
+    """An error message of jsonargparse without `NOISE`."""
+    lines = (NOISE.sub("", line.strip().removeprefix("- ")).strip() for line in message.splitlines())
+    return " ".join(filter(None, lines))
 
 
-def _hint(message: str, parser: ArgumentParser) -> str:
-    quoted = re.findall(r"'(.*?)'", message)
-    if "No module named" in message:
-        return f" (put {quoted[-1]}.py into the working directory, or install the package)"
-    known = {*keys(parser), *(name for owner in quoted for name in _names(owner))}
-    patterns = (r"Option '(\w+)'", r"--([\w.]+)", r"(\w+)\W*$")
-    suspects = [*(word for pattern in patterns for word in re.findall(pattern, message)), *quoted[-1:]]
-    hints = (did_you_mean(word, {*known, *quoted} - {word}) for word in suspects if word not in known)
-    return next(filter(None, hints), "")
+def _remedy(message: str, parser: ArgumentParser) -> str:
+    if missing := re.search(r"No module named '(.+?)'", message):
+        return f" (put {missing[1]}.py into the working directory, or install the package)"
+    if (unknown := UNKNOWN.search(message)) is None:
+        return ""
+    owners = re.findall(r"'([\w.]+)'", message)
+    known = {*keys(parser), *(name for owner in owners for name in _names(owner))}
+    return did_you_mean(unknown[unknown.lastindex or 0], known)
 
 
 def reason(error: Exception) -> str:
@@ -76,11 +72,11 @@ def keys(parser: ArgumentParser) -> Iterator[str]:
 def _names(path: str) -> Iterable[str]:
     """The names in a module, or the arguments of a class; none if it has not been imported."""
     module, _, name = path.rpartition(".")
-    value = sys.modules.get(path) or (
-        getattr(sys.modules[module], name, None) if module in sys.modules else None
-    )
+    if path in sys.modules:
+        return dir(sys.modules[path])
+    owner = getattr(sys.modules.get(module), name, None)
     try:
-        return inspect.signature(value).parameters if inspect.isclass(value) else dir(value)
+        return inspect.signature(owner).parameters if inspect.isclass(owner) else ()
     except ValueError:  # a class of C
         return ()
 

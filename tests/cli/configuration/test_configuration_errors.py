@@ -45,7 +45,7 @@ WITHOUT_WANDB = pytest.mark.skipif(find_spec("wandb") is not None, reason="wandb
     [
         ("--model.optimizer.lrr 0.1", "model.optimizer|lrr|did you mean lr?"),
         ("--model.scheduler=StepLR --model.scheduler.step_sise=3", "step_sise|did you mean step_size?"),
-        ("--trainer.precision bf61", "did you mean bf16?"),
+        ("--trainer.precision bf61", "trainer.precision|'bf16'|bf61"),
         ("--config=nowhere.yaml", "nowhere.yaml"),
         (
             "--model.warm_start nowhere.ckpt",
