@@ -1,7 +1,7 @@
 """The result of captioning one image: the sentence, the attention weights behind each word, figures and files.
 
 A result does not need a model: it can be pickled, stored and drawn without a checkpoint. Importing this module loads
-neither PyTorch nor Matplotlib; drawing does.
+neither PyTorch nor Matplotlib; drawing does. What draws and writes is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.core.regions import WeightProperties
-from caption.core.runtime.files import MARK, Opener, replacing
-from caption.results.beam_tree import BeamTree
-from caption.results.lens_reading import LensReading
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
+    from caption.core.runtime.files import Opener
     from caption.data.boxes import Boxes
     from caption.data.photos import Photo
+    from caption.results.beam_tree import BeamTree
+    from caption.results.lens_reading import LensReading
     from caption.visualize.styles import StyleName
     from caption.visualize.words import Words
 
@@ -367,7 +367,7 @@ class Caption:
 
         return None if self.image is None else to_fragment([self])
 
-    def save_attention(self, path: str | os.PathLike[str], opener: Opener = replacing) -> None:
+    def save_attention(self, path: str | os.PathLike[str], opener: Opener | None = None) -> None:
         """Write the attention as an `.npz`, loadable without pickle.
 
         Arrays: `words` (T,) unicode, without the end token; `weights` (T, rows, cols) float32; `gates` (T,)
@@ -376,11 +376,13 @@ class Caption:
 
         Args:
             path: the file.
-            opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
+            opener: which file of that name may be replaced, see `caption.core.runtime.files`; None = any.
 
         Raises:
             OutputError: the file cannot be written.
         """
+        from caption.core.runtime.files import MARK, replacing
+
         arrays: dict[str, Any] = {
             "words": np.array(self.words, dtype=np.str_),
             "weights": self.weights,
@@ -395,7 +397,7 @@ class Caption:
         np.savez(file, **arrays)
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = MARK.encode()
-        with opener(path) as output:
+        with (opener or replacing)(path) as output:
             output.write(file.getvalue())
 
     def _photo(self, image: Photo | None) -> Photo:
