@@ -35,7 +35,7 @@ class Freezable(nn.Module):
     def freeze(self, frozen: bool = True) -> None:
         """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
 
-        Unfreezing also switches to training mode. The encoder does not know its owner's mode, and Lightning restores
+        Unfreezing also switches to training mode. The module does not know its owner's mode, and Lightning restores
         modes after validation without calling `train`.
         """
         unfreezing = self.frozen and not frozen
@@ -60,7 +60,7 @@ class Freezable(nn.Module):
 
 
 def modules_before(trunk: nn.Module, name: str) -> set[nn.Module]:
-    """The modules of a trunk that come before the first one called `name`, or inside it; all if there is none."""
+    """The modules of a trunk before the one called `name`, in the order of `named_modules`; all if there is none."""
     before = set()
     for inner, module in trunk.named_modules():
         if f"{inner}.".startswith(f"{name}."):
