@@ -52,7 +52,7 @@ Image captioning with visual attention: train a model, score it, see where it lo
 {SUMMARIES}
 
   --version  print the version
-  --debug    after any verb: show the traceback of an error
+  --debug    after any verb: show the traceback of an error, and what runs in a faster form
 """
 
 
@@ -139,6 +139,11 @@ def _run(args: list[str]) -> int:
     verb = args[0]
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
+    if debug:
+        import logging
+
+        logging.basicConfig(format="caption: %(message)s")
+        logging.getLogger("caption").setLevel(logging.INFO)
     if verb not in VERBS:
         if os.path.splitext(verb)[1] or os.path.exists(verb):
             meant = f"to caption this photo: caption describe {shlex.quote(verb)}"

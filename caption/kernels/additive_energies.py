@@ -61,7 +61,10 @@ class TiledAdditiveScore(AdditiveScore):
         return prepare_keys(super().keys(regions), self.activation)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        return additive_energies(self.queries(query), memory.keys, self.energy.weight[0], self.activation)
+        keys = memory.keys
+        if isinstance(keys, Tensor):  # a memory that was computed before this score was exchanged
+            keys = prepare_keys(keys, self.activation)
+        return additive_energies(self.queries(query), keys, self.energy.weight[0], self.activation)
 
 
 def prepare_keys(keys: Tensor, activation: Activation) -> AdditiveKeys:
