@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
 
@@ -94,7 +92,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy, which need not be imported for this
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
