@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from caption.analysis.table import Cell, Table
+from caption.analysis.table import AnalysisTable, Cell
 from caption.core.errors import UserError
 from caption.core.runtime.files import replacing
 
@@ -19,7 +19,7 @@ __all__ = ["read_sections", "table", "write_sections"]
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A table in Markdown."""
-    return Table(head, list(map(list, rows))).markdown()
+    return AnalysisTable(head, list(map(list, rows))).markdown()
 
 
 MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from caption.analysis.faithfulness.adversary import adversarial_maps as adversarial_maps
     from caption.analysis.faithfulness.interchange import interchange as interchange
     from caption.analysis.faithfulness.permutation import permute as permute
-    from caption.analysis.heads import head_roles as head_roles
     from caption.analysis.interventions import Erase as Erase
     from caption.analysis.interventions import Force as Force
     from caption.analysis.interventions import Mask as Mask
@@ -36,11 +35,12 @@ if TYPE_CHECKING:
     from caption.analysis.posterior_attention import posterior as posterior
     from caption.analysis.pruned_heads import head_pruning as head_pruning
     from caption.analysis.reference_attention import attend_references as attend_references
+    from caption.analysis.roles_of_heads import head_roles as head_roles
+    from caption.analysis.roles_of_heads import region_roles as region_roles
+    from caption.analysis.roles_of_heads import word_roles as word_roles
     from caption.analysis.self_attention import region_maps as region_maps
-    from caption.analysis.self_attention import rollout as rollout
     from caption.analysis.self_attention import word_maps as word_maps
-    from caption.analysis.self_attention.roles import region_roles as region_roles
-    from caption.analysis.self_attention.roles import word_roles as word_roles
+    from caption.analysis.self_attention.rollout import rollout as rollout
 
 _NAMES = {
     "agreement": ("agree",),
@@ -48,15 +48,15 @@ _NAMES = {
     "faithfulness.adversary": ("adversarial_maps",),
     "faithfulness.interchange": ("interchange",),
     "faithfulness.permutation": ("permute",),
-    "heads": ("head_roles",),
     "interventions": ("Erase", "Force", "Mask", "Move", "force_everywhere", "intervene"),
     "map_statistics": ("entropies", "measure_maps"),
     "pointing_game": ("ground",),
     "posterior_attention": ("posterior",),
     "pruned_heads": ("head_pruning",),
     "reference_attention": ("attend_references",),
-    "self_attention": ("region_maps", "rollout", "word_maps"),
-    "self_attention.roles": ("region_roles", "word_roles"),
+    "roles_of_heads": ("head_roles", "region_roles", "word_roles"),
+    "self_attention": ("region_maps", "word_maps"),
+    "self_attention.rollout": ("rollout",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("baseline_maps", "study")

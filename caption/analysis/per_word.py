@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.table import Table, Tabled, Value, numbers
+from caption.analysis.table import AnalysisTable, Tabled, Value, numbers
 from caption.core.tensor_tree import TensorTree, combine, map_tensors
 from caption.metrics.significance import Estimate, estimate
 
@@ -48,9 +48,9 @@ class PerWord(Tabled):
         """The first cell of each word's row."""
         return self.words
 
-    def table(self) -> Table:
+    def table(self) -> AnalysisTable:
         """A row for each word, of the first 30; of several photos also the means of all words, with 95 % intervals."""
-        table = Table(("word", *self.columns))
+        table = AnalysisTable(("word", *self.columns))
         for label, *values in list(zip(self.labels, *self.columns.values(), strict=True))[:30]:
             table.add([numbers(values)], label)
         if len(set(self.images.tolist())) > 1:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caption.analysis.covered_cells import centres_inside, coverage
-from caption.analysis.table import Table
+from caption.analysis.table import AnalysisTable
 from caption.core.box import BoxLike, cell_centres
 from caption.data.boxes import Boxes
 from caption.metrics.significance import estimate
@@ -73,7 +73,7 @@ class Grounding:
             name: Grounding(tuple(p for p in self.pointings if p.mention.name == name))
             for name, _ in counts.most_common()
         }
-        table = Table(("", "mentions", "pointing", "chance", "attention in boxes", "chance"))
+        table = AnalysisTable(("", "mentions", "pointing", "chance", "attention in boxes", "chance"))
         for name, part in [*rows.items(), ("all", self)]:
             shares = (part.accuracy, part.chance, part.mass, part.mass_chance)
             table.add([[name, len(part), *(f"{share:.2f}" for share in shares)]])

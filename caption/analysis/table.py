@@ -43,7 +43,7 @@ def numbers(values: Iterable[float], form: str = ".2f") -> list[Cell]:
 
 
 @dataclass
-class Table:
+class AnalysisTable:
     """Rows under a head, and what they answer. In a notebook it is shown as HTML."""
 
     head: Sequence[str] = ()
@@ -92,7 +92,7 @@ class Table:
 class Tabled:
     """A result that is printed, and shown in a notebook, as its table."""
 
-    def table(self) -> Table:
+    def table(self) -> AnalysisTable:
         """What is shown."""
         raise NotImplementedError
 

@@ -10,8 +10,8 @@ import torch
 from helpers import tiny_captioner
 
 from caption.analysis.agreement import compare_maps
-from caption.analysis.heads import head_roles
 from caption.analysis.pruned_heads import head_pruning
+from caption.analysis.roles_of_heads import head_roles
 from caption.attention import MultiHeadAttention
 from caption.attention.map_hooks import edit_maps
 from caption.captioner import Captioner

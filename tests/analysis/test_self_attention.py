@@ -15,8 +15,9 @@ from helpers.tiny_captioner import captioner, photo
 from torch import nn
 
 from caption.analysis.replay import words_alone
-from caption.analysis.self_attention import RegionMaps, has_rollout, region_maps, rollout, word_maps
-from caption.analysis.self_attention.roles import POSITIONAL, region_roles, word_roles
+from caption.analysis.roles_of_heads import POSITIONAL, region_roles, word_roles
+from caption.analysis.self_attention import RegionMaps, region_maps, word_maps
+from caption.analysis.self_attention.rollout import attention_rollout, has_rollout, rollout
 from caption.analysis.study import Images, Subject
 from caption.attention import HeadGates, MultiHeadAttention
 from caption.captioner import Captioner
@@ -107,14 +108,13 @@ def test_words_look_at_the_words_before():
 def test_rollout_is_the_product_of_the_layers():
     weights = np.random.default_rng(0).dirichlet(np.ones(6), (3, 2, 6)).astype(np.float32)
     gates = np.array([[1, 1], [0.5, 0], [0, 0]], np.float32)  # in the last layer all heads are closed
-    maps = RegionMaps(tuple(weights), tuple(gates), (2, 3), Box(0, 0, 3, 2), Box(0, 0, 3, 2))
     one = 0.3 * np.eye(6) + 0.7 * weights[0].mean(0)
     two = 0.3 * np.eye(6) + 0.7 * weights[1, 0]
-    np.testing.assert_allclose(maps.rollout(0.3), two @ one, rtol=1e-6)
-    np.testing.assert_allclose(maps.rollout().sum(-1), 1, rtol=1e-6)
-    np.testing.assert_array_equal(maps.rollout(1), np.eye(6))
+    np.testing.assert_allclose(attention_rollout(weights, 0.3, gates), two @ one, rtol=1e-6)
+    np.testing.assert_allclose(attention_rollout(weights).sum(-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(attention_rollout(weights, 1, gates), np.eye(6))
     with pytest.raises(ValueError, match=r"residual is 1.5: it is a share from 0 to 1"):
-        maps.rollout(1.5)
+        attention_rollout(weights, 1.5)
 
 
 def test_gates_count_in_rollout():
@@ -122,7 +122,7 @@ def test_gates_count_in_rollout():
     model.refiner.views[0].layers.attend[0].gates.weight.data.copy_(torch.tensor([-0.9, 0.9]))
     (maps,) = region_maps(model, photo())
     assert maps.gates[0].tolist() == [0, 1]
-    np.testing.assert_allclose(maps.rollout(0), maps.layers[0][1], rtol=1e-6)
+    np.testing.assert_allclose(attention_rollout(maps.layers, 0, maps.gates), maps.layers[0][1], rtol=1e-6)
 
 
 def moving_captioner() -> Captioner:

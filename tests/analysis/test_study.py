@@ -19,7 +19,7 @@ from caption.analysis.named_groups import count_named
 from caption.analysis.study import Images, Subject, study, tables
 from caption.analysis.study import subject as subject_module
 from caption.analysis.study.subject import Pointed
-from caption.analysis.table import Table, Value
+from caption.analysis.table import AnalysisTable, Value
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.core.errors import UserError
@@ -64,7 +64,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
     return [Subject(name, model, images) for name, model in models.items()]
 
 
-def cells(table: Table | None, *first: str) -> list[float]:
+def cells(table: AnalysisTable | None, *first: str) -> list[float]:
     """The means in the row that begins with some cells."""
     assert table is not None
     (row,) = [row[len(first) :] for row in table.rows if row[: len(first)] == [*first]]

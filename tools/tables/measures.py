@@ -18,8 +18,9 @@ from caption.analysis.faithfulness.rankings import ORDERS as RANKINGS
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.pointing_game import best_map, ground
 from caption.analysis.replay import words_alone
-from caption.analysis.self_attention import has_rollout, has_word_maps, region_maps, word_maps
-from caption.analysis.self_attention.roles import region_roles, word_roles
+from caption.analysis.roles_of_heads import region_roles, word_roles
+from caption.analysis.self_attention import has_word_maps, region_maps, word_maps
+from caption.analysis.self_attention.rollout import has_rollout, tower_rollout
 from caption.cli.main import main as caption
 from caption.core.errors import UserError
 from caption.core.runtime.trust import make
@@ -35,7 +36,6 @@ from caption.metrics.evaluation import evaluate
 from caption.models import checkpoint
 from caption.models.model_zoo import load
 from caption.models.transformers.captioner import ForeignCaptioner
-from caption.models.transformers.rollout import rollout
 from caption.results.caption import Caption
 
 ERASED = 100
@@ -190,7 +190,7 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
     if not isinstance(captioner, ForeignCaptioner):
         return
     with suppress(UserError):  # Idefics3's patches cannot be followed through its tower
-        scores["rolled out"] = _pointing(rollout(captioner, photos["test"], captions), boxes["test"])
+        scores["rolled out"] = _pointing(tower_rollout(captioner, photos["test"], captions), boxes["test"])
     chosen = best_map(list(zip(captioner.describe(photos["val"]), boxes["val"], strict=True)))
     for summary in ("mean", *captions[0].maps, *captions[0].single_maps()):
         captioner.decoder.summary = summary

@@ -1,12 +1,5 @@
-"""Self-attention seen: its maps, attention rollout, and the roles of its heads."""
+"""Self-attention seen: its maps, and attention rollout."""
 
-from caption.analysis.self_attention.maps import (
-    RegionMaps,
-    has_rollout,
-    has_word_maps,
-    region_maps,
-    rollout,
-    word_maps,
-)
+from caption.analysis.self_attention.maps import RegionMaps, has_word_maps, region_maps, word_maps
 
-__all__ = ["RegionMaps", "has_rollout", "has_word_maps", "region_maps", "rollout", "word_maps"]
+__all__ = ["RegionMaps", "has_word_maps", "region_maps", "word_maps"]

@@ -1,14 +1,8 @@
 """Self-attention seen: where each region looks in the refiner, and each word in a Transformer decoder.
 
-    maps = region_maps(captioner, photos)[0]
-    maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
-    word_maps(captioner, photos)[0].plot_matrix()
-
-After self-attention a region carries what other regions have seen, so a decoder's map over refined regions does not say
-which part of the image was read. Attention rollout carries it back (Abnar and Zuidema 2020, "Quantifying Attention Flow
-in Transformers", section 3):
-
-    ground(zip(rollout(captioner, photos), boxes))
+maps = region_maps(captioner, photos)[0]
+maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
+word_maps(captioner, photos)[0].plot_matrix()
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from caption.analysis.replay import batches, iter_photos, sentences
+from caption.analysis.replay import batches, sentences
 from caption.attention.map_hooks import record_self_attention
 from caption.attention.scaled_dot_product import ScaledDotProduct
 from caption.captioner import Captioner
@@ -31,9 +25,6 @@ from caption.data.photos import Photo
 from caption.encoders import Refiner
 from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.results.caption import AttentionMaps, Caption
-
-RESIDUAL = 0.5
-"""The share of the residual connection in Abnar and Zuidema 2020."""
 
 
 @dataclass(frozen=True)
@@ -81,25 +72,6 @@ class RegionMaps:
             self.box, image=self.image, seen=self.seen, maps=AttentionMaps(maps),
         )  # fmt: skip
 
-    def rollout(self, residual: float = RESIDUAL) -> np.ndarray:
-        """(L, L) float64: how much of each region of the encoder (columns) is in each refined region (rows).
-
-        The product A_N ... A_1 of A_n = r I + (1 − r) Σ_m g_nm W_nm / Σ_m g_nm. Rows sum to one. The shares of the
-        residual connection are assumed, not measured, and the values' lengths are ignored.
-
-        Args:
-            residual: r, 0 to 1; ½ in the paper.
-        """
-        if not 0 <= residual <= 1:
-            raise ValueError(f"residual is {residual}: it is a share from 0 to 1")
-        unmixed = np.eye(self.grid[0] * self.grid[1])
-        flow = unmixed
-        for heads, gates in zip(self.layers, self.gates, strict=True):
-            if gates.any():  # else the residual connection is all there is
-                mixed = np.tensordot(gates / gates.sum(dtype=np.float64), heads.astype(np.float64), 1)
-                flow = (residual * unmixed + (1 - residual) * mixed) @ flow
-        return flow
-
 
 def region_maps(
     captioner: Captioner, photos: Photo | Iterable[Photo], view: int = 0, batch_size: int = 32
@@ -132,44 +104,6 @@ def region_maps(
                     RegionMaps(tuple(of_photo), gates, views[view].grid, box, photo.box, photo.photo)
                 )
     return by_photo
-
-
-def rollout(
-    captioner: Captioner,
-    photos: Photo | Iterable[Photo],
-    captions: Iterable[Caption] | None = None,
-    residual: float = RESIDUAL,
-) -> list[Caption]:
-    """Captions whose weights lie over the encoder's regions instead of the refined ones: α[t] A_N ... A_1.
-
-    See `RegionMaps.rollout`. The weights of a word keep their sum.
-
-    Args:
-        captioner: the model, whose refiner is self-attention.
-        photos: one, or many.
-        captions: one for each photo, with this model's weights; None = those that it generates.
-        residual: the share of the residual connection in each layer.
-
-    Raises:
-        UserError: the refiner has no self-attention, or mixes regions in another way, too.
-        ValueError: photos and captions differ in number, or their weights lie on another grid.
-        caption.core.errors.ImageError: a photo cannot be read.
-    """
-    photos = list(iter_photos(photos))
-    maps = region_maps(captioner, photos)
-    captions = captioner.describe(photos) if captions is None else list(captions)
-    if len(captions) != len(photos):
-        raise ValueError(f"there are {len(captions)} captions for {len(photos)} photos")
-    rolled = []
-    for caption, of_photo in zip(captions, maps, strict=True):
-        if caption.weights.shape[1:] != of_photo.grid:
-            raise ValueError(
-                f"the weights of {caption.text!r} lie on a grid of {caption.weights.shape[1:]}, and the refiner's "
-                f"regions on one of {of_photo.grid}"
-            )
-        weights = caption.weights.reshape(len(caption.words), -1) @ of_photo.rollout(residual)
-        rolled.append(caption.with_weights(weights.reshape(caption.weights.shape)))
-    return rolled
 
 
 def word_maps(
@@ -208,12 +142,6 @@ def word_maps(
 def has_word_maps(captioner: Captioner) -> bool:
     """Whether the captioner's decoder has self-attention over words, which `word_maps` measures."""
     return any(isinstance(module, ScaledDotProduct) for module in captioner.decoder.modules())
-
-
-def has_rollout(captioner: Captioner) -> bool:
-    """Whether the captioner's refiner is self-attention, so that `rollout` can carry maps back through it."""
-    chains = None if captioner.refiner is None else captioner.refiner.self_attentions()
-    return chains is not None and len(chains[0]) > 0
 
 
 def _self_attention(captioner: Captioner, view: int) -> tuple[Refiner, Sequence[RegionAttention]]:

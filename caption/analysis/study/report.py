@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from caption.analysis.faithfulness.curves import Kind, plot_curves
 from caption.analysis.study.run import Study
 from caption.analysis.study.subject import OWN, Subject
-from caption.analysis.table import Cell, Table, Value
+from caption.analysis.table import AnalysisTable, Cell, Value
 from caption.core.errors import printable
 from caption.data.boxes import Boxes
 from caption.results.caption import Caption
@@ -36,7 +36,7 @@ PANELS: tuple[tuple[Kind, str], ...] = (
 """Of the figure of curves: the curve, and how regions are hidden."""
 
 
-class Example(NamedTuple):
+class ExampleWord(NamedTuple):
     """A word of a caption and its map."""
 
     score: float
@@ -90,7 +90,7 @@ def draw_curves(study: Study) -> Figure:
     )
 
 
-def examples(subject: Subject) -> Mapping[str, Sequence[Example]]:
+def examples(subject: Subject) -> Mapping[str, Sequence[ExampleWord]]:
     """The photos with the best and the worst maps, no photo twice.
 
     With boxes, photos are ordered by how often the maps hit and how much of them lies in the boxes beyond chance;
@@ -106,27 +106,27 @@ def examples(subject: Subject) -> Mapping[str, Sequence[Example]]:
     }
 
 
-def _pointings(subject: Subject) -> Mapping[int, list[Example]]:
+def _pointings(subject: Subject) -> Mapping[int, list[ExampleWord]]:
     """By photo, each word that has a box."""
-    words: dict[int, list[Example]] = {}
+    words: dict[int, list[ExampleWord]] = {}
     for one in subject.groundings[OWN].pointings:
         even = f"an even map: {100 * one.mass_chance:.0f} %"
         verdict = f"{'hit' if one.hit else 'miss'}, {100 * one.mass:.0f} % of α in the box ({even})"
         boxes, caption = {one.mention.name: one.mention.boxes}, subject.pointed.captions[one.caption]
-        example = Example(one.hit + one.mass - one.mass_chance, caption, one.mention.word, boxes, verdict)
+        example = ExampleWord(one.hit + one.mass - one.mass_chance, caption, one.mention.word, boxes, verdict)
         words.setdefault(int(subject.pointed.images[one.caption]), []).append(example)
     return words
 
 
-def _falls(subject: Subject) -> Mapping[int, list[Example]]:
+def _falls(subject: Subject) -> Mapping[int, list[ExampleWord]]:
     """By photo, each word of the model's caption."""
     curves = subject.curves["removed"]
     gains = curves.area("deletion", "random") - curves.area("deletion", "attention")
-    words: dict[int, list[Example]] = {}
+    words: dict[int, list[ExampleWord]] = {}
     for photo, gain in zip(curves.images.tolist(), gains.tolist(), strict=True):
         of_photo = words.setdefault(photo, [])
         verdict = f"p(word) falls by {gain:.2f} more in the order of α"
-        of_photo.append(Example(gain, subject.captions[photo], len(of_photo), {}, verdict))
+        of_photo.append(ExampleWord(gain, subject.captions[photo], len(of_photo), {}, verdict))
     return words
 
 
@@ -134,13 +134,13 @@ def _text(text: object) -> str:
     return html.escape(printable(text)).replace(" %", "&nbsp;%")
 
 
-def _link(name: str, table: Table) -> str:
+def _link(name: str, table: AnalysisTable) -> str:
     """A link to the table."""
     missing = " not measured" if table.missing else ""
     return f'<a href="#{name}"><span>{_text(table.title)}</span>{missing}</a>\n'
 
 
-def _section(name: str, table: Table, pictures: str) -> str:
+def _section(name: str, table: AnalysisTable, pictures: str) -> str:
     if table.missing:
         answer = f'<p class="missing">Left out. {_text(table.missing)}</p>\n{pictures}'
     else:
@@ -181,7 +181,7 @@ def _examples(subject: Subject, is_one_of_several: bool) -> str:
     )
 
 
-def _example(example: Example) -> str:
+def _example(example: ExampleWord) -> str:
     caption, place = example.caption, example.word
     assert caption.image is not None
     # The scale is that of the whole caption, the boxes those of this word alone.

@@ -13,7 +13,7 @@ from typing import Any
 
 from caption.analysis.study.subject import Images, Subject
 from caption.analysis.study.tables import MEASURES, ON_PHOTOS, ON_SHAPES
-from caption.analysis.table import Table
+from caption.analysis.table import AnalysisTable
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 
@@ -24,7 +24,7 @@ class Study:
 
     subjects: Sequence[Subject]
     """The models, with the measurements behind the tables."""
-    tables: Mapping[str, Table]
+    tables: Mapping[str, AnalysisTable]
     """By the name of the measure, in the order of a page."""
 
     @property

@@ -26,7 +26,7 @@ from caption.analysis.per_word import Measured
 from caption.analysis.pointing_game import Grounding, Pointing, ground
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
-from caption.analysis.self_attention import has_rollout, rollout
+from caption.analysis.self_attention.rollout import has_rollout, rollout
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError
 from caption.core.runtime.progress import counted, progress_bar

@@ -20,13 +20,13 @@ from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
-from caption.analysis.table import Cell, Table, Value, share
+from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.core.errors import UserError, first_few
 from caption.metrics.significance import Estimate, estimate
 from caption.results.caption import Caption
 
 Subjects = Sequence[Subject]
-Measure = Callable[[Subjects], Table | None]
+Measure = Callable[[Subjects], AnalysisTable | None]
 """None = none of the models can be asked."""
 Rows = Iterator[list[Cell]]
 CURVES: tuple[Kind, ...] = ("deletion", "insertion")
@@ -57,7 +57,7 @@ ON_SHAPES: list[str] = []
 
 def measure(
     *columns: str, on: Sequence[list[str]] = (ON_PHOTOS, ON_SHAPES)
-) -> Callable[[Callable[[Table, Subjects], None]], Measure]:
+) -> Callable[[Callable[[AnalysisTable, Subjects], None]], Measure]:
     """Make a measure of a function that fills a table; its docstring is the question, and how it is answered.
 
     Args:
@@ -65,12 +65,12 @@ def measure(
         on: the lists in which its name, which is that of the function, stands.
     """
 
-    def decorate(fill: Callable[[Table, Subjects], None]) -> Measure:
+    def decorate(fill: Callable[[AnalysisTable, Subjects], None]) -> Measure:
         title, _, meaning = (inspect.getdoc(fill) or "").partition("\n\n")
 
         @functools.wraps(fill)
-        def of_subjects(subjects: Subjects) -> Table | None:
-            table = Table(columns, title=title, meaning=" ".join(meaning.split()))
+        def of_subjects(subjects: Subjects) -> AnalysisTable | None:
+            table = AnalysisTable(columns, title=title, meaning=" ".join(meaning.split()))
             fill(table, subjects)
             return table if table.rows or table.missing else None
 
@@ -84,7 +84,7 @@ def measure(
 
 
 @measure("model", "maps", "words", "pointing accuracy", "mass in the box")
-def grounding(table: Table, subjects: Subjects) -> None:
+def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     """Does it look at what it names?
 
     The pointing game: for every word that names something with a box, the most attended cell should lie in such a
@@ -139,7 +139,7 @@ def _pointing_values(subject: Subject, played: Grounding) -> list[Value]:
 
 
 @measure("model", "map", "words", "pointing accuracy", "mass in the box")
-def single_maps(table: Table, subjects: Subjects) -> None:
+def single_maps(table: AnalysisTable, subjects: Subjects) -> None:
     """Which of its maps points best?
 
     The pointing game by each single map, such as a head or a hop, and by the mean of those of a layer; the best come
@@ -186,7 +186,7 @@ def _chosen_on_others(played: Sequence[Grounding], images: np.ndarray) -> Ground
 
 
 @measure("model", "regions", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}")
-def faithfulness(table: Table, subjects: Subjects) -> None:
+def faithfulness(table: AnalysisTable, subjects: Subjects) -> None:
     """Do its words depend on where it looks?
 
     Deletion hides the regions of one word one after the other, and insertion shows them, in the order of the
@@ -210,7 +210,7 @@ def faithfulness(table: Table, subjects: Subjects) -> None:
 @measure(
     "model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random", on=[ON_SHAPES]
 )
-def classes(table: Table, subjects: Subjects) -> None:
+def classes(table: AnalysisTable, subjects: Subjects) -> None:
     """Which words depend on it?
 
     By class of words: their probability with all regions and with none, and the areas under deletion.
@@ -224,7 +224,7 @@ def classes(table: Table, subjects: Subjects) -> None:
 
 
 @measure("model", "weights", "fall of log p", "distance", "changed")
-def permutation(table: Table, subjects: Subjects) -> None:
+def permutation(table: AnalysisTable, subjects: Subjects) -> None:
     """Do its words depend on this map?
 
     Each word is said again with other weights at its step: permuted, even, of another word, of another image. The
@@ -243,7 +243,7 @@ def permutation(table: Table, subjects: Subjects) -> None:
 @measure(
     "model", "words", "divergence", "distance", "divergence, permuted", "distance, permuted", on=[ON_SHAPES]
 )
-def adversary(table: Table, subjects: Subjects) -> None:
+def adversary(table: AnalysisTable, subjects: Subjects) -> None:
     """How far may a map go from α while the prediction stays?
 
     The map farthest from α, in Jensen-Shannon divergence (bits, at most 1), whose prediction differs by a total
@@ -259,7 +259,7 @@ def adversary(table: Table, subjects: Subjects) -> None:
 @measure(
     "model", "pairs", "weights", "the other word", "the word itself", "lead of the other", on=[ON_SHAPES]
 )
-def exchange(table: Table, subjects: Subjects) -> None:
+def exchange(table: AnalysisTable, subjects: Subjects) -> None:
     """Does the word follow the map?
 
     Each word gets the map of another word of the same kind. How often the other word, and the word itself, comes
@@ -277,7 +277,7 @@ def exchange(table: Table, subjects: Subjects) -> None:
 
 
 @measure("models", "words", "measure", "same word", "another word", "another image")
-def agreement(table: Table, subjects: Subjects) -> None:
+def agreement(table: AnalysisTable, subjects: Subjects) -> None:
     """Do the models look at the same places?
 
     All are fed the captions of the first, and their maps compared word by word. Divergence is Jensen-Shannon's in
@@ -308,7 +308,7 @@ def _agreement_rows(part: Agreement) -> Rows:
 
 
 @measure("model", "captions", "H[α]", "log L", "change", "hardly looked at")
-def entropy(table: Table, subjects: Subjects) -> None:
+def entropy(table: AnalysisTable, subjects: Subjects) -> None:
     """How concentrated are its maps?
 
     H[α] is the entropy in nats, from 0, one region, to log L, all alike; e to the H is the number of regions over
@@ -335,7 +335,7 @@ def _map_cells(captions: Sequence[Caption]) -> list[Cell]:
 
 
 @measure("model", "people agree on", "photos", *(f"says {group}" for group in GROUPS), on=[ON_PHOTOS])
-def named(table: Table, subjects: Subjects) -> None:
+def named(table: AnalysisTable, subjects: Subjects) -> None:
     """Who is named?
 
     Photos count for a group if at least three people's captions name it and none names another one. The table says
@@ -358,7 +358,7 @@ def named(table: Table, subjects: Subjects) -> None:
 
 
 @measure("model", "captions", "mentions", "CHAIRi", "CHAIRs", on=[ON_PHOTOS])
-def chair(table: Table, subjects: Subjects) -> None:
+def chair(table: AnalysisTable, subjects: Subjects) -> None:
     """Does it name objects that are not there?
 
     Mentions of COCO's categories on photos in which all of them are annotated. A mention is hallucinated if the object
@@ -383,7 +383,7 @@ def chair(table: Table, subjects: Subjects) -> None:
 
 
 @measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
-def heads(table: Table, subjects: Subjects) -> None:
+def heads(table: AnalysisTable, subjects: Subjects) -> None:
     """How many of its heads does it need?
 
     Maps of heads, hops or queries are set to 0, the one first that the words need least, and the words are said

@@ -20,13 +20,13 @@ from helpers.tiny_prefix_models import git, idefics3, paligemma, qwen2_vl
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from caption.analysis.self_attention.rollout import tower_rollout
 from caption.attention.map_hooks import edit_maps
 from caption.core.box import cell_box
 from caption.core.errors import ImageError, UserError
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.decoder import on_first_grid
 from caption.models.transformers.loading import from_transformers
-from caption.models.transformers.rollout import rollout
 from caption.models.transformers.search import GenerateBeam
 from caption.text.vocabulary import START
 
@@ -197,7 +197,7 @@ def test_a_words_map_is_the_mean_of_its_pieces_and_its_log_p_their_sum() -> None
 @pytest.mark.parametrize("family", CROSS)
 def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
     caption = captioner(family)(PHOTO)
-    (rolled,) = rollout(captioner(family), [PHOTO], [caption])
+    (rolled,) = tower_rollout(captioner(family), [PHOTO], [caption])
     parts = tiny(family)
     tower = parts.model.vision_model if family == "blip" else parts.model.encoder
     tower.set_attn_implementation("eager")
