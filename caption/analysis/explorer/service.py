@@ -21,7 +21,7 @@ from caption.data.shapes.scene import random_scene
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
-"""Of a photo, and of all that stay in memory, unless it is one."""
+"""Of one photo, and of all photos in memory together; the last photo always stays."""
 LONGEST_NAME = 200
 
 

@@ -45,7 +45,7 @@ SHOWN = 3
 LEAST_IN_REGION = 0.5
 """Softmax of a thing in some region from which the photo has a map of it: dogs have 0.3 in photos without any."""
 LEAST_SHARE = 0.8
-"""Of a noun's probability that a less general one must hold to be named in its place: retriever for dog."""
+"""A less general noun is named, retriever for dog, if it holds this share of the general one's probability."""
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,9 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     """Does it look at what it names?
 
     The pointing game: for every word that names something with a box, the most attended cell should lie in such a
-    box (or mask). Maps that know less are the measure: the middle of the image, where people put things; the mean
-    of the model's maps; its maps of another word and of another image. Posterior maps know the word. The mass is
-    the share of attention in the boxes. Rows for each kind of thing, and for the words that come most often, have
+    box (or mask). The baselines are the middle of the image, where people put things; the mean of the model's maps;
+    its maps of another word and of another image. Posterior maps are computed from the word. The mass is the share of
+    attention in the boxes. Rows for each kind of thing, and for the words that come most often, have
     the middle of the image beside them; the last row is the gain over the middle. This says where it looked, not
     that the word comes from there.
     """
