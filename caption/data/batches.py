@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from caption.core.box import Box
+from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.core.tensor_tree import combine, select_images
@@ -29,12 +30,8 @@ class Batch(NamedTuple):
     """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
     views: Views | None
     """Precomputed regions in half precision, of each view (B, L, D), or None."""
-    inputs: Tensor
-    """(B, K, T) int64, the words fed in: START, then the caption; PAD behind."""
-    targets: Tensor
-    """(B, K, T) int64, the words to emit: the caption, then END; PAD behind."""
-    lengths: Tensor
-    """(B, K) int64, the steps of each caption, END included."""
+    captions: CaptionBatch
+    """Padded with PAD."""
     ids: list[int | str]
     """Of the images."""
     references: list[tuple[str, ...]]
@@ -143,33 +140,30 @@ def collate(
     examples: Sequence[BatchItem], store: FeatureStore | None = None, mirrored: FeatureStore | None = None
 ) -> Batch:
     """Examples -> batch, captions padded to the longest and the most; regions from one store or the other."""
-    inputs, targets, lengths = pad_captions([example.captions for example in examples])
     pixels = [example.pixels for example in examples if example.pixels is not None]
     return Batch(
         images=torch.stack(pixels) if pixels else None,
         views=_stored_views(examples, store, mirrored or store) if store else None,
-        inputs=inputs,
-        targets=targets,
-        lengths=lengths,
+        captions=pad_captions([example.captions for example in examples]),
         ids=[example.image.id for example in examples],
         references=[example.image.captions for example in examples],
         boxes=[example.box for example in examples],
     )
 
 
-def pad_captions(captions: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Up to K captions of each of B images, as ids with END -> inputs, targets and lengths; see `Batch`."""
+def pad_captions(captions: Sequence[Sequence[Sequence[int]]]) -> CaptionBatch:
+    """Up to K captions of each of B images, as word ids with the end token -> a batch, padded with PAD."""
     steps = max(len(ids) for several in captions for ids in several)
     most = max(len(several) for several in captions)
     # In NumPy, where a thousand short rows are written in a third of the time.
-    inputs, targets = (np.full((len(captions), most, steps), PAD, np.int64) for _ in range(2))
+    words, targets = (np.full((len(captions), most, steps), PAD, np.int64) for _ in range(2))
     lengths = np.zeros((len(captions), most), np.int64)
     for b, several in enumerate(captions):
         for k, ids in enumerate(several):
-            inputs[b, k, 0], inputs[b, k, 1 : len(ids)] = START, ids[:-1]
+            words[b, k, 0], words[b, k, 1 : len(ids)] = START, ids[:-1]
             targets[b, k, : len(ids)] = ids
             lengths[b, k] = len(ids)
-    return torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(lengths)
+    return CaptionBatch(torch.from_numpy(words), torch.from_numpy(targets), torch.from_numpy(lengths))
 
 
 def _stored_views(examples: Sequence[BatchItem], store: FeatureStore, mirrored: FeatureStore) -> Views:

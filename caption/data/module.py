@@ -226,8 +226,8 @@ class CaptionData(LightningDataModule):
             tensor = tensor.to(device, non_blocking=True)
             return tensor.float() if tensor.dtype is torch.float16 else tensor
 
-        images, views, inputs, targets, lengths, *rest = batch
-        return Batch(*map_tensors(move, (images, views, inputs, targets, lengths)), *rest)
+        images, views, captions, *rest = batch
+        return Batch(*map_tensors(move, (images, views, captions)), *rest)
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

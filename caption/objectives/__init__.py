@@ -1,14 +1,15 @@
 """Training objectives."""
 
-from caption.objectives.base import CaptionBatch, Loss, Objective, Source, word_log_likelihoods
+from caption.core.caption_batch import CaptionBatch
+from caption.objectives.base import Loss, Objective, Term, word_log_likelihoods
 from caption.objectives.baselines import (
     Baseline,
     Critic,
+    GreedyAttentionBaseline,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
     Rewards,
-    SelfCritical,
 )
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.doubly_stochastic import DoublyStochastic
@@ -18,7 +19,6 @@ from caption.objectives.penalties import AttentionPenalty, RefinerPenalty
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.scheduled_sampling import ScheduledSampling
 from caption.objectives.self_critical import SelfCriticalSequence
-from caption.objectives.terms import Term
 from caption.objectives.weighted_sum import WeightedSum
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "CrossEntropy",
     "DoublyStochastic",
     "Entropy",
+    "GreedyAttentionBaseline",
     "GuidedAttention",
     "LeaveOneOut",
     "Loss",
@@ -39,9 +40,7 @@ __all__ = [
     "Reinforce",
     "Rewards",
     "ScheduledSampling",
-    "SelfCritical",
     "SelfCriticalSequence",
-    "Source",
     "Term",
     "WeightedSum",
     "word_log_likelihoods",

@@ -1,85 +1,28 @@
-"""The interface of training objectives."""
+"""The interface of training objectives and of the terms of a loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.caption_batch import CaptionBatch
 from caption.core.parts import Part, check_choice
 from caption.core.regions import Views
 from caption.core.runtime.distributed import process_count, total
-from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.encoders.refiners.base import Refiner
+from caption.decoders.base import Unrolled
 
-Unit = Literal["caption", "word", "region"]
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
+
+Unit = Literal["caption", "word", "region", "image"]
 """An element that a sum is divided by the number of."""
 PER_CAPTION: tuple[Unit, ...] = ("caption",)
 PER_WORD: tuple[Unit, ...] = ("word",)
-
-
-class CaptionBatch(NamedTuple):
-    """The captions of B images, K each, for teacher forcing."""
-
-    words: Tensor
-    """(B, K, T) int64, the input words: the start token, then the caption without its end token."""
-    targets: Tensor
-    """(B, K, T) int64, the target word of each step; arbitrary where there is no step."""
-    lengths: Tensor
-    """(B, K) int64, the number of real steps of each caption; 0 for an absent caption."""
-
-    def real(self) -> Tensor:
-        """(B, K, T) bool: True where there is a step."""
-        return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
-
-    def repeated(self, times: int) -> CaptionBatch:
-        """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
-        return CaptionBatch(*(tensor.repeat_interleave(times, 1) for tensor in self))
-
-
-class Source(NamedTuple):
-    """What a memory was made of."""
-
-    views: Views
-    """The encoder's regions, before a refiner."""
-    refiner: Refiner | None = None
-    """The one that has mapped them, for terms that weigh its penalty."""
-
-
-class Elements(NamedTuple):
-    """The numbers of elements of a batch, of all processes together, by which sums are divided."""
-
-    captions: Tensor
-    """Captions with at least one step, each counted once for all of its samples."""
-    words: Tensor
-    """Real steps of these captions."""
-    regions: int
-    """Regions L of a map."""
-    samples: int = 1
-    """Samples of each caption, over which every sum is averaged."""
-
-    def mean(self, summed: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
-        """A process's share of the mean over all processes' elements; all losses are divided here.
-
-        The mean of the shares is the mean over the whole batch. DistributedDataParallel averages gradients in the same
-        way, so the gradient is that of one process with the whole batch, also when the processes' counts differ.
-
-        Args:
-            summed: the sum over this process's elements.
-            per: the elements to divide by; () = the sum over the whole batch.
-        """
-        numbers: dict[Unit, Tensor | int] = {
-            "caption": self.captions,
-            "word": self.words,
-            "region": self.regions,
-        }
-        mean = summed / (self.samples / process_count())
-        for unit in per:
-            mean = mean / numbers[unit]
-        return mean
+PER_IMAGE: tuple[Unit, ...] = ("image",)
 
 
 class Loss(NamedTuple):
@@ -91,7 +34,7 @@ class Loss(NamedTuple):
     value: Tensor
     """The loss, a scalar with gradient."""
     logged: dict[str, Tensor]
-    """Scalars without gradient to log, by name."""
+    """Scalars without gradient to log, by name: the NLL per word, each term without its weight."""
     unrolled: Unrolled
     """The decoder's output for the captions, for diagnostics."""
 
@@ -100,7 +43,8 @@ class Objective(Part, nn.Module):
     """Base class of objectives. They are means over the captions of a batch, the 1/N Σ_n of the paper, unless
     documented otherwise. The batch is that of all processes together.
 
-    An objective unrolls the decoder itself, because some need several samples of each caption.
+    An objective unrolls the decoder itself, because some need several samples of each caption. Every part of a loss is
+    a sum over the elements of a batch, and `Elements.mean` divides it.
     """
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
@@ -129,16 +73,13 @@ class Objective(Part, nn.Module):
         lists = (child if isinstance(child, nn.ModuleList) else (child,) for child in self.children())
         return [module for modules in lists for module in modules if isinstance(module, Objective)]
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
         """Loss of a batch.
 
         Args:
-            decoder: in training mode, if it is trained.
-            memory: of the B images.
+            captioner: its refiner and decoder are trained; in training mode, if they are.
+            views: the encoder's regions of the B images, before a refiner.
             captions: of the B images.
-            source: what the memory was made of; None = the memory's own regions, without a refiner.
 
         Raises:
             UserError: this objective cannot train the decoder's attention.
@@ -146,11 +87,93 @@ class Objective(Part, nn.Module):
         raise NotImplementedError
 
 
-def count_elements(unrolled: Unrolled, samples: int = 1) -> Elements:
-    """Count the elements of a batch with `samples` of each caption. All processes must call it."""
-    captions = unrolled.has_steps().sum()
-    counts = total(torch.stack([captions, torch.full_like(captions, len(unrolled.positions))])) / samples
-    return Elements(counts[0], counts[1], unrolled.trace.weights.shape[-1], samples)
+class Term(Part, nn.Module):
+    """Base class of the terms of a loss beside −log p. The loss gets λ Σ / N, where N counts the elements of the batch.
+
+    Args:
+        weight: λ.
+        per: the elements that N counts. ("caption",) makes a mean over captions, ("caption", "region") a mean over
+            captions and regions, and () an undivided sum, whose weight grows with the batch.
+    """
+
+    name: str
+    """Under which Σ / N is logged."""
+
+    def __init__(self, weight: float = 1.0, per: Sequence[Unit] = PER_CAPTION) -> None:
+        super().__init__()
+        check_units(per)
+        self.weight = weight
+        self.per = per
+
+    def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
+        """Σ over the elements of this process's batch, a scalar with gradient.
+
+        Args:
+            unrolled: the decoder's output for the captions.
+            captioner: its decoder declares the properties of its weights and the penalty of its attention; its
+                refiner, if there is one, may have a penalty, too.
+        """
+        raise NotImplementedError
+
+
+class Elements(NamedTuple):
+    """The numbers of elements of a batch, of all processes together, by which sums are divided."""
+
+    images: Tensor
+    """Images with at least one such caption."""
+    captions: Tensor
+    """Captions with at least one step, each counted once for all of its samples."""
+    words: Tensor
+    """Real steps of these captions."""
+    regions: int
+    """Regions L of a map."""
+    samples: int = 1
+    """Samples of each caption, over which every sum is averaged."""
+
+    def mean(self, summed: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
+        """A process's share of the mean over all processes' elements; all losses are divided here.
+
+        The mean of the shares is the mean over the whole batch. DistributedDataParallel averages gradients in the same
+        way, so the gradient is that of one process with the whole batch, also when the processes' counts differ.
+
+        Args:
+            summed: the sum over this process's elements.
+            per: the elements to divide by; () = the sum over the whole batch.
+        """
+        numbers: dict[Unit, Tensor | int] = {
+            "caption": self.captions,
+            "word": self.words,
+            "region": self.regions,
+            "image": self.images,
+        }
+        mean = summed / (self.samples / process_count())
+        for unit in per:
+            mean = mean / numbers[unit]
+        return mean
+
+    def add_terms(
+        self, value: Tensor, terms: Iterable[Term], unrolled: Unrolled, captioner: Captioner
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss with its terms, and the mean of each term without gradient, by name."""
+        means = {}
+        for term in terms:
+            mean = self.mean(term(unrolled, captioner), term.per)
+            means[term.name] = mean.detach()
+            value = value + term.weight * mean
+        return value, means
+
+
+def count_elements(captions: CaptionBatch, unrolled: Unrolled, samples: int = 1) -> Elements:
+    """Count the elements of a batch. All processes must call it.
+
+    Args:
+        captions: of this process, each once.
+        unrolled: their unroll; its maps have the regions.
+        samples: of each caption in the unroll.
+    """
+    present = captions.lengths > 0
+    counts = total(torch.stack([present.any(1).sum(), present.sum(), captions.lengths.sum()]))
+    return Elements(counts[0], counts[1], counts[2], unrolled.trace.weights.shape[-1], samples)
 
 
 def check_units(per: Sequence[Unit]) -> None:

@@ -16,7 +16,6 @@ from torch.nn import functional
 from caption.core.parts import Part
 from caption.core.runtime.distributed import total
 from caption.decoders.base import Unrolled
-from caption.objectives.base import PER_WORD, count_elements
 
 
 class Rewards(NamedTuple):
@@ -52,8 +51,9 @@ class Baseline(Part, nn.Module):
         """Update the baseline; called in training after the batch has used b, so that no reward is compared with
         itself.
 
-        Rewards:
-            a scalar loss of the baseline's weights, to be added to the objective's; or None.
+        Returns:
+            Σ over the batch's real steps of a loss of the baseline's own weights, a scalar with gradient, of which the
+            objective adds the mean per word to its own loss; None if the baseline has no weights.
         """
         return None
 
@@ -137,15 +137,15 @@ class Critic(Baseline):
     def learn(self, rewards: Rewards) -> Tensor:
         predicted = self._predicted(rewards)
         credited = rewards.unrolled.pack(rewards.credited.flatten(1, 2))
-        squares = functional.mse_loss(predicted, credited, reduction="sum")
-        return count_elements(rewards.unrolled).mean(squares, PER_WORD)
+        return functional.mse_loss(predicted, credited, reduction="sum")
 
 
-class SelfCritical(Baseline):
-    """b = the credit of the same caption when every step reads its most probable region (Rennie et al. 2017).
+class GreedyAttentionBaseline(Baseline):
+    """b = the credit of the same caption when every step reads its most probable region.
 
-    A sample's advantage is its improvement over greedy attention. It needs a second unroll, without gradient and
-    without dropout.
+    A sample's advantage is its improvement over greedy attention: the idea of self-critical sequence training (Rennie
+    et al. 2017), applied to locations instead of words; for words see `SelfCriticalSequence`. It needs a second unroll,
+    without gradient and without dropout.
     """
 
     def forward(self, rewards: Rewards) -> Tensor:

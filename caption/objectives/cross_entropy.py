@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import nn
 
+from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
-from caption.decoders.base import Decoder, Memory
+from caption.core.regions import Views
 from caption.objectives.base import (
     PER_CAPTION,
     PER_WORD,
-    CaptionBatch,
     Loss,
     Objective,
-    Source,
+    Term,
     Unit,
     check_units,
     count_elements,
     word_log_likelihoods,
 )
 from caption.objectives.doubly_stochastic import DoublyStochastic
-from caption.objectives.terms import Term, add_terms
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class CrossEntropy(Objective):
@@ -48,10 +51,8 @@ class CrossEntropy(Objective):
         self.label_smoothing = label_smoothing
         self.per = per
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
-        unrolled = decoder(memory, captions.words, captions.lengths)
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
+        unrolled = captioner.unroll(views, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
             raise UserError(
                 "cross-entropy has no gradient for sampled attention: train Multinoulli attention with the "
@@ -61,7 +62,7 @@ class CrossEntropy(Objective):
         if self.label_smoothing:
             uniform = -unrolled.logits.float().log_softmax(-1).mean(-1).sum()
             smoothed = (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
-        elements = count_elements(unrolled)
+        elements = count_elements(captions, unrolled)
         value = elements.mean(smoothed, self.per)
-        value, means = add_terms(value, self.terms, unrolled, elements, decoder, source and source.refiner)
+        value, means = elements.add_terms(value, self.terms, unrolled, captioner)
         return Loss(value, {"NLL": elements.mean(nll.detach(), PER_WORD), **means}, unrolled)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.decoders.base import Decoder, Unrolled
-from caption.encoders.refiners.base import Refiner
-from caption.objectives.terms import Term
+from caption.decoders.base import Unrolled
+from caption.objectives.base import Term
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class DoublyStochastic(Term):
@@ -22,8 +26,8 @@ class DoublyStochastic(Term):
 
     name = "doubly_stochastic"
 
-    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
-        if decoder.properties.signed:
+    def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
+        if captioner.decoder.properties.signed:
             raise UserError(
                 "the doubly stochastic term needs weights of at least 0, and this attention has negative ones: take "
                 "DoublyStochastic out of the objective's terms (terms: [] leaves none)"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from caption.attention.map_entropy import entropy
-from caption.decoders.base import Decoder, Unrolled
-from caption.encoders.refiners.base import Refiner
-from caption.objectives.base import PER_CAPTION, Unit
-from caption.objectives.terms import Term
+from caption.decoders.base import Unrolled
+from caption.objectives.base import PER_CAPTION, Term, Unit
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class Entropy(Term):
@@ -34,9 +36,9 @@ class Entropy(Term):
             # Training batches so far; restored when training resumes.
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
+    def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
         started = not self.after or bool(self.batches >= self.after)
         if self.training and self.after:
             self.batches += 1
         weights = unrolled.trace.weights
-        return entropy(weights, decoder.properties).sum() if started else weights.new_zeros(())
+        return entropy(weights, captioner.decoder.properties).sum() if started else weights.new_zeros(())

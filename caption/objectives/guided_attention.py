@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
-from caption.core.runtime.distributed import mean
-from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
+from caption.core.regions import Views
+from caption.decoders.base import Decoder, Unrolled
+from caption.objectives.base import PER_IMAGE, Loss, Objective, count_elements
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 SMALLEST = 1e-8
 """Weights below count as this in log α."""
@@ -78,19 +83,17 @@ class GuidedAttention(Objective):
         super().prepare(references)
         self.detectors.prepare(references)
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
-        loss = self.objective(decoder, memory, captions, source)
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
+        loss = self.objective(captioner, views, captions)
         unrolled = loss.unrolled
-        scores = self.detectors((source or memory).views[0])
+        elements = count_elements(captions, unrolled)
+        scores = self.detectors(views[0])
         log_absent = self.detectors.log_absent(scores)
         shares = self.detectors.shares(captions.targets, captions.real())
         captioned = (captions.lengths > 0).any(1)
-        (images,) = mean(captioned.sum()[None])
-        detection = (self.detectors.loss(log_absent, shares) * captioned).sum() / images
-        divergence = self._divergence(decoder, unrolled, captions, scores, log_absent).sum()
-        divergence = count_elements(unrolled).mean(divergence)
+        detection = elements.mean((self.detectors.loss(log_absent, shares) * captioned).sum(), PER_IMAGE)
+        divergence = self._divergence(captioner.decoder, unrolled, captions, scores, log_absent).sum()
+        divergence = elements.mean(divergence)
         value = loss.value + self.detection * detection + self.weight * divergence
         logged = {"detection": detection.detach(), "guidance": divergence.detach()}
         return Loss(value, loss.logged | logged, unrolled)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from caption.decoders.base import Decoder, Unrolled
-from caption.encoders.refiners.base import Refiner
-from caption.objectives.base import PER_WORD, Unit
-from caption.objectives.terms import Term
+from caption.decoders.base import Unrolled
+from caption.objectives.base import PER_WORD, Term, Unit
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class Penalty(Term):
@@ -18,12 +20,12 @@ class Penalty(Term):
     def __init__(self, weight: float, per: Sequence[Unit] = PER_WORD) -> None:
         super().__init__(weight, per)
 
-    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
+    def declared(self, unrolled: Unrolled, captioner: Captioner) -> Tensor | None:
         """The mean over words of what the part declares; None if it declares nothing."""
         raise NotImplementedError
 
-    def forward(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None = None) -> Tensor:
-        declared = self.declared(unrolled, decoder, refiner)
+    def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
+        declared = self.declared(unrolled, captioner)
         return unrolled.logits.new_zeros(()) if declared is None else declared * len(unrolled.positions)
 
 
@@ -34,8 +36,8 @@ class AttentionPenalty(Penalty):
 
     name = "attention_penalty"
 
-    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
-        return decoder.penalty(unrolled.trace.maps)
+    def declared(self, unrolled: Unrolled, captioner: Captioner) -> Tensor | None:
+        return captioner.decoder.penalty(unrolled.trace.maps)
 
 
 class RefinerPenalty(Penalty):
@@ -43,5 +45,5 @@ class RefinerPenalty(Penalty):
 
     name = "refiner_penalty"
 
-    def declared(self, unrolled: Unrolled, decoder: Decoder, refiner: Refiner | None) -> Tensor | None:
-        return None if refiner is None else refiner.penalty()
+    def declared(self, unrolled: Unrolled, captioner: Captioner) -> Tensor | None:
+        return None if captioner.refiner is None else captioner.refiner.penalty()

@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
+from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.core.runtime.distributed import mean
 from caption.core.runtime.eval_mode import eval_mode
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.objectives.base import (
     PER_CAPTION,
     PER_WORD,
-    CaptionBatch,
     Loss,
     Objective,
-    Source,
+    Term,
     Unit,
     check_units,
     count_elements,
@@ -31,7 +32,9 @@ from caption.objectives.base import (
 )
 from caption.objectives.baselines import Baseline, MovingAverage, Rewards
 from caption.objectives.entropy import Entropy
-from caption.objectives.terms import Term, add_terms
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class Reinforce(Objective):
@@ -85,9 +88,8 @@ class Reinforce(Objective):
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
         self.baseline.build(query_size)
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
+        decoder, memory = captioner.decoder, captioner.project(views)
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
         trace = unrolled.trace
@@ -101,10 +103,10 @@ class Reinforce(Objective):
         baseline = self.baseline(rewards)
         advantage = unrolled.pack((rewards.credited - baseline).flatten(1, 2))
         score_function = (advantage * trace.log_prob).sum()
-        elements = count_elements(unrolled, self.samples)
+        elements = count_elements(captions, unrolled, self.samples)
         value = -elements.mean(log_likelihoods.sum())
         value = value - self.reward_weight * elements.mean(score_function, self.per)
-        value, means = add_terms(value, self.terms, unrolled, elements, decoder, source and source.refiner)
+        value, means = elements.add_terms(value, self.terms, unrolled, captioner)
         deviations = advantage - mean(elements.mean(advantage.sum(), PER_WORD))
         of_words = {
             "NLL": -log_likelihoods.detach(),
@@ -115,8 +117,9 @@ class Reinforce(Objective):
         if trace.location is not None:
             of_words["sampled"] = has_location(trace.location).float()
         logged = {name: elements.mean(values.sum(), PER_WORD) for name, values in of_words.items()} | means
-        baseline_loss = self.baseline.learn(rewards) if self.training else None
-        if baseline_loss is not None:
+        error = self.baseline.learn(rewards) if self.training else None
+        if error is not None:
+            baseline_loss = elements.mean(error, PER_WORD)
             logged["baseline_loss"] = baseline_loss.detach()
             value = value + baseline_loss
         return Loss(value, logged, unrolled)

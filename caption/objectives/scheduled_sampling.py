@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import CaptionBatch, Loss, Objective, Source
+from caption.core.caption_batch import CaptionBatch
+from caption.core.regions import Views
+from caption.objectives.base import Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.text.vocabulary import END, FORBIDDEN
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class ScheduledSampling(Objective):
@@ -38,22 +44,20 @@ class ScheduledSampling(Objective):
         self.ramp = ramp
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
         if not self.training:
-            return self.objective(decoder, memory, captions, source)
+            return self.objective(captioner, views, captions)
         risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
         probability = self.probability * risen
         self.batches += 1
-        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), source)
+        loss = self.objective(captioner, views, _mixed(captioner, views, captions, probability))
         return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
 
 
 @torch.no_grad()
-def _mixed(decoder: Decoder, memory: Memory, captions: CaptionBatch, probability: Tensor) -> CaptionBatch:
+def _mixed(captioner: Captioner, views: Views, captions: CaptionBatch, probability: Tensor) -> CaptionBatch:
     """The captions with some of their input words drawn from the model."""
-    unrolled = decoder(memory, captions.words, captions.lengths)
+    unrolled = captioner.unroll(views, captions.words, captions.lengths)
     chances = unrolled.logits.float().index_fill(
         1, torch.tensor((*FORBIDDEN, END), device=probability.device), -torch.inf
     )

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.decoders.base import Decoder, Memory
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
-from caption.objectives.base import CaptionBatch, Loss, Objective, Source, count_elements
+from caption.objectives.base import Loss, Objective, count_elements
 from caption.search import Sampling
 from caption.text.vocabulary import END, FORBIDDEN, START
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class SelfCriticalSequence(Objective):
@@ -53,9 +59,8 @@ class SelfCriticalSequence(Objective):
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
+        decoder, memory = captioner.decoder, captioner.project(views)
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))
             unrolled = decoder(memory, sampled.words, sampled.lengths)
@@ -69,7 +74,7 @@ class SelfCriticalSequence(Objective):
         of_words = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
         rewards = self._rewards(sampled, captions).to(logits)
         others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-        elements = count_elements(unrolled)
+        elements = count_elements(sampled, unrolled)
         value = -elements.mean(((rewards - others) * unrolled.unpack(of_words).sum(-1)).sum())
         logged = {"reward": rewards.mean(), "sampled_words": elements.words / elements.captions}
         return Loss(value, logged, unrolled)

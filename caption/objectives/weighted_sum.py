@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import CaptionBatch, Loss, Objective, Source
+from caption.core.caption_batch import CaptionBatch
+from caption.core.regions import Views
+from caption.objectives.base import Loss, Objective
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
 
 
 class WeightedSum(Objective):
-    """Σ_j λ_j L_j. Each objective unrolls the decoder itself.
+    """Σ_j λ_j L_j. Each objective projects the regions and unrolls the decoder itself.
 
     With a little cross-entropy beside `SelfCriticalSequence`, captions stay sentences while their reward rises (Paulus
     et al. 2018, "A Deep Reinforced Model for Abstractive Summarization", eq. 16). Diagnostics are those of the first
@@ -34,10 +39,8 @@ class WeightedSum(Objective):
         self.objectives: Sequence[Objective] = nn.ModuleList(objectives)  # type: ignore[assignment]
         self.weights = weights
 
-    def forward(
-        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, source: Source | None = None
-    ) -> Loss:
-        first, *others = (objective(decoder, memory, captions, source) for objective in self.objectives)
+    def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
+        first, *others = (objective(captioner, views, captions) for objective in self.objectives)
         value, logged = self.weights[0] * first.value, dict(first.logged)
         for weight, loss in zip(self.weights[1:], others, strict=True):
             value = value + weight * loss.value

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
 from caption.core.regions import WeightProperties
-from caption.core.runtime.distributed import mean
-from caption.decoders.base import Unrolled
+from caption.core.runtime.distributed import mean, mean_of_each
+from caption.data.batches import Batch
+
+
+class AttentionDiagnostics(Callback):
+    """Logs the statistics of `diagnose` for every training batch, and warns once if the maps have stopped moving.
+
+    The module's `training_step` returns the maps beside the loss.
+
+    Args:
+        still_maps: decides when to warn; None = `StillMaps()`.
+    """
+
+    def __init__(self, still_maps: StillMaps | None = None) -> None:
+        self.still_maps = still_maps or StillMaps()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        decoder = pl_module.captioner.decoder
+        numbers = mean_of_each(diagnose(outputs["weights"], outputs["real"], decoder.properties))
+        logged = {f"train/{name}": value for name, value in numbers.items()}
+        pl_module.log_dict(logged, batch_size=len(batch.ids))
+        if decoder.attentions and (warning := self.still_maps.watch(numbers["attention_change"])):
+            rank_zero_warn(warning)
 
 
 @torch.no_grad()
-def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tensor]:
+def diagnose(weights: Tensor, real: Tensor, properties: WeightProperties) -> dict[str, Tensor]:
     """Compute statistics of a batch's attention maps, without padding. When several processes train, each computes its
     share, and the mean of the shares is the statistic of the whole batch.
+
+    Args:
+        weights: (B, K, T, L) α, 0 where there is no step.
+        real: (B, K, T) bool, True where there is a step.
+        properties: of the weights.
 
     Returns:
         "attention_entropy": mean H[α[t]] over all words, in nats; log L for uniform maps. "attention_change": mean over
         neighbouring words of ½ Σ_i |α[t,i] − α[t-1,i]|, the share of the attention that moved, 0 to 1. "coverage_min",
         "coverage_max": minimum and maximum over the regions of Σ_t α[t,i]; mean over captions.
     """
-    weights = unrolled.trace.weights.detach().float()
-    maps = unrolled.unpack(weights)  # (B, K, T, L)
-    real = unrolled.unpack(torch.ones_like(unrolled.positions, dtype=torch.bool))
+    weights = weights.float()
+    present = real.any(-1)
     pairs = real[..., 1:]  # True where a step has a previous step
-    moved = change(maps[..., 1:, :], maps[..., :-1, :])
-    coverage = maps.sum(2)[unrolled.has_steps()]  # (captions, L)
-    words, neighbours, captions = mean(torch.stack([real.sum(), pairs.sum(), unrolled.has_steps().sum()]))
+    moved = change(weights[..., 1:, :], weights[..., :-1, :])
+    coverage = weights.sum(2)[present]  # (captions, L)
+    words, neighbours, captions = mean(torch.stack([real.sum(), pairs.sum(), present.sum()]))
     return {
-        "attention_entropy": entropy(weights, properties).sum() / words,
+        "attention_entropy": (entropy(weights, properties) * real).sum() / words,
         "attention_change": (moved * pairs).sum() / neighbours.clamp_min(1),
         "coverage_min": coverage.amin(-1).sum() / captions,
         "coverage_max": coverage.amax(-1).sum() / captions,

@@ -138,9 +138,9 @@ class Evaluator:
 
     def _answer(self, batch: Batch, views: Views, search: Search) -> list[Answer]:
         with override_at_test(self.captioner, self.at_test):
-            unrolled = self.captioner.unroll(views, batch.inputs, batch.lengths)
+            unrolled = self.captioner.unroll(views, batch.captions.words, batch.captions.lengths)
             hypotheses = self.captioner.generate(views, search)
-        nll = -unrolled.unpack(word_log_likelihoods(unrolled, batch.targets)).sum((1, 2))
+        nll = -unrolled.unpack(word_log_likelihoods(unrolled, batch.captions.targets)).sum((1, 2))
         steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
         captions = self.captioner.captions(hypotheses, self.captioner.grids(views), batch.boxes)
         fields = zip(batch.ids, captions, batch.references, nll.tolist(), steps.tolist(), strict=True)

@@ -29,11 +29,11 @@ from caption.encoders.base import Encoder
 from caption.encoders.fine_tuning import batch_norm_warning
 from caption.kernels import accelerate
 from caption.models import checkpoint
-from caption.objectives import CaptionBatch, CrossEntropy, Objective, Source
+from caption.objectives import CrossEntropy, Objective
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
 from caption.training.defaults import MONITOR
-from caption.training.diagnostics import StillMaps, diagnose
+from caption.training.diagnostics import AttentionDiagnostics
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
 from caption.training.lightning_state import check_state
@@ -111,7 +111,6 @@ class CaptionTraining(LightningModule):
         self.evaluation: Evaluation | None = None
         """The evaluation of the last evaluated split."""
         self.accelerates, self.compiles = accelerate, compile
-        self.still_maps = StillMaps()
         self.rates: dict[str, Any] = {}
         """What the configuration says of optimizer and schedule."""
         self.earlier_rates: dict[str, Any] | None = None
@@ -134,7 +133,7 @@ class CaptionTraining(LightningModule):
         self.save_hyperparameters(specs, logger=False)
 
     def configure_callbacks(self) -> list[Callback]:
-        return [StopOnDivergence()]
+        return [StopOnDivergence(), AttentionDiagnostics()]
 
     def setup(self, stage: str) -> None:
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
@@ -212,21 +211,23 @@ class CaptionTraining(LightningModule):
         set_seed = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
         set_seed(derive_seed(self.seed, self.current_epoch, batch_idx, self.global_rank))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        views = self.views(batch)
-        memory = self.captioner.project(views)
-        captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
-        decoder, size = self.captioner.decoder, len(batch.ids)
-        loss = self.objective(decoder, memory, captions, Source(views, self.captioner.refiner))
-        shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
-        logged = mean_of_each(shares)
-        self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
-        if "NLL" in logged:  # per word
-            self.log("train/NLL", logged.pop("NLL"), prog_bar=True, batch_size=size)
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """The loss of a batch.
+
+        Returns:
+            "loss": a scalar with gradient; and for `AttentionDiagnostics` "weights": (B, K, T, L) α without gradient, 0
+            where there is no step, and "real": (B, K, T) bool, True where there is a step.
+        """
+        loss = self.objective(self.captioner, self.views(batch), batch.captions)
+        size, logged = len(batch.ids), mean_of_each({"loss": loss.value.detach()} | loss.logged)
+        for name in ("loss", "NLL"):  # NLL per word
+            if name in logged:
+                self.log(f"train/{name}", logged.pop(name), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
-        if decoder.attentions and (warning := self.still_maps.watch(logged["attention_change"])):
-            rank_zero_warn(warning)
-        return loss.value
+        unrolled = loss.unrolled
+        real = torch.ones_like(unrolled.positions, dtype=torch.bool)
+        weights = unrolled.trace.weights.detach()
+        return {"loss": loss.value, "weights": unrolled.unpack(weights), "real": unrolled.unpack(real)}
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 

@@ -408,8 +408,8 @@ def test_a_sampling_mechanism_of_another_package_does_as_told_and_is_followed_al
         assert model.describe(photo()).maps.locations is not None
     assert model.describe(photo()).maps.locations is None
     decoder = captioner("own sampling").decoder.train()
-    memory = decoder.project((Regions(torch.randn(1, 3, 6, dtype=torch.float64), (1, 3)),))
+    views = (Regions(torch.randn(1, 3, 6, dtype=torch.float64), (1, 3)),)
     words = torch.tensor([[[1, 4]]])
-    paths = every_path(decoder, memory, CaptionBatch(words, words, torch.tensor([[2]])))
+    paths = every_path(decoder, views, CaptionBatch(words, words, torch.tensor([[2]])))
     assert len(paths.log_prob) == 9
     torch.testing.assert_close(paths.log_prob.exp().sum(), torch.tensor(1.0, dtype=torch.float64))

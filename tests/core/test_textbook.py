@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_views import WithoutEncoder
 from torch import Tensor
 
 from caption import textbook
@@ -52,9 +53,9 @@ def package_loss(
     decoder: ShowAttendAndTellDecoder, objective: torch.nn.Module, batch: tuple[Tensor, Tensor, Tensor]
 ):
     regions, inputs, targets = batch
-    memory = decoder.project((Regions(regions, (2, 3), None),))
+    views = (Regions(regions, (2, 3), None),)
     captions = CaptionBatch(inputs[:, None], targets[:, None], LENGTHS[:, None])
-    return objective(decoder, memory, captions)
+    return objective(WithoutEncoder(decoder), views, captions)
 
 
 def assert_same_gradients(decoder: ShowAttendAndTellDecoder, copy: textbook.Decoder) -> None:

@@ -41,15 +41,15 @@ def test_a_batch_has_the_pixels_captions_ids_and_boxes_of_its_images(images: lis
     dataset = CaptionedImages(images, WORDS, TRANSFORM)
     batch = collate([dataset[i] for i in range(3)])
     a, red, circle = (WORDS[word] for word in ("a", "red", "circle"))
-    assert batch.inputs[0, 0].tolist() == [START, a, red, circle, PAD, PAD, PAD, PAD]
-    assert batch.targets[0, 0].tolist() == [a, red, circle, END, PAD, PAD, PAD, PAD]
-    assert batch.targets[2, 1, :4].tolist() == [a, UNKNOWN, WORDS["square"], END]
-    assert batch.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
-    padding = torch.arange(8) >= batch.lengths[..., None]
-    assert (batch.inputs[padding] == PAD).all()
-    assert (batch.targets[padding] == PAD).all()
+    assert batch.captions.words[0, 0].tolist() == [START, a, red, circle, PAD, PAD, PAD, PAD]
+    assert batch.captions.targets[0, 0].tolist() == [a, red, circle, END, PAD, PAD, PAD, PAD]
+    assert batch.captions.targets[2, 1, :4].tolist() == [a, UNKNOWN, WORDS["square"], END]
+    assert batch.captions.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
+    padding = torch.arange(8) >= batch.captions.lengths[..., None]
+    assert (batch.captions.words[padding] == PAD).all()
+    assert (batch.captions.targets[padding] == PAD).all()
     later = ~padding[..., 1:]
-    assert torch.equal(batch.inputs[..., 1:][later], batch.targets[..., :-1][later])
+    assert torch.equal(batch.captions.words[..., 1:][later], batch.captions.targets[..., :-1][later])
     assert batch.images is not None
     assert (batch.images.shape, batch.images.dtype) == ((3, 3, 16, 16), torch.uint8)
     assert [int(image.float().mean()) for image in batch.images] == [0, 50, 100]

@@ -29,7 +29,7 @@ def module(reader: CaptionReader, **options: Any) -> CaptionData:
 def captions_of(batch: Batch) -> list[list[list[int]]]:
     return [
         [ids[:length].tolist() for ids, length in zip(image, lengths, strict=True) if length]
-        for image, lengths in zip(batch.targets, batch.lengths, strict=True)
+        for image, lengths in zip(batch.captions.targets, batch.captions.lengths, strict=True)
     ]
 
 
@@ -97,11 +97,11 @@ def test_each_process_has_an_image_even_if_there_are_fewer_images_than_processes
 def test_batches_of_near_equal_lengths_have_every_caption_once(reader: Shapes):
     data = module(reader, batching="lengths", batch_size=10)
     batches = list(data.train_dataloader())
-    assert [batch.lengths.shape for batch in batches] == [(10, 1)] * 20
+    assert [batch.captions.lengths.shape for batch in batches] == [(10, 1)] * 20
     found = sorted(ids for batch in batches for (ids,) in captions_of(batch))
     assert found == sorted(ids for captions in data.training_captions() for ids in captions)
-    padding = sum(int((batch.lengths.max() - batch.lengths).sum()) for batch in batches)
-    assert padding / sum(int(batch.lengths.sum()) for batch in batches) < 0.05
+    padding = sum(int((batch.captions.lengths.max() - batch.captions.lengths).sum()) for batch in batches)
+    assert padding / sum(int(batch.captions.lengths.sum()) for batch in batches) < 0.05
 
 
 def contents(loader: Iterable[Batch]) -> list[Any]:

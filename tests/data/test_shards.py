@@ -100,9 +100,9 @@ def test_order_and_drawn_captions_are_others_in_each_epoch_and_the_same_again(sh
     for epoch in (0, 1, 2, 3, 0):
         made.set_epoch(epoch)
         (batch,) = made
-        assert batch.lengths.shape == (TRAINING, 1)
+        assert batch.captions.lengths.shape == (TRAINING, 1)
         orders.append(batch.ids)
-        drawn.append(dict(zip(batch.ids, batch.targets[:, 0, 1].tolist(), strict=True))["2.png"])
+        drawn.append(dict(zip(batch.ids, batch.captions.targets[:, 0, 1].tolist(), strict=True))["2.png"])
     assert (orders[-1], drawn[-1]) == (orders[0], drawn[0])
     assert orders[1] != orders[0]
     assert sorted(map(str, orders[1])) == sorted(map(str, orders[0]))
@@ -117,7 +117,7 @@ def test_a_batch_has_the_captions_and_pixels_of_its_images(shards: Path, source:
     batch = next(iter(ShardLoader(make_batches(shards))))
     assert batch.references == [expected[name] for name in batch.ids]
     for name, pixels, targets, lengths in zip(
-        batch.ids, batch.images, batch.targets, batch.lengths, strict=True
+        batch.ids, batch.images, batch.captions.targets, batch.captions.lengths, strict=True
     ):
         number = int(str(name).removesuffix(".png"))
         assert pixels[:, 0, 0].tolist() == [number * 9, 255 - number * 9, 0]
@@ -142,7 +142,7 @@ def test_a_restart_goes_on_behind_the_batches_that_were_given(shards: Path, give
     assert len(rest) == len(every) - given
     for mine, theirs in zip(rest, every[given:], strict=True):
         assert mine.ids == theirs.ids
-        assert mine.targets.equal(theirs.targets)
+        assert mine.captions.targets.equal(theirs.captions.targets)
     again.set_epoch(4)
     assert len(list(again)) == len(every)
 

@@ -19,6 +19,7 @@ from helpers.loops import (
     softmax,
     weighted,
 )
+from helpers.tiny_views import WithoutEncoder
 from torch import Tensor
 
 from caption import attention as library
@@ -193,8 +194,8 @@ def test_a_transformer_whose_attention_samples_adds_the_log_densities_of_its_lay
     words = torch.tensor(FED).expand(2, 1, -1)
     captions = CaptionBatch(words, words, torch.full((2, 1), 2))
     with pytest.raises(UserError, match="Reinforce"):
-        CrossEntropy()(decoder, decoder.project(VIEWS), captions)
-    loss = Reinforce()(decoder.train(), decoder.project(VIEWS), captions)
+        CrossEntropy()(WithoutEncoder(decoder), VIEWS, captions)
+    loss = Reinforce()(WithoutEncoder(decoder.train()), VIEWS, captions)
     loss.value.backward()
     for layer in (0, 1):
         assert decoder.layers[layer].attention.score.query.weight.grad.abs().sum() > 1e-6

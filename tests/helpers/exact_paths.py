@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from caption.attention.stochastic import override_draws
-from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import CaptionBatch, word_log_likelihoods
+from caption.core.caption_batch import CaptionBatch
+from caption.core.regions import Views
+from caption.decoders.base import Decoder
+from caption.objectives.base import word_log_likelihoods
 
 
 @contextmanager
@@ -61,19 +63,19 @@ class Paths(NamedTuple):
         return (self.log_prob.exp() * self.log_likelihood).sum()
 
 
-def every_path(decoder: Decoder, memory: Memory, captions: CaptionBatch) -> Paths:
+def every_path(decoder: Decoder, views: Views, captions: CaptionBatch) -> Paths:
     """Follow all paths of one caption of one image in parallel.
 
     Args:
         decoder: in training mode, with hard attention, and without dropout.
-        memory: of one image with L regions.
+        views: of one image with L regions.
         captions: one caption, B = K = 1, of T steps.
     """
     steps = int(captions.lengths)
-    number = memory.views[0].vectors.shape[1] ** steps
+    number = views[0].vectors.shape[1] ** steps
     copies = captions.repeated(number)
     with fixed_paths(decoder, torch.arange(number)[None]):
-        unrolled = decoder(memory, copies.words, copies.lengths)
+        unrolled = decoder(decoder.project(views), copies.words, copies.lengths)
     trace = unrolled.trace
     assert trace.log_prob is not None
     log_likelihoods = word_log_likelihoods(unrolled, copies.targets)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers.tiny_views import one_row
-from torch import Tensor, nn
+from helpers.tiny_views import WithoutEncoder, one_row
+from torch import Tensor
 from torch.func import functional_call
 
 from caption.core.runtime.trust import make
@@ -24,16 +24,15 @@ STEP = 1e-20
 PRESETS = Path(__file__).resolve().parents[2] / "configs" / "presets"
 
 
-class Whole(nn.Module):
+class Whole(WithoutEncoder):
     """Decoder and objective as one function of the decoder's weights."""
 
     def __init__(self, decoder: Decoder, loss: Objective) -> None:
-        super().__init__()
-        self.decoder = decoder
+        super().__init__(decoder)
         self.loss = loss
 
     def forward(self, regions: Tensor, captions: CaptionBatch) -> Tensor:
-        return self.loss(self.decoder, self.decoder.project(one_row(regions)), captions).value
+        return self.loss(self, one_row(regions), captions).value
 
 
 def ours(

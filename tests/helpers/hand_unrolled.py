@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from helpers.tiny_views import WithoutEncoder
 from torch import Tensor
 
-from caption.core.regions import WeightProperties
+from caption.core.regions import Views, WeightProperties
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.objectives import CaptionBatch, Loss, Objective
 
@@ -69,6 +70,9 @@ class HandDecoder(Decoder):
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         return maps["heads"].square().mean() if "heads" in maps else None
 
+    def project(self, views: Views) -> None:
+        return None
+
     def forward(self, memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
         return self.unrolled
 
@@ -76,4 +80,4 @@ class HandDecoder(Decoder):
 def loss_of(objective: Objective, unrolled: Unrolled, targets: Tensor) -> Loss:
     """The objective's loss of a given unroll."""
     lengths = unrolled.unpack(torch.ones_like(unrolled.positions)).sum(-1)
-    return objective(HandDecoder(unrolled), None, CaptionBatch(targets, targets, lengths))
+    return objective(WithoutEncoder(HandDecoder(unrolled)), (), CaptionBatch(targets, targets, lengths))

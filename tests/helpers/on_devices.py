@@ -93,7 +93,7 @@ def descend(
     for _ in range(steps):
         torch.manual_seed(0)
         optimizer.zero_grad()
-        loss = objective(model.decoder, model.project(views), captions)
+        loss = objective(model, views, captions)
         loss.value.backward()
         optimizer.step()
         losses.append(float(loss.logged["NLL"]))
@@ -193,8 +193,9 @@ def learn(name: str) -> None:
     with fake_gpu() as device:
         words, targets, lengths = torch.full((3, 2, 3, 5), 4).to(device)
         model, objective = model.to(device), objective.to(device)
-        memory = model.project(model.encoder(pixels_for(model).to(device)))
-        loss = objective(model.decoder.train(), memory, CaptionBatch(words, targets, lengths[..., 0]))
+        views = model.encoder(pixels_for(model).to(device))
+        model.decoder.train()
+        loss = objective(model, views, CaptionBatch(words, targets, lengths[..., 0]))
         loss.value.backward()
         assert all(tensor.device == device for tensor in (loss.value, *loss.logged.values()))
 

@@ -8,7 +8,8 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, Attention, Multinoulli, ScoredAttention, Softmax
-from caption.decoders import Gate, Memory, ShowAttendAndTellDecoder
+from caption.core.regions import Views
+from caption.decoders import Gate, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch
 
 REGIONS, WORDS = 3, 5
@@ -25,13 +26,13 @@ def soft_toy(alignment: Alignment | None = None) -> ShowAttendAndTellDecoder:
     return toy(ScoredAttention(AdditiveScore(4), alignment or Softmax()))
 
 
-def problem(decoder: ShowAttendAndTellDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
+def problem(lengths: list[list[int]]) -> tuple[Views, CaptionBatch]:
     """Images and captions of the given lengths (B, K)."""
     generator = torch.Generator().manual_seed(6)
     counts = torch.tensor(lengths)
     regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
     words, targets = torch.randint(1, WORDS, (2, *counts.shape, int(counts.max())), generator=generator)
-    return decoder.project(one_row(regions)), CaptionBatch(words, targets, counts)
+    return one_row(regions), CaptionBatch(words, targets, counts)
 
 
 def gradient(value: Tensor, decoder: ShowAttendAndTellDecoder) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.exact_paths import fixed_paths
+from helpers.tiny_views import WithoutEncoder
 from helpers.toy import gradient, problem, toy
 from torch import Tensor
 
@@ -13,12 +14,12 @@ from caption.objectives import (
     Baseline,
     CaptionBatch,
     Critic,
+    GreedyAttentionBaseline,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
     Reinforce,
     Rewards,
-    SelfCritical,
 )
 
 # One image, one caption of two words, three samples; credit for the future.
@@ -59,7 +60,7 @@ def test_a_sample_is_compared_with_the_others_of_its_caption_at_the_same_step():
         Reinforce(LeaveOneOut())
     decoder, calls = toy(), watch(baseline := LeaveOneOut())
     torch.manual_seed(2)
-    Reinforce(baseline, samples=4, reward="sum")(decoder, *problem(decoder, [[2, 1]]))
+    Reinforce(baseline, samples=4, reward="sum")(WithoutEncoder(decoder), *problem([[2, 1]]))
     advantages = calls[0][0].credited - calls[0][1]
     assert advantages.shape == (1, 2, 4, 2)
     torch.testing.assert_close(advantages.sum(2), torch.zeros(1, 2, 2, dtype=torch.float64))
@@ -78,7 +79,7 @@ def test_the_critic_reads_the_query_of_its_step_and_learns_the_credit():
         assert values[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
     assert not values.requires_grad
     loss = baseline.learn(batch)
-    torch.testing.assert_close(loss, (values - CREDITED.flatten()).square().mean())
+    torch.testing.assert_close(loss, (values - CREDITED.flatten()).square().sum())
     assert loss.requires_grad
 
 
@@ -87,10 +88,10 @@ def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, terms=[])
     objective.build(4, (2,), 5)
     baseline.double()
-    memory, captions = problem(decoder, [[2]])
+    batch = WithoutEncoder(decoder), *problem([[2]])
     with fixed_paths(decoder, torch.tensor([[4]])):
-        alone = objective.eval()(decoder, memory, captions)
-        loss = objective.train()(decoder, memory, captions)
+        alone = objective.eval()(*batch)
+        loss = objective.train()(*batch)
     assert "baseline_loss" not in alone.logged
     torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
     assert not any(value.requires_grad for value in loss.logged.values())
@@ -100,14 +101,14 @@ def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
 
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
-def test_self_critical_compares_with_the_most_probable_path(credit: str):
+def test_greedy_attention_is_the_most_probable_path(credit: str):
     decoder = toy()
-    memory, captions = problem(decoder, [[2], [1]])
-    calls = watch(baseline := SelfCritical())
+    captioner, (views, captions) = WithoutEncoder(decoder), problem([[2], [1]])
+    calls = watch(baseline := GreedyAttentionBaseline())
     objective = Reinforce(baseline, samples=2, reward="sum", credit=credit)
-    objective(decoder, memory, captions)
+    objective(captioner, views, captions)
     decoder.dropout.p = decoder.readout.dropout.p = 0.5  # not applied in the greedy pass
-    objective(decoder, memory, captions)
+    objective(captioner, views, captions)
     torch.testing.assert_close(calls[1][1], calls[0][1])
     assert decoder.training
     assert decoder.dropout.training
@@ -126,9 +127,9 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
 def greedy_walk(captions: CaptionBatch) -> Tensor:
     """(B, 1, T) log-likelihoods when each step reads its most probable region, word by word."""
     decoder = toy().eval()
-    memory, _ = problem(decoder, captions.lengths.tolist())
+    views, _ = problem(captions.lengths.tolist())
     decoder.attention.alignment.at_test = "argmax"
-    state = decoder.start(memory)
+    state = decoder.start(decoder.project(views))
     log_likelihoods = torch.zeros(captions.words.shape, dtype=torch.float64)
     for t in range(captions.words.shape[2]):
         scores, state = decoder.step(state, captions.words[:, :, t])
@@ -139,10 +140,10 @@ def greedy_walk(captions: CaptionBatch) -> Tensor:
 def test_the_score_function_may_be_a_sum_over_captions():
     """As in the authors' code: its weight grows with the batch; the samples of a caption are averaged."""
     decoder = toy()
-    memory, captions = problem(decoder, [[2], [1]])
+    batch = WithoutEncoder(decoder), *problem([[2], [1]])
     with fixed_paths(decoder, torch.tensor([[0, 4], [1, 2]])):
         bare, mean, total = (
-            Reinforce(NoBaseline(), 2, weight, per=per, terms=[])(decoder, memory, captions).value
+            Reinforce(NoBaseline(), 2, weight, per=per, terms=[])(*batch).value
             for weight, per in ((0.0, ()), (0.7, ("caption",)), (0.7, ()))
         )
     torch.testing.assert_close(total - bare, 2 * (mean - bare))

@@ -8,13 +8,22 @@ import math
 import pytest
 import torch
 from helpers.hand_unrolled import HandDecoder, logits_of, loss_of, uniform, unrolled
+from helpers.tiny_views import WithoutEncoder
 from torch import Tensor
 from torch.nn import functional
 
 from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
 from caption.decoders import Unrolled
-from caption.objectives import AttentionPenalty, CrossEntropy, DoublyStochastic, Entropy, Reinforce, Term
+from caption.objectives import (
+    AttentionPenalty,
+    CaptionBatch,
+    CrossEntropy,
+    DoublyStochastic,
+    Entropy,
+    Reinforce,
+    Term,
+)
 from caption.objectives.base import count_elements
 
 WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
@@ -32,27 +41,39 @@ def value(
 ) -> Tensor:
     """The sum of a term over the steps of these captions."""
     steps = unrolled(torch.zeros(*weights.shape[:3], 2), torch.tensor(lengths), weights)
-    return term(steps, HandDecoder(steps, properties))
+    return term(steps, WithoutEncoder(HandDecoder(steps, properties)))
 
 
 @pytest.mark.parametrize(
     ("per", "divisor"),
-    [((), 1), (("caption",), 3), (("word",), 6), (("region",), 5), (("caption", "region"), 15)],
+    [
+        ((), 1),
+        (("image",), 2),
+        (("caption",), 3),
+        (("word",), 6),
+        (("region",), 5),
+        (("caption", "region"), 15),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("samples", [1, 2])
 def test_a_sum_is_divided_by_the_elements_of_the_batch(per: tuple[str, ...], divisor: int, samples: int):
-    """Three captions of 1, 2 and 3 words, and an absent one; the samples of a caption are averaged."""
-    lengths = torch.tensor([[1, 2], [0, 3]]).repeat_interleave(samples, 1)
+    """Three captions of 1, 2 and 3 words, an absent one, and an image without captions; the samples of a caption are
+    averaged."""
+    words = torch.zeros(3, 2, 3, dtype=torch.long)
+    captions = CaptionBatch(words, words, torch.tensor([[1, 2], [0, 3], [0, 0]]))
+    lengths = captions.repeated(samples).lengths
     batch = unrolled(torch.zeros(*lengths.shape, 3, 2), lengths, torch.ones(*lengths.shape, 3, 5))
-    mean = count_elements(batch, samples).mean(torch.tensor(30.0), per)
+    mean = count_elements(captions, batch, samples).mean(torch.tensor(30.0), per)
     assert mean.item() == pytest.approx(30 / divisor / samples)
 
 
 @pytest.mark.parametrize("make", [CrossEntropy, Reinforce, lambda per: Entropy(1.0, per=per)])
 def test_other_divisors_are_refused(make):
-    with pytest.raises(ValueError, match="per must be one of 'caption', 'word', 'region', not 'image'"):
-        make(per=("caption", "image"))
+    with pytest.raises(
+        ValueError, match="per must be one of 'caption', 'word', 'region', 'image', not 'batch'"
+    ):
+        make(per=("caption", "batch"))
 
 
 def test_each_term_has_a_weight_and_a_divisor_of_its_own():

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_views import one_row
+from helpers.tiny_views import WithoutEncoder, one_row
 from helpers.toy import problem, soft_toy, toy
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention import Alignment, CompositionalDeAttention, Sigmoid, Softmax
 from caption.attention.smoothing import smoothed
 from caption.core.errors import UserError
 from caption.core.regions import Regions, Views
-from caption.decoders import Memory
-from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Source, Term
+from caption.objectives import CrossEntropy, DoublyStochastic, GuidedAttention, Term
 from caption.objectives.word_detectors import WordDetectors
 
 REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], [[3, 2]]]
 """Of five images. Word 4 is in four of them; 5 and 6 in two; 7 in one; 2 and 3 are the end token and <unk>."""
 LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
+
+
+class Mapped(nn.Module):
+    """A refiner that changes the vectors."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, views: Views) -> Views:
+        return one_row(self.change(views[0].vectors))
 
 
 def guided(
@@ -51,12 +61,12 @@ def log_odds(objective: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
 def test_the_loss_is_the_transcription(alignment: Alignment):
     """Weights that do not sum to one are compared as shares."""
     decoder, made = soft_toy(alignment), guided()
-    memory, captions = problem(decoder, LENGTHS)
-    loss = made(decoder, memory, captions)
-    inner = made.objective(decoder, memory, captions)
+    captioner, (views, captions) = WithoutEncoder(decoder), problem(LENGTHS)
+    loss = made(captioner, views, captions)
+    inner = made.objective(captioner, views, captions)
     weights = inner.unrolled.unpack(inner.unrolled.trace.weights).detach().numpy()
     weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-9)
-    scores = log_odds(made, memory.views[0].vectors.numpy())
+    scores = log_odds(made, views[0].vectors.numpy())
     in_region = 1 / (1 + np.exp(-scores))
     in_image = 1 - (1 - in_region).prod(1)
     index, prior = made.detectors.index.tolist(), made.detectors.prior.tolist()
@@ -87,10 +97,10 @@ def test_the_loss_is_the_transcription(alignment: Alignment):
 
 def test_the_divergence_moves_the_attention_and_not_the_detectors():
     decoder, made = soft_toy(), guided(detection=0.0)
-    batch = problem(decoder, LENGTHS)
+    batch = WithoutEncoder(decoder), *problem(LENGTHS)
     layer = decoder.attention.score.query
-    plain = torch.autograd.grad(made.objective(decoder, *batch).value, layer.weight)[0]
-    value = made(decoder, *batch).value
+    plain = torch.autograd.grad(made.objective(*batch).value, layer.weight)[0]
+    value = made(*batch).value
     weights = [layer.weight, made.detectors.layer.weight]
     of_query, of_detectors = torch.autograd.grad(value, weights, materialize_grads=True)
     assert (of_query - plain).abs().max() > 1e-3
@@ -124,12 +134,10 @@ def test_log_odds_are_averaged_over_neighbouring_cells_and_none_are_high_outside
 def test_signed_maps_and_those_over_other_regions_are_refused():
     signed = toy(CompositionalDeAttention(4))
     with pytest.raises(UserError, match=r"weights of at least 0.*some negative"):
-        guided(terms=[])(signed, *problem(signed, [[2]]))
-    decoder, made = soft_toy(), guided()
-    memory, captions = problem(decoder, [[2]])
-    fewer = one_row(memory.views[0].vectors[:, :2])
-    with pytest.raises(UserError, match="maps of 3 cells over 2 regions"):
-        made(decoder, Memory(fewer, memory.projected), captions)
+        guided(terms=[])(WithoutEncoder(signed), *problem([[2]]))
+    captioner = WithoutEncoder(soft_toy(), Mapped(lambda vectors: vectors[:, :2]))
+    with pytest.raises(UserError, match="maps of 2 cells over 3 regions"):
+        guided()(captioner, *problem([[2]]))
 
 
 @pytest.mark.parametrize(
@@ -141,13 +149,12 @@ def test_impossible_arguments_are_refused(wrong: dict[str, float]):
 
 
 def test_detectors_read_the_regions_before_a_refiner():
-    decoder, made = soft_toy(), guided()
-    memory, captions = problem(decoder, [[3], [2]])
-    raw = one_row(memory.views[0].vectors.flip(1).half())
-    own = Memory(one_row(raw[0].vectors.double()), memory.projected)
+    views, captions = problem([[3], [2]])
 
-    def detection(memory: Memory, views: Views | None) -> Tensor:
-        return made(decoder, memory, captions, views and Source(views)).logged["detection"]
+    def detection(change: Callable[[Tensor], Tensor], views: Views) -> Tensor:
+        return guided()(WithoutEncoder(soft_toy(), Mapped(change)), views, captions).logged["detection"]
 
-    torch.testing.assert_close(detection(memory, raw), detection(own, None))
-    assert (detection(memory, raw) - detection(memory, None)).abs() > 1e-3
+    plain = detection(lambda vectors: vectors, views)
+    assert detection(lambda vectors: -vectors, views) == plain
+    other = one_row(-views[0].vectors.half())  # as precomputed regions are
+    assert (detection(lambda vectors: -vectors.double(), other) - plain).abs() > 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.tiny_views import WithoutEncoder
 from helpers.toy import problem, soft_toy
 from torch import nn
 
@@ -16,21 +17,21 @@ LENGTHS = [[4, 2, 0], [3, 4, 1]]
 class Recorded(Objective):
     """Keeps the captions that it gets."""
 
-    def forward(self, decoder, memory, captions: CaptionBatch, source=None) -> Loss:
+    def forward(self, captioner, views, captions: CaptionBatch) -> Loss:
         self.captions = captions
-        return CrossEntropy([])(decoder, memory, captions)
+        return CrossEntropy([])(captioner, views, captions)
 
 
 def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = True):
     decoder = soft_toy()
     # Words 0 to 3 are special, so one word is left: whatever is drawn is 4.
-    memory, captions = problem(decoder, LENGTHS)
+    views, captions = problem(LENGTHS)
     captions.words[..., 0] = START
     captions.words[..., 1:] = 3
     inner = Recorded()
     objective = ScheduledSampling(inner, probability, ramp).train(training)
     torch.manual_seed(0)
-    losses = [objective(decoder, memory, captions) for _ in range(batches)]
+    losses = [objective(WithoutEncoder(decoder), views, captions) for _ in range(batches)]
     return captions, inner.captions, losses
 
 
@@ -56,15 +57,16 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     decoder = soft_toy()
     decoder.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
     decoder.embed = nn.Embedding(8, 3).double()
-    memory, captions = problem(decoder, [[2]])
+    views, captions = problem([[2]])
     words, targets = (ids.repeat(1, 4000, 1)[..., :2] for ids in captions[:2])
     captions = CaptionBatch(words, targets, torch.full((1, 4000), 2))
-    unrolled = decoder(memory, captions.words, captions.lengths)
+    captioner = WithoutEncoder(decoder)
+    unrolled = captioner.unroll(views, captions.words, captions.lengths)
     logits = unrolled.unpack(unrolled.logits)[0, 0, 0]
     expected = logits[4:].softmax(-1)
     inner = Recorded()
     torch.manual_seed(0)
-    ScheduledSampling(inner, 1.0)(decoder, memory, captions)
+    ScheduledSampling(inner, 1.0)(captioner, views, captions)
     frequencies = torch.bincount(inner.captions.words[0, :, 1], minlength=8) / 4000
     assert frequencies[:4].sum() == 0
     torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)

@@ -7,12 +7,13 @@ from itertools import product
 import pytest
 import torch
 from helpers.tiny_decoder import with_large_weights
-from helpers.tiny_views import one_row
+from helpers.tiny_views import WithoutEncoder, one_row
 from helpers.toy import gradient
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
@@ -32,10 +33,10 @@ COPIES = 2400
 """Of an image in one batch: with 5 samples of each, the noise of the gradient is some percent."""
 
 
-def memory(decoder: ShowAttendAndTellDecoder, copies: int = 1):
-    """Of the same image several times."""
+def views(copies: int = 1) -> Views:
+    """The same image several times."""
     regions = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-    return decoder.project(one_row(regions.repeat(copies, 1, 1)))
+    return one_row(regions.repeat(copies, 1, 1))
 
 
 def captions(*groups: list[list[int]]) -> CaptionBatch:
@@ -57,7 +58,7 @@ def expected_reward(decoder: ShowAttendAndTellDecoder, of: list[list[int]], bleu
     finished = [[*words, END] for length in range(3) for words in product((A, B), repeat=length)]
     every = finished + [list(words) for words in product((A, B), repeat=3)]
     batch = captions(every)
-    unrolled = decoder(memory(decoder), batch.words, batch.lengths)
+    unrolled = WithoutEncoder(decoder).unroll(views(), batch.words, batch.lengths)
     logits = unrolled.logits.index_fill(1, torch.tensor([0, 1, 3]), -torch.inf)  # never emitted
     words = logits.log_softmax(-1).gather(1, unrolled.pack(batch.targets)[:, None]).squeeze(1)
     probabilities = unrolled.unpack(words).sum(-1)[0].exp()
@@ -76,7 +77,7 @@ def test_the_gradient_is_that_of_the_expected_reward(references: int, bleu: floa
     exact = -gradient(expected_reward(made, REFERENCES[references], bleu), made)
     torch.manual_seed(0)
     batch = captions(*[REFERENCES[references]] * COPIES)
-    loss = objective(samples=5, bleu=bleu)(made, memory(made, COPIES), batch)
+    loss = objective(samples=5, bleu=bleu)(WithoutEncoder(made), views(COPIES), batch)
     estimated = gradient(loss.value, made)
     assert exact.norm() > 0.1
     assert (estimated - exact).norm() < 0.1 * exact.norm()
@@ -89,7 +90,9 @@ def test_each_image_is_rewarded_by_its_own_captions():
     rewards = []
     for first, second in ((0, 1), (0, 0), (1, 1)):
         torch.manual_seed(0)
-        loss = objective(1000)(made, memory(made, 2), captions(REFERENCES[first], REFERENCES[second]))
+        loss = objective(1000)(
+            WithoutEncoder(made), views(2), captions(REFERENCES[first], REFERENCES[second])
+        )
         rewards.append(loss.logged["reward"].item())
     assert rewards[0] == pytest.approx((rewards[1] + rewards[2]) / 2, rel=0.05)
     assert rewards[1] != pytest.approx(rewards[2], rel=0.2)
@@ -100,7 +103,7 @@ def test_absent_captions_are_not_references():
     for texts, lengths in (([[A, END], [END, END]], [2, 0]), ([[A, END]], [2])):
         batch = captions(texts)._replace(lengths=torch.tensor([lengths]))
         torch.manual_seed(0)
-        values.append(objective(4)(made, memory(made), batch).value.item())
+        values.append(objective(4)(WithoutEncoder(made), views(), batch).value.item())
     assert values[0] == values[1]
 
 
@@ -109,7 +112,7 @@ def test_dropout_is_off_and_on_again():
     for training in (False, True):
         made.train(training)
         torch.manual_seed(0)
-        values.append(objective(8)(made, memory(made), captions(REFERENCES[0])).value.item())
+        values.append(objective(8)(WithoutEncoder(made), views(), captions(REFERENCES[0])).value.item())
     assert values[0] == values[1]
     assert made.training
 
@@ -121,4 +124,4 @@ def test_mistakes_are_named():
         SelfCriticalSequence(bleu=-1.0)
     made = decoder(Multinoulli())
     with pytest.raises(UserError, match="no gradient for sampled attention"):
-        objective(2)(made, memory(made), captions(REFERENCES[0]))
+        objective(2)(WithoutEncoder(made), views(), captions(REFERENCES[0]))

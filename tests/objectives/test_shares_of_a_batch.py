@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_views import WithoutEncoder
 from helpers.torchrun import torchrun
 from helpers.toy import WORDS, problem, toy
 from torch import Tensor, distributed
@@ -16,17 +17,16 @@ from caption.core.runtime.distributed import mean, mean_of_each
 from caption.core.tensor_tree import select_images
 from caption.objectives import (
     AttentionPenalty,
-    CaptionBatch,
     Critic,
     CrossEntropy,
     DoublyStochastic,
     Entropy,
+    GreedyAttentionBaseline,
     GuidedAttention,
     LeaveOneOut,
     MovingAverage,
     Objective,
     Reinforce,
-    SelfCritical,
     WeightedSum,
 )
 from caption.training.diagnostics import diagnose
@@ -46,7 +46,7 @@ def objectives() -> dict[str, Objective]:
         "authors' sums": Reinforce(per=(), terms=[DoublyStochastic(0.5, per=())]),
         "leave one out": Reinforce(LeaveOneOut(), samples=2, credit="future"),
         "critic": Reinforce(Critic(3)),
-        "self-critical": Reinforce(SelfCritical()),
+        "greedy attention": Reinforce(GreedyAttentionBaseline()),
         "weighted sum": WeightedSum([CrossEntropy(), GuidedAttention(words=1)], [0.5, 2.0]),
     }
 
@@ -71,17 +71,18 @@ def measured(name: str, images: slice) -> dict[str, Tensor]:
     objective.double().train()
     parameters = [*decoder.parameters(), *objective.parameters()]
     for _ in range(2):
-        memory, captions = problem(decoder, LENGTHS)
-        part = select_images(memory, torch.arange(len(LENGTHS))[images])
-        batch = CaptionBatch(*(tensor[images] for tensor in captions))
+        part, captions = select_images(problem(LENGTHS), torch.arange(len(LENGTHS))[images])
         if stochastic_parts(decoder):
             with override_draws(decoder, draw):
-                loss = objective(decoder, part, batch)
+                loss = objective(WithoutEncoder(decoder), part, captions)
         else:
-            loss = objective(decoder, part, batch)
+            loss = objective(WithoutEncoder(decoder), part, captions)
     gradients = torch.autograd.grad(loss.value, parameters, materialize_grads=True)
     gradient = torch.cat([part.flatten() for part in gradients])
-    logged = mean_of_each({**loss.logged, **diagnose(loss.unrolled, decoder.properties)})
+    unrolled = loss.unrolled
+    real = torch.ones_like(unrolled.positions, dtype=torch.bool)
+    maps = unrolled.unpack(unrolled.trace.weights), unrolled.unpack(real)
+    logged = mean_of_each({**loss.logged, **diagnose(*maps, decoder.properties)})
     return {"gradient": mean(gradient), "value": mean(loss.value.detach()), **logged}
 
 

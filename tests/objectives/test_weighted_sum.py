@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
+from helpers.tiny_views import WithoutEncoder
 from helpers.toy import WORDS, gradient, problem, soft_toy
 
 from caption.objectives import (
@@ -28,12 +29,12 @@ def prepared(objective: Objective) -> Objective:
 
 def test_value_and_gradient_are_weighted_and_the_first_logs():
     decoder = soft_toy()
-    memory, captions = problem(decoder, [[3, 1], [2, 2], [1, 0]])
+    batch = WithoutEncoder(decoder), *problem([[3, 1], [2, 2], [1, 0]])
     terms = [DoublyStochastic(), Entropy(0.3)]
     parts = [prepared(CrossEntropy(terms)), prepared(GuidedAttention(words=1, weight=3.0))]
-    losses = [part(decoder, memory, captions) for part in parts]
+    losses = [part(*batch) for part in parts]
     both = WeightedSum([CrossEntropy(terms), GuidedAttention(words=1, weight=3.0)], weights=[2.0, 0.25])
-    loss = prepared(both)(decoder, memory, captions)
+    loss = prepared(both)(*batch)
     torch.testing.assert_close(loss.value, 2 * losses[0].value + 0.25 * losses[1].value)
     expected = 2 * gradient(losses[0].value, decoder) + 0.25 * gradient(losses[1].value, decoder)
     torch.testing.assert_close(gradient(loss.value, decoder), expected)

@@ -14,7 +14,7 @@ import torch
 import yaml
 from helpers.configurations import CONFIGS, parse
 from helpers.pictures import noise
-from helpers.tiny_views import one_row
+from helpers.tiny_views import WithoutEncoder, one_row
 from PIL import Image
 
 from caption import attention, decoders
@@ -23,7 +23,7 @@ from caption.core.runtime.trust import make
 from caption.data.photos import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder, Refiner, TorchvisionEncoder
-from caption.objectives import CaptionBatch, Objective, Source
+from caption.objectives import CaptionBatch, Objective
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
 
@@ -101,8 +101,8 @@ def check_describes(model: dict[str, Any], transform: dict[str, Any]) -> None:
     objective.prepare([[[4, 2]], [[5, 2]]])
     words = torch.tensor([[[1, 4, 5], [1, 5, 4]]]).expand(2, -1, -1)
     captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
-    source = Source(views, captioner.refiner)
-    loss = objective(captioner.decoder.train(), captioner.project(views), captions, source).value
+    captioner.decoder.train()
+    loss = objective(captioner, views, captions).value
     loss.backward()
     assert loss.isfinite()
 
@@ -289,7 +289,7 @@ def test_a_presets_decoder_learns_by_its_objective(path: Path):
     objective.build(decoder.query_size, (7,), 9)
     words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
     captions = CaptionBatch(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
-    loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)
+    loss = objective(WithoutEncoder(decoder), one_row(torch.randn(2, 4, 7)), captions)
     loss.value.backward()
     assert loss.value.isfinite()
     assert [name for name, parameter in decoder.named_parameters() if parameter.grad is None] == []

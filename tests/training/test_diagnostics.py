@@ -8,22 +8,15 @@ import pytest
 import torch
 
 from caption.core.regions import WeightProperties
-from caption.decoders import Trace, Unrolled
 from caption.training.diagnostics import StillMaps, diagnose
 
 # Two captions of one image, of 3 steps and of 1; the second has padding, and the third is absent.
-MAPS = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
-
-
-def unrolled(maps: torch.Tensor, positions: list[int], steps: int) -> Unrolled:
-    """Of one image with as many captions as steps."""
-    none = torch.zeros(len(maps), 1)
-    return Unrolled(none, Trace(maps, {}), none, torch.tensor(positions), (1, steps, steps))
+MAPS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]], [[0.25, 0.75], [0, 0], [0, 0]], [[0, 0]] * 3]])
+REAL = torch.tensor([[[True] * 3, [True, False, False], [False] * 3]])
 
 
 def test_by_hand():
-    order = [2, 0, 3, 1]
-    numbers = diagnose(unrolled(MAPS[order].requires_grad_(), order, 3), WeightProperties())
+    numbers = diagnose(MAPS.requires_grad_(), REAL, WeightProperties())
     ln2 = math.log(2)
     last = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert numbers["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
@@ -32,7 +25,8 @@ def test_by_hand():
     assert numbers["coverage_max"].item() == pytest.approx((2.0 + 0.75) / 2)
     assert not any(value.requires_grad for value in numbers.values())
     # A caption of one word has no pairs, and the sentinel takes the other half, which counts.
-    numbers = diagnose(unrolled(torch.tensor([[0.25, 0.25]]), [0], 1), WeightProperties(sentinel=True))
+    one, properties = torch.tensor([[[[0.25, 0.25], [0, 0]]]]), WeightProperties(sentinel=True)
+    numbers = diagnose(one, torch.tensor([[[True, False]]]), properties)
     assert numbers["attention_change"].item() == 0
     assert numbers["attention_entropy"].item() == pytest.approx(1.5 * ln2, rel=1e-5)
 

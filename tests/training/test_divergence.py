@@ -31,8 +31,10 @@ def change(
 
     def changed(self: CaptionTraining, batch: Any, index: int) -> Any:
         ids[self.global_step] = list(batch.ids)
-        value = step(self, batch, index)
-        return loss(value, self) if self.global_step == at else value
+        outputs = step(self, batch, index)
+        if self.global_step == at:
+            outputs["loss"] = loss(outputs["loss"], self)
+        return outputs
 
     monkeypatch.setattr(CaptionTraining, "training_step", changed)
     return ids

@@ -110,7 +110,8 @@ def test_captions_are_free_running_and_nll_is_not(tmp_path: Path, reader: Shapes
         for ids in example.captions:
             batch = collate([example._replace(captions=[ids])])
             with torch.no_grad():
-                unrolled = captioner.unroll(captioner.encoder(batch.images), batch.inputs, batch.lengths)
+                words, _, lengths = batch.captions
+                unrolled = captioner.unroll(captioner.encoder(batch.images), words, lengths)
             total -= float(unrolled.logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None]).sum())
             steps += len(ids)
     assert numbers["NLL"] == pytest.approx(total / steps, abs=1e-4)

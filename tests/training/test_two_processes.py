@@ -69,7 +69,7 @@ def configuration(
 class StoppedTraining(CaptionTraining):
     """One of the two processes is signalled inside the second epoch, in which the encoder begins to learn."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         if (self.global_rank, self.current_epoch, batch_idx) == (1, 1, 0):
             os.kill(os.getpid(), signal.SIGTERM)
         return super().training_step(batch, batch_idx)

@@ -1,4 +1,4 @@
-"""The decoder that is measured: all that the benchmark uses of the package's core."""
+"""The captioner that is measured: all that the benchmark uses of the package's core."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.core.regions import Regions
-from caption.decoders import DeepOutput, Gate, InitialState, Memory, ShowAttendAndTellDecoder
+from caption.captioner import Captioner
+from caption.core.caption_batch import CaptionBatch
+from caption.core.regions import Regions, Views
+from caption.data.photos import ImageTransform
+from caption.decoders import Decoder, DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
+from caption.encoders import Encoder
 from caption.kernels import accelerate
-from caption.objectives import CaptionBatch, CrossEntropy
+from caption.objectives import CrossEntropy
 from caption.search import Hypotheses, Search
-from caption.text.vocabulary import END, PAD, START
+from caption.text.vocabulary import END, START, Vocabulary
 
 VOCABULARY, REGIONS = 9500, 196
 IMAGES, SHORTEST, LONGEST = 32, 15, 25
@@ -23,11 +27,24 @@ SEARCHED, STEPS, BEAM = 64, 20, 5
 """Images of a search, with captions of so many words."""
 
 
-# -- the decoder and its data
+# -- the captioner and its data
 
 
-def make_decoder(region_size: int, device: torch.device) -> ShowAttendAndTellDecoder:
-    """The paper's decoder; embedding, LSTM and attention 512 wide; without dropout, so that results can be compared."""
+class GivenRegions(Encoder):
+    """In the place of an encoder: the benchmark begins with region vectors.
+
+    Args:
+        region_size: their length D.
+    """
+
+    def __init__(self, region_size: int) -> None:
+        super().__init__()
+        self.region_sizes = (region_size,)
+
+
+def make_captioner(region_size: int, device: torch.device) -> Captioner:
+    """With the paper's decoder; embedding, LSTM and attention 512 wide; without dropout, so that results can be
+    compared."""
     torch.manual_seed(0)
     decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(512), Softmax()),
@@ -35,22 +52,20 @@ def make_decoder(region_size: int, device: torch.device) -> ShowAttendAndTellDec
         gate=Gate(),
         readout=DeepOutput(dropout=0.0),
     )
-    decoder = build(decoder, region_size, VOCABULARY).to(device)
-    accelerate(decoder)
-    return decoder
+    captioner = captioner_of(decoder, region_size).to(device)
+    accelerate(captioner)
+    return captioner
 
 
-def build(
-    decoder: ShowAttendAndTellDecoder, region_size: int, vocabulary_size: int
-) -> ShowAttendAndTellDecoder:
-    """Create the weights."""
-    decoder.build((region_size,), vocabulary_size, padding=PAD, start=START)
-    return decoder
+def captioner_of(decoder: Decoder, region_size: int) -> Captioner:
+    """A captioner of `VOCABULARY` words, which creates the decoder's weights."""
+    vocabulary = Vocabulary([*map(str, range(4, VOCABULARY))])  # beside four special ones
+    return Captioner(GivenRegions(region_size), decoder, vocabulary, ImageTransform())
 
 
-def project(decoder: ShowAttendAndTellDecoder, vectors: Tensor) -> Memory:
-    """Region vectors (B, L, D) -> the decoder's memory of the images."""
-    return decoder.project((Regions(vectors, (1, vectors.shape[1])),))
+def views_of(vectors: Tensor) -> Views:
+    """Region vectors (B, L, D) as the only view, in one row."""
+    return (Regions(vectors, (1, vectors.shape[1])),)
 
 
 def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
@@ -74,9 +89,9 @@ def make_captions(images: int, device: torch.device) -> CaptionBatch:
 # -- what is measured
 
 
-def caption_loss(decoder: ShowAttendAndTellDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
+def caption_loss(captioner: Captioner, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """Cross-entropy and doubly stochastic term of a batch."""
-    return CrossEntropy()(decoder, project(decoder, vectors), captions).value
+    return CrossEntropy()(captioner, views_of(vectors), captions).value
 
 
 def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
@@ -88,9 +103,9 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def find_captions(decoder: ShowAttendAndTellDecoder, vectors: Tensor, search: Search) -> Hypotheses:
+def find_captions(decoder: Decoder, vectors: Tensor, search: Search) -> Hypotheses:
     """The captions of all images at once."""
-    state = decoder.start(project(decoder, vectors))
+    state = decoder.start(decoder.project(views_of(vectors)))
     return search(decoder.step, state, len(vectors), START, END)
 
 

@@ -34,7 +34,7 @@ def search(setting: Setting) -> str:
     rows = []
     images = core.SEARCHED // 8 if setting.quick else core.SEARCHED
     for region_size in (2048, 512):
-        decoder = core.make_decoder(region_size, setting.device).eval()
+        decoder = core.make_captioner(region_size, setting.device).decoder.eval()
         never_end(decoder)
         vectors = core.make_vectors(images, region_size, setting.device)
         for name, of in SEARCHES.items():

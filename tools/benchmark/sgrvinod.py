@@ -22,10 +22,11 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from caption.attention import AdditiveScore
-from caption.decoders import ShowAttendAndTellDecoder
+from caption.captioner import Captioner
+from caption.core.caption_batch import CaptionBatch
 from caption.kernels import accelerate
 from caption.models.importers import sgrvinod as importer
-from caption.objectives import CaptionBatch, CrossEntropy, DoublyStochastic
+from caption.objectives import CrossEntropy, DoublyStochastic
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN
 from tools.benchmark import core
@@ -52,10 +53,10 @@ def sgrvinod(setting: Setting) -> str:
             say(f"sgrvinod, D {region_size}, {activation}")
             theirs = their_decoder(setting.sgrvinod, region_size, activation, setting.device)
             case = [str(region_size), activation]
-            ours = our_decoder(theirs, activation)
+            ours = our_captioner(theirs, activation)
             steps += [[*case, *row] for row in compare_steps(theirs, ours, setting)]
             end_captions(theirs)
-            ours = our_decoder(theirs, activation)
+            ours = our_captioner(theirs, activation)
             search = their_search(setting.sgrvinod, setting.device)
             searches += [[*case, *row] for row in compare_searches(theirs, ours, search, setting)]
     head = ["D", "energies", "form", "time", "times as fast"]
@@ -98,28 +99,28 @@ def end_captions(decoder: Any) -> None:
     decoder.fc.bias[[PAD, START, UNKNOWN]] = NEVER
 
 
-def our_decoder(theirs: nn.Module, activation: str) -> ShowAttendAndTellDecoder:
+def our_captioner(theirs: nn.Module, activation: str) -> Captioner:
     """The package's form, with copies of its weights and without dropout."""
     state, region_size = theirs.state_dict(), theirs.encoder_dim
     decoder = importer.decoder({**SIZES, "region": region_size})
     decoder.attention.score = AdditiveScore(decoder.attention.score.size, activation)
     decoder.readout.dropout.p = 0.0
-    decoder = core.build(decoder, region_size, core.VOCABULARY).to(state["fc.weight"])
+    captioner = core.captioner_of(decoder, region_size).to(state["fc.weight"])
     decoder.load_state_dict(importer.convert(state, range(core.VOCABULARY)))
-    accelerate(decoder)
-    return decoder
+    accelerate(captioner)
+    return captioner
 
 
 # -- a training step -----------------------------------------------------------------------------------------------
 
 
-def compare_steps(theirs: nn.Module, ours: ShowAttendAndTellDecoder, setting: Setting) -> list[list[str]]:
+def compare_steps(theirs: nn.Module, ours: Captioner, setting: Setting) -> list[list[str]]:
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, theirs.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
     forms = {
         THEIRS: Form(theirs.train(), partial(their_loss, theirs, vectors, captions)),
-        OURS: Form(ours.train(), partial(our_loss, ours, vectors, captions)),
+        OURS: Form(ours.decoder.train(), partial(our_loss, ours, vectors, captions)),
     }
     measured = measure_forms(forms, setting, lambda model: {})
     return [[name, *form.times, form.memory, form.loss] for name, form in measured.items()]
@@ -136,17 +137,17 @@ def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> T
     return functional.cross_entropy(*packed) + ((1 - weights.sum(1)) ** 2).mean()
 
 
-def our_loss(decoder: ShowAttendAndTellDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
+def our_loss(captioner: Captioner, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """The objective of configs/presets/sgrvinod.yaml."""
     objective = CrossEntropy([DoublyStochastic(per=("caption", "region"))], per=("word",))
-    return objective(decoder, core.project(decoder, vectors), captions).value
+    return objective(captioner, core.views_of(vectors), captions).value
 
 
 # -- beam search ---------------------------------------------------------------------------------------------------
 
 
 def compare_searches(
-    theirs: nn.Module, ours: ShowAttendAndTellDecoder, search: Callable[..., Any], setting: Setting
+    theirs: nn.Module, ours: Captioner, search: Callable[..., Any], setting: Setting
 ) -> list[list[str]]:
     """Its search, photo by photo, and ours, for all photos at once."""
     images = core.SEARCHED // 8 if setting.quick else core.SEARCHED
@@ -154,7 +155,7 @@ def compare_searches(
     own = BeamSearch(core.BEAM, importer.SEARCH.max_length)
     forms = {
         THEIRS: partial(find_their_captions, theirs.eval(), search, vectors[:PHOTOS]),
-        OURS: partial(find, ours.eval(), vectors, own, low=False),
+        OURS: partial(find, ours.decoder.eval(), vectors, own, low=False),
     }
     rows = compare(forms, images, setting)
     memory = [core.allocated_peak(run, setting.device) for run in forms.values()]

@@ -38,22 +38,23 @@ class Form(NamedTuple):
 
 
 class Batch:
-    """A decoder, its textbook form and a batch for both, with one caption of each image."""
+    """A captioner, the textbook form of its decoder, and a batch for both, with one caption of each image."""
 
     def __init__(self, region_size: int, device: torch.device, images: int = core.IMAGES) -> None:
         self.device = device
-        self.decoder = core.make_decoder(region_size, device)
-        self.textbook = textbook_of(self.decoder)
+        self.captioner = core.make_captioner(region_size, device)
+        self.textbook = textbook_of(self.captioner.decoder)
         self.vectors = core.make_vectors(images, region_size, device)
         self.captions = core.make_captions(images, device)
 
     def ours(self, low: bool = False, compiled: bool = False) -> Form:
-        """The decoder, or a compiled copy."""
-        decoder = self.decoder
+        """The captioner's decoder, or that of a compiled copy."""
+        captioner = self.captioner
         if compiled:
-            decoder = copy.deepcopy(decoder)
-            accelerate(decoder, self.device, compile=True)
-        return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
+            captioner = copy.deepcopy(captioner)
+            accelerate(captioner, self.device, compile=True)
+        compute = partial(core.caption_loss, captioner, self.vectors, self.captions)
+        return Form(captioner.decoder, compute, low)
 
     def theirs(self, low: bool = False) -> Form:
         """The textbook's decoder."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, random_views, randomise, run, sigmoid
+from helpers.tiny_views import WithoutEncoder
 from torch import nn
 
 from caption import attention as library
@@ -70,9 +71,9 @@ def losses(decoder: Decoder, weight: float) -> tuple[torch.Tensor, torch.Tensor,
     built(decoder)
     words = torch.randint(1, 7, (2, 3, 3), generator=torch.Generator().manual_seed(0))
     captions = CaptionBatch(words, words, torch.tensor([[3, 1, 0], [2, 3, 1]]))
-    memory = decoder.project(random_views([(2, 3)]))
-    plain = CrossEntropy([])(decoder, memory, captions)
-    penalised = CrossEntropy([AttentionPenalty(weight)])(decoder, memory, captions)
+    captioner, views = WithoutEncoder(decoder), random_views([(2, 3)])
+    plain = CrossEntropy([])(captioner, views, captions)
+    penalised = CrossEntropy([AttentionPenalty(weight)])(captioner, views, captions)
     assert "attention_penalty" not in plain.logged
     return plain.value, penalised.value, penalised.unrolled.trace.maps
 

@@ -58,7 +58,7 @@ def test_training_gets_the_regions_that_it_would_encode(reader: Shapes, stores: 
     loaders = (each.train_dataloader() for each in (stored, encoded, plain))
     for one, other, unchanged in zip(*loaders, strict=True):
         assert one.ids == other.ids == unchanged.ids
-        assert torch.equal(one.targets, other.targets)
+        assert torch.equal(one.captions.targets, other.captions.targets)
         assert one.images is None
         (regions,), (usual,) = one.views, unchanged.views
         assert torch.allclose(regions.vectors, encode(other.images), atol=2e-3)

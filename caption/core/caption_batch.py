@@ -1,0 +1,28 @@
+"""The captions of a batch as word ids, for teacher forcing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class CaptionBatch(NamedTuple):
+    """The captions of B images, K each, for teacher forcing."""
+
+    words: Tensor
+    """(B, K, T) int64, the input words: the start token, then the caption without its end token."""
+    targets: Tensor
+    """(B, K, T) int64, the target word of each step: the caption, then the end token; arbitrary, like
+    `words`, where there is no step."""
+    lengths: Tensor
+    """(B, K) int64, the number of real steps of each caption, its end token included; 0 for an absent caption."""
+
+    def real(self) -> Tensor:
+        """(B, K, T) bool: True where there is a step."""
+        return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
+
+    def repeated(self, times: int) -> CaptionBatch:
+        """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
+        return CaptionBatch(*(tensor.repeat_interleave(times, 1) for tensor in self))
