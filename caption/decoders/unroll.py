@@ -7,6 +7,7 @@ the corner of (B, K), which shrinks. Only padding inside this rectangle is compu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
@@ -25,6 +26,9 @@ class RecurrentDecoder(Decoder):
 
     embed: Any
     """The module that maps words to their vectors, such as `nn.Embedding`; created in `build`."""
+    read_out: Callable[..., Tensor]
+    """A method of the subclass, `read_out(embedded, *outputs)`: Ey[t-1] (..., E) and the second result of `advance` for
+    it, each (..., N) -> logits (..., V)."""
 
     def word_vectors(self, words: Tensor) -> Tensor:
         """(...) input words -> their vectors Ey (..., E)."""
@@ -40,10 +44,6 @@ class RecurrentDecoder(Decoder):
         Returns:
             the state after step t, whose `trace` is a `Trace`, and the inputs (B, K, ...) of the read-out.
         """
-        raise NotImplementedError
-
-    def read_out(self, embedded: Tensor, *outputs: Tensor) -> Tensor:
-        """Ey[t-1] (..., E) and what `advance` returned for it, each (..., N) -> logits (..., V)."""
         raise NotImplementedError
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:

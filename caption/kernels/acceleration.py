@@ -116,7 +116,7 @@ def _kernel(module: nn.Module, owner: nn.Module | None, device: str) -> type[nn.
     if (
         own is nn.Linear and device == "cpu" and not isinstance(owner, Encoder)
     ):  # encoders are folded as a whole
-        return OneDNNLinear if module.out_features >= least_outputs() else None
+        return OneDNNLinear if len(module.weight) >= least_outputs() else None  # type: ignore[arg-type]
     if own is AdditiveScore and device in ("cpu", "cuda"):
         return TiledAdditiveScore
     if own is ScaledDotProduct:

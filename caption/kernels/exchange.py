@@ -31,7 +31,7 @@ def exchange(module: nn.Module, kernel: type[nn.Module]) -> None:
         module: of a class that `kernel` overrides methods of.
         kernel: derived from a base class of the module's.
     """
-    module.__class__ = _joined(kernel, type(module))
+    module.__class__ = _joined(kernel, type(module))  # type: ignore[arg-type]  # torch declares __hash__ by hand
 
 
 def restore(module: nn.Module) -> None:

@@ -37,7 +37,8 @@ class JoinedUnroll(RecurrentDecoder):
         with ExitStack() as stack:
             layer = layer_of_words(self)
             if layer is not None:
-                parts = iter(layer(self.dropout(embedded)).split(packing.sizes))
+                dropped: Tensor = self.dropout(embedded)  # type: ignore[operator]
+                parts = iter(layer(dropped).split(packing.sizes))
                 stack.enter_context(forward(layer, lambda x: next(parts).unflatten(0, x.shape[:-1])))
             if torch.is_grad_enabled():
                 for module in self.modules():
