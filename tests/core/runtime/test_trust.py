@@ -225,21 +225,6 @@ def test_files_of_the_working_directory_are_not_imported(start: list[str], tmp_p
 # -- the command line; tests/project/test_files_of_strangers.py exchanges every value ------------------------------
 
 
-def test_a_part_of_another_package_is_refused_by_name(
-    cli: Cli, trained: Trained, tmp_path: Path, canary: Path
-):
-    def change(contents: dict[str, Any]) -> None:
-        contents["hyper_parameters"]["objective"] = FOREIGN
-
-    file = rewrite(trained.folder / "last.ckpt", change, tmp_path / "hostile.ckpt")
-    where = ("--trainer.default_root_dir", tmp_path / "run")
-    ran = cli("test", "-c", trained.config, *QUIET, *where, "--ckpt_path", file)
-    assert (ran.code, ran.out) == (2, "")
-    assert f"{file}: stranger.Foreign is not of this package" in ran.err
-    assert "--trust stranger" in ran.err
-    assert not canary.exists()
-
-
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_the_users_own_mechanism_in_the_users_own_checkpoint(
