@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from caption.core.runtime.files import replacing_own
+from caption.core.runtime.atomic_files import replacing_own
 from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render

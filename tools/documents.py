@@ -12,7 +12,7 @@ from pathlib import Path
 
 from caption.analysis.table import AnalysisTable, Cell
 from caption.core.errors import UserError
-from caption.core.runtime.files import replacing
+from caption.core.runtime.atomic_files import replacing
 
 __all__ = ["read_sections", "table", "write_sections"]
 

@@ -35,7 +35,7 @@ from caption.cli.describe.inputs import STDIN, input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.core.errors import ImageError, UserError, first_few, printable
-from caption.core.runtime.files import MARK, replacing_own
+from caption.core.runtime.atomic_files import MARK, replacing_own
 from caption.core.runtime.outputs import check_outputs, output_file
 from caption.core.runtime.progress import progress_bar
 

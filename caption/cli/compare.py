@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
 from caption.core.errors import UserError, printable, reported_as
-from caption.core.runtime.files import replacing_own
+from caption.core.runtime.atomic_files import replacing_own
 from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them

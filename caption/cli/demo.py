@@ -19,7 +19,7 @@ from caption.cli.configuration.config_files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 from caption.core.errors import Stopped
-from caption.core.runtime.files import OwnFolder
+from caption.core.runtime.atomic_files import OwnFolder
 from caption.core.runtime.inputs import TEXT, read_input
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -36,7 +36,7 @@ REPORTED = (
 def main(options: argparse.Namespace) -> int:
     """Run `caption demo`."""
     folder = Path(os.path.expanduser(options.out))
-    from caption.core.runtime.files import locked
+    from caption.core.runtime.atomic_files import locked
 
     try:
         with locked(folder, "--out"):

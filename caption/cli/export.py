@@ -75,7 +75,7 @@ def _load(options: argparse.Namespace) -> Captioner:
 
 
 def _write_onnx(options: argparse.Namespace) -> None:
-    from caption.core.runtime.files import make_folder
+    from caption.core.runtime.atomic_files import make_folder
     from caption.models.export import onnx_files
 
     folder = Path(os.path.expanduser(options.out))
@@ -88,7 +88,7 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 
 def _write_file(options: argparse.Namespace) -> None:
-    from caption.core.runtime.files import creating
+    from caption.core.runtime.atomic_files import creating
     from caption.core.runtime.outputs import new_file
     from caption.models import checkpoint
 

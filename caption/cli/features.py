@@ -25,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     """Run `caption features`."""
     # These import torch, which takes seconds; --help must not wait for it.
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
-    from caption.core.runtime.files import make_folder
+    from caption.core.runtime.atomic_files import make_folder
     from caption.data.features.extraction import write_features
     from caption.kernels import accelerate
     from caption.models.model_zoo import check_device, load

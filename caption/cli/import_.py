@@ -19,7 +19,7 @@ def main(options: argparse.Namespace) -> int:
     """Run `caption import`."""
 
     # These import torch, which takes seconds that --help should not take.
-    from caption.core.runtime.files import creating
+    from caption.core.runtime.atomic_files import creating
     from caption.core.runtime.outputs import new_file
     from caption.models import checkpoint
 

@@ -29,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
     """Run `caption shards`."""
     # These import torch, which takes seconds; --help must not wait for it.
     from caption.cli.configuration.parts import read_splits
-    from caption.core.runtime.files import make_folder
+    from caption.core.runtime.atomic_files import make_folder
     from caption.data.shards.writing import write_shards
 
     folder = Path(os.path.expanduser(options.out))

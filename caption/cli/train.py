@@ -66,8 +66,8 @@ from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
 from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
+from caption.core.runtime.atomic_files import locked, make_folder, make_parents, write_new
 from caption.core.runtime.distributed import leave_process_group, torchrun_settings
-from caption.core.runtime.files import locked, make_folder, make_parents, write_new
 from caption.data.module import CaptionData
 from caption.data.photos import ImageTransform
 from caption.metrics.cider import ALIKE

@@ -15,7 +15,7 @@ from typing import Any
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError, optional_package
-from caption.core.runtime.files import creating
+from caption.core.runtime.atomic_files import creating
 from caption.models import checkpoint
 
 MODEL, CARD = "model.safetensors", "README.md"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from caption.core.errors import ImageError, UserError, first_few, optional_package, reported_as
-from caption.core.runtime.files import creating, file_digest, make_folder
+from caption.core.runtime.atomic_files import creating, file_digest, make_folder
 from caption.results.caption import Caption
 
 RAY = "--engine ray", "'show-attend-and-tell[ray]'"

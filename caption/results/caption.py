@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    from caption.core.runtime.files import Opener
+    from caption.core.runtime.atomic_files import Opener
     from caption.data.boxes import Boxes
     from caption.data.photos import Photo
     from caption.results.beam_tree import BeamTree
@@ -376,12 +376,12 @@ class Caption:
 
         Args:
             path: the file.
-            opener: which file of that name may be replaced, see `caption.core.runtime.files`; None = any.
+            opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; None = any.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        from caption.core.runtime.files import MARK, replacing
+        from caption.core.runtime.atomic_files import MARK, replacing
 
         arrays: dict[str, Any] = {
             "words": np.array(self.words, dtype=np.str_),

@@ -18,8 +18,8 @@ from caption.attention.stochastic import AtTest
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, UserError
 from caption.core.regions import Views
+from caption.core.runtime.atomic_files import OwnFolder
 from caption.core.runtime.distributed import mean_of_each
-from caption.core.runtime.files import OwnFolder
 from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch
 from caption.data.photos import ImageTransform

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.core.runtime.files import MARK, delete, is_own, make_parents, replacing_own
+from caption.core.runtime.atomic_files import MARK, delete, is_own, make_parents, replacing_own
 from caption.core.runtime.signals import StopRequest, name_of
 from caption.models import checkpoint as checkpoint_files
 from caption.training.defaults import LAST

@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from caption.core.errors import CheckpointError, UserError, first_few, printable
-from caption.core.runtime.files import is_own, set_aside
+from caption.core.runtime.atomic_files import is_own, set_aside
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file
 from caption.training.defaults import BEST, LAST

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.core.errors import DataError, UserError, printable
-from caption.core.runtime.files import file_digest
+from caption.core.runtime.atomic_files import file_digest
 from caption.data.text_files import field, read_json, read_text, read_yaml
 from caption.metrics.caption_files import CaptionFile, read_captions
 from caption.training.defaults import BEST, MONITOR

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from caption.core.errors import UserError
-from caption.core.runtime.files import MARK, Opener, OutputError, replacing
+from caption.core.runtime.atomic_files import MARK, Opener, OutputError, replacing
 from caption.core.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of, pixels
 from caption.visualize.fonts import fonts_of_all_scripts
@@ -62,7 +62,7 @@ def save_animation(
         path: the file; its name ends in .gif (256 colours), .webp (true colour), or .mp4, for which ffmpeg is needed.
         width: of the frames in pixels.
         seconds: for each word.
-        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
 
     Raises:
         OutputError: the name ends in something else, or the file cannot be written.

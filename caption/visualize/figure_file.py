@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from caption.core.errors import printable
-from caption.core.runtime.files import Opener, OutputError, is_device, replacing
+from caption.core.runtime.atomic_files import Opener, OutputError, is_device, replacing
 from caption.core.runtime.outputs import marked
 from caption.visualize.fonts import fonts_of_all_scripts
 
@@ -61,7 +61,7 @@ def save_figure(
     Args:
         fig: the figure.
         path: the file.
-        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
         width: of the picture in pixels; by default 150 of them on an inch.
 
     Raises:

@@ -6,7 +6,7 @@ import base64
 import html
 from hashlib import sha256
 
-from caption.core.runtime.files import MARK
+from caption.core.runtime.atomic_files import MARK
 
 
 def document(title: str, body: str, style: str, script: str = "", *allowed: str) -> str:

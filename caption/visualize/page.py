@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from caption.core.runtime.files import Opener, replacing
+from caption.core.runtime.atomic_files import Opener, replacing
 from caption.data.photos import open_image
 from caption.visualize.html_document import document
 from caption.visualize.overlay import photo_names, photos_of
@@ -111,7 +111,7 @@ def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacin
     Args:
         page: see `to_html`.
         path: the file.
-        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
 
     Raises:
         OutputError: the file cannot be written.

@@ -25,7 +25,7 @@ from caption.core.regions import Regions, Views
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.classifier import Classifier, classifier_of
 from caption.encoders.efficientnet_lite import efficientnet_lite
-from caption.models.checkpoint.files import read_safetensors, to_safetensors
+from caption.models.checkpoint.format import read_safetensors, to_safetensors
 from caption.results.caption import AttentionMaps, Caption
 from caption.results.lens_reading import LensReading, Seen
 from caption.text.english import plural

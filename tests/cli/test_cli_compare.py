@@ -12,7 +12,7 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 from caption.core.errors import DataError
-from caption.core.runtime.files import file_digest
+from caption.core.runtime.atomic_files import file_digest
 from caption.models import checkpoint
 from caption.training.learning_curves import plot_learning_curves
 from caption.training.run_results import read_run

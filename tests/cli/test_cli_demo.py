@@ -17,7 +17,7 @@ import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
 from caption.core.errors import Stopped
-from caption.core.runtime.files import LOCK
+from caption.core.runtime.atomic_files import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.resuming import LastCheckpoint
 

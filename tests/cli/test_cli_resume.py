@@ -19,7 +19,7 @@ from helpers.tiny_captioner import rewrite
 
 from caption.cli import train
 from caption.core.errors import UserError
-from caption.core.runtime.files import MANIFEST, is_own
+from caption.core.runtime.atomic_files import MANIFEST, is_own
 from caption.models.model_zoo import model_file
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile

@@ -22,7 +22,7 @@ from pycocotools.coco import COCO
 
 import caption
 from caption.core.errors import UserError
-from caption.core.runtime.files import LOCK, is_own
+from caption.core.runtime.atomic_files import LOCK, is_own
 from caption.data.module import CaptionData
 from caption.training.run_results import read_run
 from caption.training.watched import AUTO, mode_of

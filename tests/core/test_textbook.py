@@ -14,7 +14,7 @@ from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softm
 from caption.attention.stochastic import override_draws
 from caption.core.errors import UserError
 from caption.core.regions import Regions
-from caption.core.runtime.files import is_own
+from caption.core.runtime.atomic_files import is_own
 from caption.decoders import DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
 from caption.text.vocabulary import END, PAD, START

@@ -238,7 +238,7 @@ def snapshot(top: Path) -> dict[str, Entry]:
 
 def own_files(top: Path) -> set[str]:
     """The files below a folder that this package wrote and may replace."""
-    from caption.core.runtime.files import LOCK, MANIFEST, OwnFolder, is_own
+    from caption.core.runtime.atomic_files import LOCK, MANIFEST, OwnFolder, is_own
 
     found: set[Path] = set()
     for folder, _, names in os.walk(top):

@@ -17,7 +17,7 @@ from helpers.tiny_captioner import captioner, photo
 import caption
 from caption.core.errors import CheckpointError, UserError
 from caption.models import checkpoint, hub
-from caption.models.checkpoint.files import to_safetensors
+from caption.models.checkpoint.format import to_safetensors
 
 errors = pytest.importorskip("huggingface_hub.errors")
 COMMIT = "https://huggingface.co/me/model/commit/0"

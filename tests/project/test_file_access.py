@@ -1,4 +1,4 @@
-"""Only `core.runtime.files` writes and deletes, and only `core.runtime.inputs` opens files to read them.
+"""Only `core.runtime.atomic_files` writes and deletes, and only `core.runtime.inputs` opens files to read them.
 
 Elsewhere, a user's file could be lost, a pipe waited for, and a file of any size taken into memory.
 Functions are banned by ruff (TID251 in pyproject.toml); here are methods of paths, and functions that take an open file
@@ -48,6 +48,6 @@ def found(pattern: re.Pattern[str], *folders: str) -> dict[str, str]:
 
 def test_nothing_else_writes_or_reads():
     writing, reading = found(WRITES, "caption", "tools"), found(READS, "caption")
-    assert not writing.keys() - EXCEPTIONS, f"use caption.core.runtime.files or OwnFolder: {writing}"
+    assert not writing.keys() - EXCEPTIONS, f"use caption.core.runtime.atomic_files or OwnFolder: {writing}"
     assert not reading.keys() - EXCEPTIONS, f"use caption.core.runtime.inputs: {reading}"
     assert set(EXCEPTIONS) <= writing.keys() | reading.keys()

@@ -30,7 +30,7 @@ from helpers import output_matrix as matrix
 from helpers.command_line import default_signals
 
 from caption.cli import score
-from caption.core.runtime import files
+from caption.core.runtime import atomic_files
 from caption.models import checkpoint
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("tiny_commands")]
@@ -180,7 +180,7 @@ def test_stopped_when_a_file_is_complete(command: str, template: Path, tmp_path:
     def begin() -> None:
         """Send the signal once, when the file is complete, or the captions are to be read."""
         number = iter([signal.SIGTERM])
-        put, read = files._put, score.read_captions
+        put, read = atomic_files._put, score.read_captions
 
         def stopped_put(temporary: Path, path: Path, may_replace: Any) -> None:
             if path.name == name and (due := next(number, None)):
@@ -191,7 +191,7 @@ def test_stopped_when_a_file_is_complete(command: str, template: Path, tmp_path:
             os.kill(os.getpid(), signal.SIGTERM)
             return read(*args)
 
-        files._put, score.read_captions = stopped_put, stopped_read
+        atomic_files._put, score.read_captions = stopped_put, stopped_read
 
     code = finish(start(args, here, tmp_path / "out.txt", begin))
     error = (tmp_path / "out.err").read_text()

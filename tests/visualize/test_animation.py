@@ -14,7 +14,7 @@ from helpers.captions import caption_of
 from PIL import Image
 
 from caption.core.errors import UserError
-from caption.core.runtime.files import MARK, OutputError, is_own
+from caption.core.runtime.atomic_files import MARK, OutputError, is_own
 from caption.visualize import animation_frames, save_animation
 
 WORDS = ["a", "brown", "dog", "runs"]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from caption.core.regions import WeightProperties
-from caption.core.runtime.files import OutputError
+from caption.core.runtime.atomic_files import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
 from caption.visualize.figure_file import render
 from caption.visualize.words import underlined

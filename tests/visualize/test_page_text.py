@@ -14,7 +14,7 @@ from PIL import Image
 
 import caption.visualize
 from caption.core.regions import WeightProperties
-from caption.core.runtime.files import OutputError
+from caption.core.runtime.atomic_files import OutputError
 from caption.results.caption import AttentionMaps
 from caption.visualize import save_html, to_html
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from caption.captioner import Captioner
-from caption.core.runtime.files import creating
+from caption.core.runtime.atomic_files import creating
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.models.export import onnx_files

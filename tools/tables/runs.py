@@ -13,7 +13,7 @@ from typing import Any
 
 from caption.cli.main import main as caption
 from caption.core.errors import UserError
-from caption.core.runtime.files import locked, make_parents, replacing
+from caption.core.runtime.atomic_files import locked, make_parents, replacing
 from caption.models import checkpoint
 from caption.models.model_zoo import model_file
 from tools.tables import measures

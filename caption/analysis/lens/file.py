@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from caption.analysis.lens.lens import Calibration, Lens, first_encoder, make_lens
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, UserError
-from caption.core.runtime.files import creating
+from caption.core.runtime.atomic_files import creating
 from caption.core.runtime.inputs import MODEL, open_input
 from caption.core.runtime.safe_loading import check_plain
 from caption.encoders.base import Encoder
 from caption.encoders.classifier import Classifier
-from caption.models.checkpoint.files import read_safetensors, to_safetensors
+from caption.models.checkpoint.format import read_safetensors, to_safetensors
 from caption.models.model_zoo import model_file
 
 SUFFIX = ".lens"

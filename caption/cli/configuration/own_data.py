@@ -11,7 +11,7 @@ import yaml
 
 from caption.cli.configuration.config_files import read_config
 from caption.core.errors import DataError
-from caption.core.runtime.files import creating
+from caption.core.runtime.atomic_files import creating
 
 if TYPE_CHECKING:
     from caption.core.parts import Spec

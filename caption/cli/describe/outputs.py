@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import count, whole_number
 from caption.core.errors import UserError, first_few, printable
-from caption.core.runtime.files import is_device, replacing_own, short_name
+from caption.core.runtime.atomic_files import is_device, replacing_own, short_name
 from caption.core.runtime.outputs import (
     ANIMATIONS,
     FIGURES,

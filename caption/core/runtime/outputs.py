@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.core.errors import UserError, printable
-from caption.core.runtime.files import (
+from caption.core.runtime.atomic_files import (
     MARK,
     OutputError,
     is_device,

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from caption.core.errors import DataError, ImageError, first_few
 from caption.core.regions import Views
+from caption.core.runtime.atomic_files import check_room, locked
 from caption.core.runtime.eval_mode import eval_mode
-from caption.core.runtime.files import check_room, locked
 from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar

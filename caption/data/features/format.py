@@ -25,7 +25,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from caption.core.errors import DataError, UserError
-from caption.core.runtime.files import creating
+from caption.core.runtime.atomic_files import creating
 from caption.core.runtime.inputs import STREAM
 from caption.core.runtime.safe_loading import load_safetensors
 

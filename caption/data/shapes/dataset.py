@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.core.errors import DataError, UserError
-from caption.core.runtime.files import OwnFolder, locked
+from caption.core.runtime.atomic_files import OwnFolder, locked
 from caption.data.boxes import Boxes, read_boxes
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionReader

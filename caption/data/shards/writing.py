@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from caption.core.errors import DataError
-from caption.core.runtime.files import OwnFolder, locked
+from caption.core.runtime.atomic_files import OwnFolder, locked
 from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.progress import progress_bar
 from caption.data.photos import identified

@@ -17,7 +17,7 @@ A safetensors file holds the captioner alone: tensors without "captioner.", and 
 `read` is the one function that opens either; what it returns is checked.
 """
 
-from caption.models.checkpoint.files import FORMAT, PREFIX, Precision, read, save, section
+from caption.models.checkpoint.format import FORMAT, PREFIX, Precision, read, save, section
 from caption.models.checkpoint.rebuild import architecture, load, rebuild
 
 __all__ = [

@@ -18,7 +18,7 @@ from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.models.checkpoint.files import PREFIX, read
+from caption.models.checkpoint.format import PREFIX, read
 from caption.objectives import Objective
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary

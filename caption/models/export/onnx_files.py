@@ -13,7 +13,7 @@ import torch
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError, optional_package
-from caption.core.runtime.files import OwnFolder
+from caption.core.runtime.atomic_files import OwnFolder
 from caption.core.runtime.inputs import STREAM, open_input
 from caption.core.version import package_version
 from caption.models.export.programs import programs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caption.core.errors import UserError
-from caption.core.runtime.files import MARK
+from caption.core.runtime.atomic_files import MARK
 from caption.core.runtime.outputs import check_outputs, new_file, output_file, output_paths
 
 PNG = (".png", ".pdf")

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions, Views
-from caption.core.runtime.files import LOCK, creating
+from caption.core.runtime.atomic_files import LOCK, creating
 from caption.data.features import format as store_format
 from caption.data.features.store import FeatureStore
 from caption.data.photos import ImageTransform, open_image
@@ -283,7 +283,7 @@ def test_a_full_disk_spoils_nothing(images: Images, finished: Path, tmp_path: Pa
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     with (
-        mock.patch("caption.data.features.files.creating", creating_on_a_full_disk),
+        mock.patch("caption.data.features.format.creating", creating_on_a_full_disk),
         pytest.raises(DataError, match=r"cannot be written \(.*File too large.*\).*make room"),
     ):
         extract(images, store)

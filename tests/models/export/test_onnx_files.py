@@ -28,7 +28,7 @@ from caption.attention import (
 from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.core.errors import UserError
-from caption.core.runtime.files import MANIFEST
+from caption.core.runtime.atomic_files import MANIFEST
 from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from PIL import features
 
 from caption.core.errors import UserError
-from caption.core.runtime import files
-from caption.core.runtime.files import (
+from caption.core.runtime import atomic_files
+from caption.core.runtime.atomic_files import (
     MANIFEST,
     MARK,
     OutputError,
@@ -175,15 +175,15 @@ def test_missing_folders_are_made_below_the_working_directory_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    files.make_folder(Path("runs/a"), "--out")
-    files.make_folder(tmp_path / "b", "--out")
+    atomic_files.make_folder(Path("runs/a"), "--out")
+    atomic_files.make_folder(tmp_path / "b", "--out")
     for folder, said in (
         (tmp_path / "c" / "d", rf" {tmp_path}/c/d: there is no folder {tmp_path}/c; make it"),
         (Path("/proc/x"), ": the folder /proc/x cannot be made"),
         (Path("/proc"), ": the folder /proc cannot be written to"),
     ):
         with pytest.raises(OutputError, match=f"--out{said}"):
-            files.make_folder(folder, "--out")
+            atomic_files.make_folder(folder, "--out")
     assert names(tmp_path) == ["b", "runs"]
 
 
@@ -191,7 +191,7 @@ def test_a_damaged_file_is_set_aside_under_a_name_that_nothing_has(tmp_path: Pat
     (tmp_path / "a").write_text("a")
     (tmp_path / "a.damaged-1").write_text("mine")
     (tmp_path / "a.damaged-2").symlink_to("nowhere")
-    assert files.set_aside(tmp_path / "a") == tmp_path / "a.damaged-3"
+    assert atomic_files.set_aside(tmp_path / "a") == tmp_path / "a.damaged-3"
     assert (tmp_path / "a.damaged-3").read_text() == "a"
     assert names(tmp_path) == ["a.damaged-1", "a.damaged-2", "a.damaged-3"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from caption.captioner import Captioner
 from caption.core.errors import CheckpointError, UserError, first_few, printable, reported_as
-from caption.core.runtime.files import Opener, replacing
+from caption.core.runtime.atomic_files import Opener, replacing
 from caption.core.runtime.inputs import MODEL, open_input
 from caption.core.runtime.safe_loading import check_plain, load_safetensors, load_tensors
 from caption.core.version import package_version
@@ -44,7 +44,7 @@ def save(
         path: a safetensors file if it ends in .safetensors, otherwise a checkpoint as training writes it.
         precision: of the matrices and kernels in the file. Vectors, such as biases and the statistics of BatchNorm,
             keep theirs: they are small, and a variance does not fit into every range. None = the captioner's own.
-        opener: which file of that name may be replaced, see `caption.core.runtime.files`; by default any.
+        opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
 
     Raises:
         UserError: a weight is out of the range of that precision, or the file cannot be written.
