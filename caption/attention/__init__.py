@@ -3,7 +3,7 @@
     base            the interface: weigh the regions, then read them; map_hooks: edits of the maps in between
     scored          a score joined to an alignment: the paper's soft and hard attention
     scores/         how well a query and a region go together: additive (the paper's), dot, cosine, ...
-    alignments/     how scores become weights: soft (the paper's softmax), hard (a region is sampled), sparse, ...
+    alignments/     how scores become weights: soft (the paper's softmax), hard (a region is sampled), sparsemax, ...
     co_attention/   two inputs: the regions and the words so far attend to each other
     rotatory        three: a target, and what lies left and right of it
     other files     mechanisms that are more than a score and an alignment: several heads, hops, grids, glimpses, ...
@@ -12,12 +12,13 @@ Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())
 `ScoredAttention(AdditiveScore(), Multinoulli())`.
 """
 
+from caption.attention.alignments.entmax import Entmax15
 from caption.attention.alignments.gumbel import GumbelSoftmax
 from caption.attention.alignments.hard import Multinoulli
 from caption.attention.alignments.local import FollowingWindow, PredictedWindow
 from caption.attention.alignments.sigmoid import Sigmoid
 from caption.attention.alignments.soft import Softmax
-from caption.attention.alignments.sparse import Entmax15, Sparsemax
+from caption.attention.alignments.sparsemax import Sparsemax
 from caption.attention.base import (
     Attention,
     AttentionOutput,

@@ -40,7 +40,8 @@ from caption.attention import (
     ScoredAttention,
     Softmax,
 )
-from caption.attention.alignments.sparse import entmax15, sparsemax
+from caption.attention.alignments.entmax import entmax15
+from caption.attention.alignments.sparsemax import sparsemax
 from caption.attention.map_hooks import edit_maps
 from caption.attention.smoothing import smoothed
 from caption.core.regions import Regions
