@@ -261,39 +261,38 @@ def decoded(
         ImageError: see `open_image`.
     """
     if isinstance(source, Image.Image):
-        name = str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}")
-        with _pillow_errors(name):
-            image = _upright(source, name)
+        with _pillow_errors(source):
+            image = _upright(source, source)
         yield image, image.size, 1.0
     elif hasattr(source, "__array__"):
-        image = _upright(image_of_array(source), f"array of type {type(source).__name__}")
+        image = _upright(image_of_array(source), source)
         yield image, image.size, 1.0
     else:
-        with _opened(source) as (file, name):
-            with _pillow_errors(name):
+        with _opened(source) as file:
+            with _pillow_errors(source):
                 stored = identified(file)
             with stored:
-                with _pillow_errors(name):
+                with _pillow_errors(source):
                     size, scale = _draft(stored, excess)
-                    _check_time(stored, name)
+                    _check_time(stored, source)
                 with _large_image if stored.width * stored.height > LARGE_PIXELS else nullcontext():
-                    with _pillow_errors(name):
-                        image = _upright(stored, name)
+                    with _pillow_errors(source):
+                        image = _upright(stored, source)
                     yield image, size or image.size, scale
 
 
 @contextmanager
-def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
-    """The file of a source, and its name for messages. A file that the caller has opened stays open."""
+def _opened(source: Photo) -> Iterator[IO[bytes]]:
+    """The file of a source. A file that the caller has opened stays open."""
     stream: Any = io.BytesIO(source) if isinstance(source, (bytes, bytearray, memoryview)) else source
     if hasattr(stream, "read"):
-        yield stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
+        yield stream
         return
     if isinstance(source, (str, os.PathLike)):
         with open_input(source, PHOTO) as file:
             if not os.fstat(file.fileno()).st_size:
-                raise ImageError(f"'{printable(os.fspath(source))}' is empty (0 bytes). Get the image again.")
-            yield file, printable(os.fspath(source))
+                raise ImageError(f"'{_name(source)}' is empty (0 bytes). Get the image again.")
+            yield file
         return
     raise ImageError(
         f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
@@ -318,14 +317,26 @@ def _reads_heic() -> bool:
     return True
 
 
-def _check_time(image: Image.Image, name: str) -> None:
+def _name(source: Photo) -> str:
+    """What messages call a photo."""
+    if isinstance(source, (str, os.PathLike)):
+        return printable(os.fspath(source))
+    if isinstance(source, Image.Image):
+        return str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}")
+    kind = "array" if hasattr(source, "__array__") else "image"
+    return str(getattr(source, "name", "") or f"{kind} of type {type(source).__name__}")
+
+
+def _check_time(image: Image.Image, source: Photo) -> None:
     """Raise an ImageError for an image that could take minutes to decode."""
     if image.format == "EPS":
-        raise ImageError(f"'{name}' is PostScript, a program that draws, and not a photo. Save it as PNG.")
+        raise ImageError(
+            f"'{_name(source)}' is PostScript, a program that draws, and not a photo. Save it as PNG."
+        )
     pixels = image.width * image.height
     if pixels > SLOW_PIXELS and any(tile[0] in Image.DECODERS for tile in getattr(image, "tile", ())):
         raise ImageError(
-            f"'{name}' has {pixels:,} pixels in a form that decodes slowly ({image.format}), more than "
+            f"'{_name(source)}' has {pixels:,} pixels in a form that decodes slowly ({image.format}), more than "
             f"{SLOW_PIXELS:,}. Save it as PNG or JPEG."
         )
 
@@ -345,14 +356,14 @@ def _draft(
 
 
 @contextmanager
-def _pillow_errors(name: str) -> Iterator[None]:
+def _pillow_errors(source: Photo) -> Iterator[None]:
     """Turn whatever Pillow raises into an ImageError."""
     try:
         yield
     except ImageError:
         raise
     except Exception as error:
-        raise _failure(name, error) from error
+        raise _failure(_name(source), error) from error
 
 
 def _failure(name: str, error: Exception) -> ImageError:
@@ -374,12 +385,17 @@ def _failure(name: str, error: Exception) -> ImageError:
     return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image again.")
 
 
-def _upright(image: Image.Image, name: str) -> Image.Image:
+def _upright(image: Image.Image, source: Photo) -> Image.Image:
     """Decode an image, convert it to RGB and turn it; itself if it is upright RGB already."""
     image.load()
     if 0 in image.size:
-        raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
-    rgb = image if image.mode == "RGB" and not image.has_transparency_data else to_rgb(image, name)
+        raise ImageError(
+            f"'{_name(source)}' has no pixels: it is {image.width}×{image.height}. Give another image."
+        )
+    try:
+        rgb = image if image.mode == "RGB" and not image.has_transparency_data else to_rgb(image)
+    except ValueError as error:
+        raise ImageError(f"'{_name(source)}' is of mode {image.mode}: {error}. Save it as RGB.") from error
     # After load(), in which Pillow's TIFF reader turns the image and drops the tag.
     turn = UPRIGHT.get(_orientation(image))
     if turn is None:

@@ -19,21 +19,18 @@ CHANNELS = (1, 3, 4)
 """Of a grey image, RGB and RGBA."""
 
 
-def to_rgb(image: Image.Image, name: str) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
     """An image converted to RGB, with its colour profile.
 
     Raises:
-        ImageError: Pillow cannot convert the mode.
+        ValueError: Pillow cannot convert the mode.
     """
     low, high = _range(image) if image.mode in ("I", "F") else (0.0, 0.0)
     rgb = Image.new("RGB", image.size)
     if "icc_profile" in image.info:  # the page embeds it with the photo
         rgb.info["icc_profile"] = image.info["icc_profile"]
-    try:
-        for top, strip in _strips(image):
-            rgb.paste(_converted(strip, low, high), (0, top))
-    except ValueError as error:
-        raise ImageError(f"'{name}' is of mode {image.mode}: {error}. Save it as RGB.") from error
+    for top, strip in _strips(image):
+        rgb.paste(_converted(strip, low, high), (0, top))
     return rgb
 
 

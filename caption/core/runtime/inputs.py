@@ -59,18 +59,18 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
         UserError: of the kind; it is missing, a folder, a pipe, a socket, a device, too large, cannot be opened, or is
             a pointer of Git LFS or a web page.
     """
-    name = f"'{printable(os.fspath(path))}'"
     try:
-        _check(os.stat(path), name, kind)  # so that no device is opened: that alone can start something
+        _check(os.stat(path), path, kind)  # so that no device is opened: that alone can start something
         file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT))  # noqa: SIM115
         try:
-            _check(os.fstat(file.fileno()), name, kind)  # by now, another file may have taken its name
+            _check(os.fstat(file.fileno()), path, kind)  # by now, another file may have taken its name
             if kind is not STREAM and (found := PLACEHOLDER.match(file.peek(PEEKED))):
-                raise kind.error(
-                    f"{name} is a pointer of Git LFS, not the file itself. Run git lfs pull in its repository."
+                content = (
+                    "a pointer of Git LFS, not the file itself. Run git lfs pull in its repository."
                     if found[1]
-                    else f"{name} is a web page, and not {kind.name}. Download the file that the page leads to."
+                    else f"a web page, and not {kind.name}. Download the file that the page leads to."
                 )
+                raise kind.error(f"{_quoted(path)} is {content}")
         except BaseException:
             file.close()
             raise
@@ -80,24 +80,28 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
             raise kind.error(
                 f"'{url[1]}://{rest}' is a URL, and only files are read. Download it, and name the file."
             ) from None
-        raise kind.error(f"{name} does not exist. Check the path.") from None
+        raise kind.error(f"{_quoted(path)} does not exist. Check the path.") from None
     except OSError as error:
-        raise kind.error(f"{name} cannot be read: {error.strerror}.") from None
+        raise kind.error(f"{_quoted(path)} cannot be read: {error.strerror}.") from None
     except ValueError:
-        raise kind.error(f"{name} cannot be the name of a file: it has a null character.") from None
+        raise kind.error(f"{_quoted(path)} cannot be the name of a file: it has a null character.") from None
     return file
 
 
-def _check(status: os.stat_result, name: str, kind: Kind) -> None:
+def _quoted(path: str | os.PathLike[str]) -> str:
+    return f"'{printable(os.fspath(path))}'"
+
+
+def _check(status: os.stat_result, path: str | os.PathLike[str], kind: Kind) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise kind.error(f"{name} is a folder. Name the file in it.")
+        raise kind.error(f"{_quoted(path)} is a folder. Name the file in it.")
     if not stat.S_ISREG(status.st_mode):
         node = KINDS_OF_NODE.get(stat.S_IFMT(status.st_mode), "not a regular file")
         raise kind.error(
-            f"{name} is {node}, and only regular files are read. Write its content to a file, and name that."
+            f"{_quoted(path)} is {node}, and only regular files are read. Write its content to a file, and name that."
         )
     if status.st_size > kind.most:
-        raise _too_large(name, kind)
+        raise _too_large(_quoted(path), kind)
 
 
 def _too_large(name: str, kind: Kind) -> UserError:
@@ -113,7 +117,7 @@ def read_input(path: str | os.PathLike[str], kind: Kind) -> bytes:
         UserError: of the kind; see `open_input`, or the file does not fit into the memory.
     """
     with open_input(path, kind) as file:
-        return read_stream(file, f"'{printable(os.fspath(path))}'", kind)
+        return read_stream(file, _quoted(path), kind)
 
 
 def read_stream(stream: IO[bytes], name: str, kind: Kind) -> bytes:
