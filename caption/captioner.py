@@ -9,10 +9,10 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
 from PIL import Image
@@ -35,6 +35,7 @@ from caption.text.vocabulary import END, FORBIDDEN, PAD, START, Vocabulary
 
 if TYPE_CHECKING:
     from caption.data.photos import Photo
+    from caption.results.lens_reading import LensReading
 
 BATCH = 128
 """Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
@@ -43,11 +44,12 @@ AHEAD = 2
 LIKELIEST = 5
 """The likeliest words of each step that a caption keeps."""
 
-Postprocessor = Callable[[Views, Sequence[Caption]], list[Caption]]
-"""Gets the encoder's views of B images and a caption of each; returns them changed, or others in their place.
 
-A lens (`caption.analysis.lens`) adds what the encoder sees behind each word.
-"""
+class LensReader(Protocol):
+    """Reads what the encoder sees behind the words of captions; see `caption.analysis.lens.Lens`."""
+
+    def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
+        """The readings of B captions, from the encoder's views of their B images."""
 
 
 class Captioner(nn.Module):
@@ -78,8 +80,8 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.transform = transform
         self.search = search or BeamSearch()
-        self.postprocessors: list[Postprocessor] = []
-        """Applied in order to the captions of photos; see `caption.load`."""
+        self.lens: LensReader | None = None
+        """Adds `Caption.lens` to the captions of photos; see `caption.load`."""
         region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)
@@ -200,8 +202,9 @@ class Captioner(nn.Module):
             hypotheses = self.generate(views, search, LIKELIEST, beam_tree)
             seen, sources = [photo.box for photo in alike], [photo.photo for photo in alike]
             captions = list(self.captions(hypotheses, self.grids(views), seen, sources))
-            for postprocess in self.postprocessors:
-                captions = postprocess(views, captions)
+            if self.lens is not None:
+                for caption, reading in zip(captions, self.lens.read(views, captions), strict=True):
+                    caption.lens = reading
             yield from captions
 
     def read(self, photo: Photo) -> FittedPhoto:

@@ -62,7 +62,7 @@ def attach_lens(captioner: Captioner, path: str | Path) -> Lens:
     """
     lens = read_lens(path, captioner) if Path(path).exists() else make_lens(captioner)
     lens.captioner = captioner
-    captioner.postprocessors = [lens]
+    captioner.lens = lens
     return lens
 
 

@@ -216,12 +216,6 @@ class Lens:
         ]
         return [things[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
 
-    def __call__(self, views: Views, captions: Sequence[Caption]) -> list[Caption]:
-        """The captions, with what is seen as their `lens`; see `read`. It is a `Captioner.postprocessors`."""
-        for caption, reading in zip(captions, self.read(views, captions), strict=True):
-            caption.lens = reading
-        return list(captions)
-
     def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
         """What is seen behind the words of captions, one of each image.
 
@@ -354,8 +348,8 @@ class Lens:
 
 
 def lens_of(captioner: Captioner) -> Lens | None:
-    """The lens among a captioner's postprocessors."""
-    return next((part for part in captioner.postprocessors if isinstance(part, Lens)), None)
+    """The lens of a captioner, if it has one."""
+    return captioner.lens if isinstance(captioner.lens, Lens) else None
 
 
 def read_weights(caption: Caption) -> np.ndarray:

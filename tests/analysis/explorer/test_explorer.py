@@ -154,7 +154,7 @@ def test_another_search_begins_anew(explorer):
 
 def test_a_word_looks_where_the_lens_sees_a_thing(model):
     lens = tiny_lens()
-    model.postprocessors = [lens]
+    model.lens = lens
     explorer = Explorer(model, photo())
     where = lens.map_of(explorer.photo.encoded[0], "saxophone")[0].numpy()
     explorer.look_at("sax", at=2)
@@ -172,7 +172,7 @@ def test_a_word_looks_where_the_lens_sees_a_thing(model):
 
 
 def test_what_the_lens_reads_follows_the_changes(model):
-    model.postprocessors = [tiny_lens()]
+    model.lens = tiny_lens()
     explorer = Explorer(model, photo())
     seen = explorer.original.lens.regions
     assert [len(row) for row in seen] == [8] * 8

@@ -194,7 +194,7 @@ def test_on_a_phone_all_is_in_reach_and_regions_are_erased_and_masked_and_heads_
 @pytest.mark.nightly
 def test_a_word_is_made_to_look_at_a_thing_that_the_lens_sees(browser):
     with_lens = captioner()
-    with_lens.postprocessors = [tiny_lens()]
+    with_lens.lens = tiny_lens()
     with serving(Service({"lens": with_lens, "none": captioner()})) as port:
         page = opened(browser.open(f"http://127.0.0.1:{port}/", width=1400))
         first, second = card(0), card(1)

@@ -63,7 +63,7 @@ def test_a_photo_is_opened_changed_and_described_as_the_description_says(port):
 
 def test_what_a_lens_reads_is_described_and_asked_for():
     model = captioner()
-    model.postprocessors = [tiny_lens()]
+    model.lens = tiny_lens()
     with serving(Service({"": model})) as port:
         answer = opened(port)
         check(answer, "Opened")
