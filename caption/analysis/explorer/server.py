@@ -1,7 +1,7 @@
 """The explorer as a local page: Starlette routes around a `Service`.
 
-Everything stays in memory: nothing is written to disk, and only the last photos are kept. The page is trusted with
-nothing: a request's size, its photo's size and its changes are bounded, and another website cannot ask.
+Nothing is written to disk, and only the last photos are kept in memory. The size of a request, of its photo and of its
+changes is bounded, and requests of other websites are refused.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ TITLE = "Make it look elsewhere"
 
 
 class BusyError(Exception):
-    """A request is answered, and as many wait as may."""
+    """The queue of waiting requests is full."""
 
 
 class CancelledError(Exception):
-    """The asker has left, or the server stops."""
+    """The client has disconnected, or the server stops."""
 
 
 ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
@@ -83,7 +83,7 @@ def application(
     async def answered(request: Request, largest: int, job: Callable[[bytes], dict[str, Any]]) -> Response:
         """What `job` makes of a request's body, of at most `largest` bytes; one job at a time, in a thread.
 
-        Once the asker has left, `check_cancelled` stops it.
+        Once the client has disconnected, `check_cancelled` stops the job.
         """
         _check_origin(request)
         try:
@@ -94,7 +94,7 @@ def application(
                 return JSONResponse(await run_sync(job, body))
         except asyncio.CancelledError:  # the server stops
             pass
-        raise CancelledError  # here, too, if the asker has left: that ends the work without an error
+        raise CancelledError  # also if the client has disconnected, which ends the work without an error
 
     async def photos(request: Request) -> Response:
         name = request.query_params.get("name", "photo")
@@ -162,19 +162,19 @@ def _json(body: bytes) -> Any:
 
 @asynccontextmanager
 async def _while_asked(request: Request) -> AsyncIterator[None]:
-    """Within it, work is cancelled when the asker leaves."""
+    """Cancels the work inside when the client disconnects."""
 
-    async def leaving() -> None:
+    async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
     with CancelScope() as scope:
-        departure = asyncio.ensure_future(leaving())
-        departure.add_done_callback(lambda _: scope.cancel())
+        watcher = asyncio.ensure_future(disconnected())
+        watcher.add_done_callback(lambda _: scope.cancel())
         try:
             yield
         finally:
-            departure.cancel()
+            watcher.cancel()
 
 
 async def _refused(request: Request, error: Exception) -> Response:
