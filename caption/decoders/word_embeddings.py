@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,9 @@ from caption.attention.options import at_least_one
 from caption.core.errors import UserError, reported_as
 from caption.core.parts import Part
 from caption.core.runtime.inputs import STREAM, open_input
-from caption.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from caption.text.vocabulary import Vocabulary
 
 LONGEST_LINE = 1_000_000
 """Characters of a line in a file of word vectors; the rest of a longer one is read as another line."""

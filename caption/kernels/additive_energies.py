@@ -64,7 +64,10 @@ class TiledAdditiveScore(AdditiveScore):
         keys = memory.keys
         if isinstance(keys, Tensor):  # a memory that was computed before this score was exchanged
             keys = prepare_keys(keys, self.activation)
-        return additive_energies(self.queries(query), keys, self.energy.weight[0], self.activation)
+        queries = self.query(query.hidden)
+        if self.previous_word:
+            queries = queries + self.word(query.word)
+        return additive_energies(queries, keys, self.energy.weight[0], self.activation)
 
 
 def prepare_keys(keys: Tensor, activation: Activation) -> AdditiveKeys:

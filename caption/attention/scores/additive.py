@@ -72,11 +72,9 @@ class AdditiveScore(Score):
         # Under autocast, too, the sums below are computed in the precision of the regions.
         return keys.to(regions.vectors.dtype)
 
-    def queries(self, query: Query) -> Tensor:
-        """(B, K, A) W h, or W h + W_y Ey."""
-        queries = self.query(query.hidden)
-        return queries + self.word(query.word) if self.previous_word else queries
-
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        sums = memory.keys[:, None] + self.queries(query)[:, :, None]  # U a_i + W h + b, (B, K, L, A)
+        queries = self.query(query.hidden)  # W h
+        if self.previous_word:
+            queries = queries + self.word(query.word)  # W_y Ey
+        sums = memory.keys[:, None] + queries[:, :, None]  # U a_i + W h + b, (B, K, L, A)
         return self.energy(self.nonlinearity(sums)).squeeze(-1)  # v · tanh(U a_i + W h + b)
