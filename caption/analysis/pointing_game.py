@@ -104,7 +104,7 @@ class Grounding:
         if not pointings:
             raise ValueError("there are no mentions to draw")
         photos = photos_of(self.measured, images)
-        page = Page(grid_of(len(pointings), (1, 1), feet=0))
+        page = Page(grid_of(len(pointings), (1, 1), lines=0))
         fig = new_figure(page.size)
         for number, pointing in enumerate(pointings):
             ax = add_axes(fig, page.size, page.place(number))

@@ -22,23 +22,22 @@ class BeamNode(NamedTuple):
     """A hypothesis that the search kept, by its last word."""
 
     word: str
-    """"(end)" for the end token; the search returns hypotheses that have it, or goes on without them."""
+    """"(end)" for the end token; the search returns hypotheses that end with it, or drops them."""
     parent: int | None
     """Place in the step before of the hypothesis that it continues; None at the first step."""
     log_prob: float
     """Natural log-probability of the word, given those before it."""
     total: float
-    """That of all words so far."""
+    """Natural log-probability of all words so far."""
     ended: bool
     """Whether the word is the end token."""
     map_index: int
-    """Index into `BeamTree.weights`: where the model looked when it chose the word. Children of one hypothesis share
-    it."""
+    """Index into `BeamTree.weights` of the α with which the word was chosen. Children of one hypothesis share it."""
 
 
 @dataclass(frozen=True, eq=False)
 class BeamTree:
-    """What a beam search kept for a photo.
+    """The hypotheses that a beam search kept for one photo.
 
     Attributes:
         steps: the hypotheses of each step, most probable first.
@@ -58,23 +57,26 @@ class BeamTree:
 
     def words(self, step: int, place: int) -> list[str]:
         """The words of a hypothesis, the first one first."""
-        said: list[str] = []
+        words: list[str] = []
         at: int | None = place
         while at is not None:
             node = self.steps[step][at]
-            said.append(node.word)
+            words.append(node.word)
             step, at = step - 1, node.parent
-        return said[::-1]
+        return words[::-1]
 
     def moved_share(self, step: int, place: int) -> float | None:
-        """How much of its attention lay elsewhere than the caption's at the same step, 0 to 1: Σ |α − α*| / (Σ |α| + Σ
-        |α*|), the total variation for weights that sum to one. None behind the caption's end."""
+        """Share of a hypothesis's attention that lies elsewhere than the caption's at the same step, in [0, 1].
+
+        It is Σ |α − α*| / (Σ |α| + Σ |α*|), the total variation for weights that sum to one; None after the caption's
+        end.
+        """
         if step >= len(self.paths[0]):
             return None
-        ours = self.weights[self.steps[step][place].map_index].astype(np.float64)
+        weights = self.weights[self.steps[step][place].map_index].astype(np.float64)
         best = self.weights[self.steps[step][self.paths[0][step]].map_index].astype(np.float64)
-        size = np.abs(ours).sum() + np.abs(best).sum()
-        return float(np.abs(ours - best).sum() / size) if size else 0.0
+        size = np.abs(weights).sum() + np.abs(best).sum()
+        return float(np.abs(weights - best).sum() / size) if size else 0.0
 
 
 def beam_tree(

@@ -1,7 +1,7 @@
 """The result of captioning one image: the sentence, the attention weights behind each word, figures and files.
 
 A result does not need a model: it can be pickled, stored and drawn without a checkpoint. Importing this module loads
-neither PyTorch nor Matplotlib; drawing does. What draws and writes is imported when it is asked for.
+neither PyTorch nor Matplotlib; methods that draw or write import what they need.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Caption:
         word_log_probs: (T,) natural log-probability of each word given those before it. Their sum is
             `log_prob` less the end token's share.
         box: (left, top, right, bottom), the part of the original image that the grid covers, in that image's pixels
-            counted from its upper left corner; whole numbers are edges of pixels. What a region sees lies around the
-            centre of its cell. The box extends beyond the image if the transform padded it, and may begin or end beside
-            the image by up to a cell, because of the encoder's padding (`caption.encoders.grid_boxes`).
+            counted from its upper left corner; whole numbers are edges of pixels. The receptive field of a region is
+            centred on its cell. The box extends beyond the image if the transform padded it, and may begin or end
+            beside the image by up to a cell, because of the encoder's padding (`caption.encoders.grid_boxes`).
         gates: (T,) β of each word (section 4.2.1 of Xu et al. 2015), or None for a model without a gate.
         finished: False if the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
@@ -102,11 +102,11 @@ class Caption:
             likely first; "(end)" is the end of the sentence. None if they were not kept.
         seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
         lens: what the encoder sees behind each word, if the captioner has a lens (`caption.load(..., lens=True)`).
-        beam_tree: what a beam search kept at each step, if it was asked for (`Captioner.describe`).
+        beam_tree: the hypotheses that a beam search kept at each step, if requested (`Captioner.describe`).
         by_piece: the same caption with a word for each piece, if the model writes words in several pieces; else None.
         self_attention: (M, T, T) float32 of each layer of a Transformer decoder, if it was measured
-            (`caption.analysis.word_maps`): the weight that a step, which says a word (second index), gives to each word
-            fed so far (third), the first of which is the start token.
+            (`caption.analysis.word_maps`): the weight of the step that predicts word t (second index) on each word fed
+            so far (third index), the first of which is the start token.
     """
 
     text: str
@@ -426,8 +426,8 @@ def _per_word(name: str, values: Any, steps: int, *numbers: int, dtype: Any = np
     """(T, *numbers) of T words; without words, also an empty array of another shape."""
     array, shape = np.array(values, dtype), (steps, *numbers)
     if array.shape != shape and array.size + steps:
-        each = "one number" if not numbers else f"{numbers[0]} numbers"
-        raise ValueError(f"{name} must hold {each} for each of the {steps} words, not shape {array.shape}")
+        count = "one number" if not numbers else f"{numbers[0]} numbers"
+        raise ValueError(f"{name} must hold {count} for each of the {steps} words, not shape {array.shape}")
     return array.reshape(shape)
 
 

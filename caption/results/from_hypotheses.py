@@ -37,7 +37,7 @@ def captions_of(
 
     Args:
         hypotheses: of the B images.
-        decoder: which has found them.
+        decoder: the decoder that was searched.
         vocabulary: of their words.
         grids: (rows, cols) of the views that the decoder attends to.
         boxes: for each of the B photos, the part of it that the grid of each view of the encoder covers, in its pixels.
@@ -46,14 +46,14 @@ def captions_of(
     """
     record, hypotheses = map_tensors(Tensor.cpu, (hypotheses.record, hypotheses._replace(record=None)))
     for image, of_photo in enumerate(zip(boxes, seen, photos, strict=True)):
-        best, *others = [
+        best, *alternatives = [
             _caption(
                 map_tensors(itemgetter((image, rank)), hypotheses), decoder, vocabulary, grids, *of_photo
             )
             for rank in range(hypotheses.words.shape[1])
         ]
         # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
-        best.alternatives = [other for other in others if other.log_prob > -torch.inf]
+        best.alternatives = [caption for caption in alternatives if caption.log_prob > -torch.inf]
         if record is not None:
             of_image = map_tensors(itemgetter(image), record)
             best.beam_tree = beam_tree(

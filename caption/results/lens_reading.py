@@ -1,4 +1,4 @@
-"""What a lens reads in the regions behind a caption: the things that the encoder sees where the decoder looked.
+"""Readings of a lens: the things that the encoder sees where the decoder looked.
 
 Importing this module does not load PyTorch; `caption.analysis.lens` makes readings.
 """
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 OUT_OF_DISTRIBUTION = "this photo is unlike the training photos"
 LEAST_SEEN = 0.5
-"""Probability of what is seen from which text, figures and pages say so."""
+"""The smallest probability with which text, figures and pages show a thing."""
 SURE_IN_REGION = 0.95
-"""Probability of a thing in a region alone from which the photo is said to show it. The largest one of many regions is
-high for things that are not there; see docs/lens.md."""
+"""The smallest probability in a single region with which a thing is listed as in the photo. The largest one of many
+regions is high for absent things, too; see docs/lens.md."""
 
 
 class Seen(NamedTuple):
@@ -35,7 +35,7 @@ class Doubt(NamedTuple):
     says: str
     sees: str
     probability: float
-    """Of what is seen."""
+    """Of `sees`."""
 
     def __str__(self) -> str:
         return f"sees {self.sees} where the caption says {self.says}"
@@ -43,7 +43,7 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True)
 class LensReading:
-    """What a lens reads, for the T words of a caption.
+    """The reading of a lens for the T words of a caption.
 
     Attributes:
         words: for each word, the likeliest things in its context, likeliest first.
@@ -64,15 +64,15 @@ class LensReading:
     regions: list[list[Seen]] = field(default_factory=list)
 
     def seen(self, step: int, least: float = 0.0) -> Seen | None:
-        """The likeliest thing at a word, if its probability is at least that."""
+        """The likeliest thing at a word if its probability is at least `least`, else None."""
         things = self.words[step]
         return things[0] if things and things[0].probability >= least else None
 
     @property
     def things(self) -> list[Seen]:
-        """What is sure in some region alone, each thing once, likeliest first; nothing without a calibration."""
+        """The things that are sure in a single region, each once, likeliest first; empty without a calibration."""
         in_regions = (thing for row in self.regions for thing in row)
-        return once(in_regions, SURE_IN_REGION) if self.calibrated else []
+        return distinct_things(in_regions, SURE_IN_REGION) if self.calibrated else []
 
     def to_dict(self) -> dict[str, Any]:
         """In types that `json.dumps` accepts; None for regions where nothing is likely."""
@@ -92,10 +92,12 @@ class LensReading:
         }
 
 
-def once(seen: Iterable[Seen], least: float = LEAST_SEEN) -> list[Seen]:
-    """Those that are likely enough, each thing once with its largest probability, likeliest first."""
-    most: dict[str, float] = {}
-    for noun, probability in seen:
-        if probability >= max(least, most.get(noun, 0.0)):
-            most[noun] = probability
-    return sorted((Seen(*one) for one in most.items()), key=lambda thing: (-thing.probability, thing.noun))
+def distinct_things(things: Iterable[Seen], least: float = LEAST_SEEN) -> list[Seen]:
+    """The things of probability `least` or more, each once with its largest probability, likeliest first."""
+    largest: dict[str, float] = {}
+    for noun, probability in things:
+        if probability >= max(least, largest.get(noun, 0.0)):
+            largest[noun] = probability
+    return sorted(
+        (Seen(*item) for item in largest.items()), key=lambda thing: (-thing.probability, thing.noun)
+    )

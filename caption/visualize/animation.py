@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 640
 SECONDS = 0.8
-"""Of a word; the photo alone is shown as long at the beginning, and LAST times as long at the end."""
+"""Duration of a word, and of the photo alone at the beginning; at the end it is shown LAST times as long."""
 LAST = 3
 INCHES = 6.4  # width of the frame
 LINE, MARGIN, LETTERS = 0.3, 0.1, 15.0  # height of a line, space around it, size of letters in points
@@ -38,7 +38,7 @@ WRITTEN, CURRENT = "0.15", "#d9480f"  # colours of the words so far, and of the 
 
 
 class Place(NamedTuple):
-    """Where a word of the sentence stands, in inches from the left, and its line, counted from 0."""
+    """The place of a word of the sentence: inches from the left, and its line, counted from 0."""
 
     left: float
     line: int
@@ -57,8 +57,7 @@ def save_animation(
     """Write the caption word by word under the photo, with the map of each word over it.
 
     Args:
-        caption, image, options: see `plot_caption`. The animation stops over the `words` alone; the others are written,
-            too.
+        caption, image, options: see `plot_caption`. Only `words` have frames; the other words are written, too.
         path: the file; its name ends in .gif (256 colours), .webp (true colour), or .mp4, for which ffmpeg is needed.
         width: of the frames in pixels.
         seconds: for each word.
@@ -107,7 +106,7 @@ def animation_frames(
 
 
 def _places(words: Sequence[str]) -> list[Place]:
-    """Where the words stand, centred in lines of the frame's width, so that no word moves when the next is written."""
+    """The places of words, centred in lines of the frame's width, so that no word moves when the next is written."""
     fig = Figure(dpi=72)
     canvas = FigureCanvasAgg(fig)
 
@@ -132,11 +131,11 @@ def _places(words: Sequence[str]) -> list[Place]:
 
 
 def _pictures(frames: Sequence[Image.Image], seconds: float, kind: str) -> bytes:
-    """The frames as an animated GIF or WebP that begins again at its end."""
+    """The frames as an animated GIF or WebP that loops."""
     durations = [round(1000 * seconds * (LAST if frame is frames[-1] else 1)) for frame in frames]
     options: dict[str, Any] = marked(kind[1:])["pil_kwargs"]
     if kind == ".gif":
-        # A palette for each frame, and dithering: the maps' colours change, and one for all would leave bands.
+        # A palette for each frame, and dithering: the maps' colours change, and a common palette would leave bands.
         frames = [frame.quantize(palette=frame.quantize(256, Image.Quantize.MEDIANCUT)) for frame in frames]
     else:
         options = {**options, "quality": 85, "method": 4}
@@ -148,10 +147,10 @@ def _pictures(frames: Sequence[Image.Image], seconds: float, kind: str) -> bytes
 
 
 def _video(frames: Sequence[Image.Image], seconds: float) -> bytes:
-    """The frames as an MP4 in H.264, or in what this ffmpeg has for it.
+    """The frames as an MP4 in H.264, or in the codec that this ffmpeg has instead.
 
     Raises:
-        UserError: ffmpeg fails; with the last line that it says.
+        UserError: ffmpeg fails; with the last line that it prints.
     """
     frames = [*frames, *[frames[-1]] * (LAST - 1)]
     width, height = frames[0].size
@@ -159,12 +158,12 @@ def _video(frames: Sequence[Image.Image], seconds: float) -> bytes:
     command = [
         *("ffmpeg", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"),
         *("-framerate", str(1 / seconds), "-i", "-", "-vf", size, "-r", "25", "-pix_fmt", "yuv420p"),
-        # A pipe has no beginning to go back to, so the index is written in front of each part.
+        # ffmpeg cannot seek back in a pipe, so the index is written in front of each part.
         *("-metadata", f"comment={MARK}", "-movflags", "frag_keyframe+empty_moov", "-f", "mp4", "-"),
     ]
     raw = b"".join(frame.tobytes() for frame in frames)
-    done = subprocess.run(command, input=raw, capture_output=True)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise UserError(f"ffmpeg could not write the animation: {said[-1]}")
-    return done.stdout
+    process = subprocess.run(command, input=raw, capture_output=True)
+    if process.returncode:
+        messages = process.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise UserError(f"ffmpeg could not write the animation: {messages[-1]}")
+    return process.stdout

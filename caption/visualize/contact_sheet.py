@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from caption.data.photos import open_image
-from caption.results.lens_reading import once
+from caption.results.lens_reading import distinct_things
 from caption.visualize.layout import FOOT, GAP, MARGIN, NARROWEST, PAGE, Grid, add_axes, new_figure, write
 from caption.visualize.overlay import draw_scale, photo_names, photos_of
 from caption.visualize.scale import Scale
@@ -32,7 +32,7 @@ LEGEND = 0.4
 LETTERS, NAME_LETTERS = 15.5, 17.0  # on an inch of a caption, and of a name
 MOST_COLUMNS = 20  # of very narrow photos
 MOST_LINES = 5  # of a caption
-MOST_SEEN_LINES = 2  # of what a lens sees at its words
+MOST_SEEN_LINES = 2  # of the things that a lens sees at its words
 
 
 class Block(NamedTuple):
@@ -42,7 +42,7 @@ class Block(NamedTuple):
     name: str
     grid: Grid
     with_seen: bool
-    """Whether the text says what a lens sees."""
+    """Whether the text lists the things that a lens sees."""
 
     @property
     def caption(self) -> Caption:
@@ -52,8 +52,8 @@ class Block(NamedTuple):
     def lines(self) -> list[str]:
         letters, room = (max(12, int(density * self.grid.width)) for density in (LETTERS, NAME_LETTERS))
         name = self.name if len(self.name) <= room else f"{self.name[: room - 1]}…"
-        seen = once(thing for _, thing in seen_at_words(self.caption)) if self.with_seen else []
-        sees = f"sees: {', '.join(map(str, seen))}" if seen else ""
+        things = distinct_things(thing for _, thing in seen_at_words(self.caption)) if self.with_seen else []
+        sees = f"sees: {', '.join(map(str, things))}" if things else ""
         return [
             name,
             *textwrap.wrap(str(self.caption), letters, max_lines=MOST_LINES, placeholder=" …"),
@@ -89,22 +89,21 @@ def contact_sheet(
 ) -> Figure:
     """Draw each photo beside the maximum of its attention maps, with its name and caption beneath, on one scale.
 
-    Where a lens has read the captions, what it sees at their words stands below, too.
-
-    Photos keep their order; each row takes photos until the page's width is full.
+    Photos keep their order and fill each row to the page's width. If a lens has read the captions, the things that it
+    sees at their words are listed below, too.
 
     Args:
         captions: at least one.
         images: their photos, in the same order; by default those that the captions carry.
         words: draw a row for each photo instead, with the maps of these words, see `plot_caption`, and the place that
-            was chosen for each. A photo whose caption has none of them stands alone in its row.
+            was chosen for each. A photo whose caption has none of them is alone in its row.
         names: of the photos, in the same order; by default the names of their files.
         columns: photos in a row at most.
         legend: state the scale at the bottom.
         options: see `plot_caption`.
 
     Raises:
-        ValueError: no captions, not one photo or name each, columns below 1, no such style.
+        ValueError: there are no captions, not one photo or name for each, or no such style; columns is less than 1.
         caption.core.errors.ImageError: a photo cannot be opened.
     """
     photos = photos_of(captions, images)
@@ -177,7 +176,7 @@ def _rows(rows: Sequence[Tiles], names: Sequence[str]) -> list[Block]:
     for row, name in zip(rows, names, strict=True):
         count, aspect = len(row.tiles), _aspect(row)
         height = min(HEIGHT, (PAGE - 2 * MARGIN - (count - 1) * GAP) / (count * aspect))
-        grid = Grid(count, count, (height * aspect, height), below=FOOT * row.feet(False), top=top)
+        grid = Grid(count, count, (height * aspect, height), below=FOOT * row.lines_below(False), top=top)
         blocks.append(Block(row, name, grid, False))
         top = blocks[-1].bottom + 0.06
     return blocks

@@ -45,20 +45,20 @@ def plot_caption(
     legend: bool = True,
     **options: Unpack[TileOptions],
 ) -> Figure:
-    """Draw a caption: the sentence, the photo, then the photo once per word with where the model looked.
+    """Draw a caption: the sentence, the photo, then the photo under the map of each word.
 
-    The sentence stands above; if some of its words alone are drawn, these are underlined. All words share one scale,
+    The sentence is at the top; if only some of its words are drawn, they are underlined. All words share one scale,
     stated by the bar at the bottom. It goes from 0 to the largest α of the caption, also of words that are not drawn;
-    for signed weights it diverges from 0. Under each panel stands the word's largest α in
-    multiples of even attention, 1/L (of the mean weight, if weights are not distributions; as it is, if they are
-    signed), then β, if the model has a gate, and the share of a sentinel, if there is one; below, what a lens sees.
-    A frame marks the cell that hard attention chose, a cross the point that was chosen.
+    for signed weights it diverges from 0. Below each panel is the word's largest α in multiples of even attention, 1/L
+    (of the mean weight, if weights are not distributions; as it is, if they are signed), then β, if the model has a
+    gate, and the share of a sentinel, if there is one; below these, the thing that a lens sees. A frame marks the cell
+    that hard attention chose, a cross the point that was chosen.
 
     Args:
         caption: T words with their weights.
         image: the photo, or its path, at its own resolution and aspect ratio.
         fig: a figure to draw on, at its own size; by default a new one of a size that suits the photo.
-        rows, columns: of panels; by default the whole is about 1.6 times as wide as high, and no wider than a page.
+        rows, columns: of panels; by default the figure is about 1.6 times as wide as high, and no wider than a page.
         title: write the sentence above the panels.
         legend: state the scale below the panels, and the numbers of each word below its panel.
         options: `words`, `map`, `index`, `boxes` and `own_scale`, see `tiles.TileOptions`; `style` ("heat", "paper",
@@ -82,7 +82,7 @@ def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack
 
     Args:
         caption, image, options: see `plot_caption`.
-        word: of the caption, the first if it stands there more than once; or its place, counted from 0.
+        word: of the caption, its first occurrence; or its place, counted from 0.
 
     Returns:
         a figure that `save_figure` writes with as many pixels as the photo has, within WORD_WIDTHS.
@@ -97,7 +97,7 @@ def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack
     fig = new_figure((width / DPI, width / DPI * tiles.photo.height / tiles.photo.width))
     ax = fig.add_axes((0, 0, 1, 1))
     tiles.draw_tile(ax, tiles.tiles[1])
-    # Rounded to whole pixels, the figure has not quite the photo's aspect ratio, and a white edge would be left.
+    # Whole pixels give the figure nearly the photo's aspect ratio; "equal" would leave a white edge.
     ax.set_aspect("auto")
     return fig
 
@@ -129,8 +129,8 @@ def plot_maps(
         raise ValueError("this caption has no maps beside its weights: draw it with plot_caption")
     photo = open_image(image)
     if word is None:
-        each = (caption_tiles(single, photo, label) for label, single in singles.items())
-        drawn = [tile for of_map in each for tile in of_map.tiles]
+        rows = (caption_tiles(single, photo, label) for label, single in singles.items())
+        drawn = [tile for row in rows for tile in row.tiles]
     else:
         if not 0 <= word < len(caption.words):
             raise ValueError(f"word {word} is not among the {len(caption.words)} words: they count from 0")
@@ -153,7 +153,7 @@ def compare_captions(
     Each caption has a scale of its own, stated by its own bar: on a common one a diffuse mechanism would be dark.
 
     Args:
-        captions: at least one, by the name that stands over its photo.
+        captions: at least one, by the name above its photo.
         image: the photo that they all describe, or its path.
         columns, options: see `plot_caption`. Of a caption that has none of the words, the photo alone is drawn.
 
@@ -164,27 +164,27 @@ def compare_captions(
     if not captions:
         raise ValueError("there is nothing to compare: no captions")
     photo = open_image(image)
-    each = [
+    sets = [
         caption_tiles(caption, photo, name, strict=False, **options) for name, caption in captions.items()
     ]
     if columns is None:
-        columns = _page(max(each, key=lambda tiles: len(tiles.tiles))).grid.columns
+        columns = _page(max(sets, key=lambda tiles: len(tiles.tiles))).grid.columns
     pages = []
-    for tiles, caption in zip(each, captions.values(), strict=True):
+    for tiles, caption in zip(sets, captions.values(), strict=True):
         page = _page(tiles, _sentence(caption, tiles), True, columns)
         # A short caption leaves places empty rather than spreading over the width.
         pages.append(page._replace(grid=page.grid._replace(columns=columns)))
     heights = [page.size[1] for page in pages]
     fig = new_figure((max(page.size[0] for page in pages), sum(heights)))
     parts = fig.subfigures(len(pages), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, page, tiles in zip(parts, pages, each, strict=True):
+    for part, page, tiles in zip(parts, pages, sets, strict=True):
         _draw(part, tiles, page)
         part.axes[0].title.set_fontweight("bold")
     return fig
 
 
 def _sentence(caption: Caption, tiles: Tiles) -> str:
-    """The caption; where some of its words are drawn, these are underlined."""
+    """The caption; if only some of its words are drawn, they are underlined."""
     steps = [tile.step for tile, _ in tiles.maps]
     return str(caption) if len(steps) == len(caption.words) else underlined(caption, steps)
 
@@ -198,7 +198,7 @@ def _page(
         ValueError: columns or rows is less than 1, or both are given.
     """
     has_legend = legend and bool(tiles.maps)
-    grid = grid_of(len(tiles.tiles), tiles.photo.size, tiles.feet(has_legend), columns, rows)
+    grid = grid_of(len(tiles.tiles), tiles.photo.size, tiles.lines_below(has_legend), columns, rows)
     return Page(grid, heading, tuple(tiles.notes()) if has_legend else ())
 
 

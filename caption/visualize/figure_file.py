@@ -23,7 +23,7 @@ SCREEN = 96  # pixels on an inch of a notebook
 VECTORS = ("pdf", "svg", "svgz", "eps", "ps")
 MOST_PIXELS = 300e6
 ENCODING: dict[str, dict[str, Any]] = {
-    # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
+    # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small and much faster.
     "png": {"compress_level": 2},
     # Pillow's own 75 and 80 blur letters.
     **{extension: {"quality": 92} for extension in ("jpg", "jpeg", "webp")},
@@ -39,7 +39,7 @@ class NotebookFigure(Figure):
         return render(self, "png", DPI), {"width": width, "height": height}
 
     def _ipython_display_(self) -> None:
-        # Comes before the printer that "%matplotlib inline" registers for all figures, which draws at another size.
+        # Used before the printer that "%matplotlib inline" registers for all figures, which draws at another size.
         from IPython.display import display
 
         picture, size = self._repr_png_()
@@ -65,12 +65,12 @@ def save_figure(
         width: of the picture in pixels; by default 150 of them on an inch.
 
     Raises:
-        OutputError: Matplotlib knows no such extension, the picture would be too large, or the file cannot be written.
+        OutputError: Matplotlib has no such format, the picture would be too large, or the file cannot be written.
     """
-    known = fig.canvas.get_supported_filetypes()
+    formats = fig.canvas.get_supported_filetypes()
     extension = Path(path).suffix.lstrip(".").lower() or "png" * is_device(Path(path))
-    if extension not in known:
-        raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
+    if extension not in formats:
+        raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(formats))}")
     dpi = DPI if width is None else dpi_of(fig, width)
     pixels = dpi**2 * fig.get_size_inches().prod()
     if extension not in VECTORS and pixels > MOST_PIXELS:
@@ -92,7 +92,7 @@ def dpi_of(fig: Figure, width: int) -> float:
 
 
 def pixels(fig: Figure, dpi: float) -> np.ndarray:
-    """The figure as (height, width, 3) uint8, without pyplot, which would keep it."""
+    """The figure as (height, width, 3) uint8, without pyplot, which would keep the figure."""
     fig.set_dpi(dpi)
     canvas = FigureCanvasAgg(fig)
     with fonts_of_all_scripts(fig):
@@ -101,9 +101,9 @@ def pixels(fig: Figure, dpi: float) -> np.ndarray:
 
 
 def render(fig: Figure, extension: str, dpi: float) -> bytes:
-    """The figure as the content of a file in this format, with our mark where it has a place."""
+    """The figure as the content of a file in this format, with this package's mark if the format has a place for it."""
     buffer = io.BytesIO()
-    # No browser reads an SVG with control characters, which names of files may have.
+    # Browsers refuse an SVG with control characters, which file names may contain.
     for text in fig.findobj(Text):
         lines = map(printable, text.get_text().split("\n"))
         text.set_text("\n".join(lines).encode("utf-8", "backslashreplace").decode())

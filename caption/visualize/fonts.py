@@ -1,4 +1,4 @@
-"""Fonts for what Matplotlib's own font has no letters of: Chinese, Japanese, Thai and other scripts."""
+"""Fonts for scripts that Matplotlib's default font lacks, such as Chinese, Japanese and Thai."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from matplotlib.text import Text
 
 @contextmanager
 def fonts_of_all_scripts(fig: Figure) -> Iterator[None]:
-    """Draw a figure with fonts, among those that are installed, for the characters that its own font lacks.
+    """Draw a figure with installed fonts for the characters that its own font lacks.
 
-    Says once in a process, as a warning, that there are characters that no font has; they are drawn as boxes.
+    Characters that no font has are drawn as boxes; a warning names them, once in a process.
     """
     for text in fig.findobj(Text):
         _choose_fonts(text)
@@ -35,17 +35,17 @@ def _choose_fonts(text: Text) -> None:
             families.append(family)
             lacking -= _characters(path)
     text.set_fontfamily(families)
-    if lacking and not _said:
-        _said.append("".join(sorted(lacking))[:20])
+    if lacking and not _reported:
+        _reported.append("".join(sorted(lacking))[:20])
         warnings.warn(
-            f"no installed font can draw {_said[0]}: install one that can, such as Noto Sans (Debian: apt install "
+            f"no installed font can draw {_reported[0]}: install one that can, such as Noto Sans (Debian: apt install "
             "fonts-noto-cjk fonts-noto-core), and remove Matplotlib's cache of fonts if it does not find it",
             stacklevel=3,
         )
 
 
-_said: list[str] = []
-"""The characters that have been said to have no font."""
+_reported: list[str] = []
+"""The characters that the warning has named."""
 
 
 @cache

@@ -9,13 +9,13 @@ ENLARGED = 16
 DEVIATION = (20**2 / ENLARGED**2 + 1 / 6) ** 0.5
 """Of the Gaussian, in cells. The linear interpolation that enlarges the map adds 1/6 of a cell to the variance."""
 REACH = 6
-"""Cells to each side that count."""
+"""Cells on each side that are averaged."""
 
 
 def enlarged(maps: np.ndarray) -> np.ndarray:
     """Maps (..., rows, cols) -> (..., 16 rows, 16 cols): every pixel is a Gaussian mean of the cells around it.
 
-    Beyond its edges a map goes on as its mirror image, so its mean stays. Away from the edges this is
+    Beyond its edges a map is continued by its mirror image, which keeps its mean. Away from the edges this is
     `skimage.transform.pyramid_expand(map, upscale=16, sigma=20)`, with which the authors' notebook draws, to 0.3 % of
     its highest value. At the edges skimage mirrors the centres of the outermost cells, which loses weight there.
     """

@@ -1,4 +1,4 @@
-"""A complete HTML document that loads nothing but what it names."""
+"""A complete HTML document, whose content security policy forbids all that it does not list."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def document(title: str, body: str, style: str, script: str = "", *allowed: str)
 
 
 def _hash(text: str) -> str:
-    """A script or style sheet as a policy names it."""
+    """The hash by which a policy allows a script or style sheet."""
     return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

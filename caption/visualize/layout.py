@@ -14,16 +14,16 @@ from caption.visualize.figure_file import NotebookFigure
 
 # Inches.
 PANEL = 1.9  # side of the square that has a tile's area
-SHORTEST = 0.75  # side of a tile; a word stands over it, and a peak under it
-PAGE = 10.0  # width of the whole, unless a single tile or the number of columns asks for more
+SHORTEST = 0.75  # smallest side of a tile, which has a word above and a peak below
+PAGE = 10.0  # width of a figure, unless a single tile or the number of columns needs more
 GAP = 0.08  # between tiles
 TITLE = 0.27  # above a tile: its word
-FOOT = 0.19  # a line below a tile: its peak and β, or what the lens sees
+FOOT = 0.19  # a line below a tile: its peak and β, or the thing that the lens sees
 MARGIN = 0.12
 HEADING_LINE = 0.24  # of the sentence at the top
 BAR = 1.2  # width of the bar that states the scale
-NARROWEST = 5.0  # width of the whole, if there is text above or below
-# Letters on an inch, of the sentence and of the legend.
+NARROWEST = 5.0  # smallest width of a figure with text above or below
+# Letters per inch of the sentence and of the legend.
 HEADING_LETTERS, LEGEND_LETTERS = 9.5, 18.0
 BESIDE_BAR = MARGIN + 0.1 + BAR + 0.3  # where the legend's text begins
 
@@ -68,7 +68,7 @@ class Page(NamedTuple):
     grid: Grid
     heading: str = ""
     legend: tuple[str, ...] = ()
-    """Notes for one line; the last ones are left out where it is too short."""
+    """Notes for one line; the last ones are left out if it is too short."""
 
     @property
     def width(self) -> float:
@@ -124,21 +124,21 @@ def write_heading(fig: Figure | SubFigure, page: Page) -> None:
 
 
 def grid_of(
-    tiles: int, photo: tuple[int, int], feet: int, columns: int | None = None, rows: int | None = None
+    tiles: int, photo: tuple[int, int], lines: int, columns: int | None = None, rows: int | None = None
 ) -> Grid:
-    """Where tiles go that show a photo of this (width, height) in pixels, with so many lines of text under each.
+    """The grid of tiles of a photo of this (width, height) in pixels, with a number of lines of text under each.
 
     Raises:
         ValueError: columns or rows is less than 1, or both are given.
     """
     if columns is not None and rows is not None:
-        raise ValueError("rows and columns both say how panels are laid out: give one")
+        raise ValueError("rows and columns both set the layout of the panels: give one of them")
     if rows is not None:
         if rows < 1:
             raise ValueError(f"rows must be at least 1, not {rows}")
         columns = math.ceil(tiles / rows)
     width, height = tile_size(photo)
-    below = FOOT * feet
+    below = FOOT * lines
     if columns is None:
         columns = _columns(tiles, (width + GAP, height + TITLE + below + GAP))
     if columns < 1:
@@ -156,7 +156,7 @@ def tile_size(photo: tuple[int, int]) -> tuple[float, float]:
 
 
 def _columns(tiles: int, tile: tuple[float, float]) -> int:
-    """As many as make the whole about 1.6 times as wide as high, leaving few places empty, on the width of a page."""
+    """The columns with which a figure is about 1.6 times as wide as high, fits a page, and has few empty places."""
 
     def fault(columns: int) -> float:
         rows = math.ceil(tiles / columns)

@@ -21,7 +21,7 @@ def plot_matrix(caption: Caption) -> Figure:
     """Draw the weights of all words as a matrix: words × regions, row after row of the grid.
 
     Below it, if the caption has it, the self-attention of a Transformer decoder: for each layer and head, a row for
-    each word that is said, a column for each word fed so far. The darker a cell, the more weight: white is 0, black the
+    each predicted word, a column for each word fed so far. The darker a cell, the more weight: white is 0, black the
     largest weight of the caption, or 1 in self-attention. Signed weights are orange above 0 and blue below.
 
     Args:

@@ -1,6 +1,6 @@
-"""One attention map over one photo: every cell lies exactly over the pixels that it covers. And its scale as a bar.
+"""One attention map over one photo, each cell exactly over the pixels that it covers; and its scale as a bar.
 
-The outermost cells also cover what the model has seen beyond the grid, since what they see is the nearest to it.
+The outermost cells also cover the part that the model has seen beyond the grid, since they are nearest to it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of
 BOX = (("black", 2.5), ("lime", 1.2))  # of an object
 SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre
 LUMINANCE = (0.2126, 0.7152, 0.0722, 0.0)  # of red, green and blue: the grey of browsers
-ROUNDING = 1e-6  # a gap of so many cells is none
+ROUNDING = 1e-6  # a gap of fewer cells counts as none
 PRINT_DPI = 300
-"""Resolution at which photos are drawn, for axes at their size when drawn. A photo with fewer pixels keeps them all."""
+"""Resolution of photos, at the size of their axes when drawn. A photo with fewer pixels keeps them all."""
 
 
 def photos_of(captions: Sequence[Caption], images: Sequence[Photo] | None) -> list[Photo]:
@@ -87,9 +87,9 @@ def overlay(
 ) -> Axes:
     """Draw one word's α over the photo.
 
-    The axes count in the photo's pixels, row 0 on top, and end where the photo ends: cells that padding put
-    beyond it are cut off there, and so is what lies beyond the part that the model has seen. Where the grid ends
-    before that, the outermost cells go on. The part that the model did not see is dark and hatched.
+    The axes count in the photo's pixels, row 0 on top. Cells are cut off at the photo's edge, beyond which padding may
+    have put them, and at the edge of the part that the model has seen; if the grid ends before that edge, the outermost
+    cells are extended to it. The part that the model did not see is dark and hatched.
 
     Args:
         ax: drawn on and returned; its limits, ticks and aspect are set.
@@ -98,7 +98,7 @@ def overlay(
         image: the photo, or its path.
         scale: to be shared by all panels that are compared, see `OverlayStyle.scale_of`; by default the map's own.
         seen: the part of the photo that the model has seen, in pixels; by default the box.
-        location: (row, col) of a cell to outline, where hard attention looked.
+        location: (row, col) of a cell to outline, such as the one that hard attention chose.
         point: (x, y) in the photo's pixels to mark with a cross.
         boxes: (left, top, right, bottom) in the photo's pixels to outline, such as where an object is.
         options: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap`, `opacity`, see `styles.OverlayStyle`.
@@ -138,14 +138,14 @@ def overlay(
 
 def draw_boxes(ax: Axes, boxes: Iterable[BoxLike]) -> Axes:
     """Outline boxes (left, top, right, bottom), in pixels, on axes that show a photo; masks along their pixels."""
-    for one in boxes:
-        if isinstance(one, ObjectMask):
-            pixels = np.pad(one.pixels(), 1)  # a contour closes only within the array
+    for box in boxes:
+        if isinstance(box, ObjectMask):
+            pixels = np.pad(box.pixels(), 1)  # a contour closes only within the array
             y, x = (np.arange(side) - 0.5 for side in pixels.shape)
             for colour, width in BOX:
                 ax.contour(x, y, pixels, levels=[0.5], colors=[colour], linewidths=width)
         else:
-            _frame(ax, one, BOX)
+            _frame(ax, box, BOX)
     return ax
 
 
@@ -180,22 +180,22 @@ def show_photo(ax: Axes, image: Photo, saturation: float = 1.0) -> Axes:
 
 
 def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
-    """How many of the photo's pixels may become one, along each side. Fewer are faster: each panel draws them all."""
+    """The factor by which the photo's sides may shrink. Fewer pixels are faster: each panel draws them all."""
     inches = np.array(ax.get_window_extent().size) / ax.figure.dpi
     return max(1, int(np.min(np.array(photo.size) / np.maximum(inches * PRINT_DPI, 1))))
 
 
 def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **options: Unpack[OverlayOptions]) -> Axes:
-    """Draw a bar that states the colours of the weights, with a line at 1/L, even attention, if `regions` is given.
+    """Draw a bar with the colours of the weights, with a line at 1/L, even attention, if `regions` is given.
 
     Args:
         ax: a flat strip; drawn on and returned.
         scale: the weights at its two ends.
-        regions: L, the number of cells. None draws no line: only for a distribution does even attention mean 1/L.
+        regions: L, the number of cells. None draws no line: even attention is 1/L only for a distribution.
         options: as given to `overlay`.
     """
     ramp = np.linspace(scale.low, scale.high, STEPS)[None]
-    ax.set_facecolor("0.75")  # grey: both what the colours take from a photo and what they add can be seen
+    ax.set_facecolor("0.75")  # on grey, colours that darken a photo and colours that brighten it can be seen
     ax.imshow(
         ramp, cmap=OverlayStyle(**options).colours(scale), aspect="auto", extent=(scale.low, scale.high, 0, 1)
     )
@@ -211,7 +211,7 @@ def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **options: Un
 
 
 def covers(box: BoxLike, size: tuple[float, float]) -> bool:
-    """Whether the box holds a whole photo of this (width, height), to half a pixel."""
+    """Whether the box contains a whole photo of this (width, height), to half a pixel."""
     left, top, right, bottom = box
     return left <= 0.5 and top <= 0.5 and right >= size[0] - 0.5 and bottom >= size[1] - 0.5
 
@@ -219,7 +219,7 @@ def covers(box: BoxLike, size: tuple[float, float]) -> bool:
 def _continued(
     weights: np.ndarray, box: BoxLike, seen: BoxLike
 ) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """A map and its box, with the outermost cells repeated until they cover all that the model has seen."""
+    """A map and its box, with the outermost cells repeated until they cover the part that the model has seen."""
     (rows, cols), (left, top, right, bottom) = weights.shape, box
     width, height = (right - left) / cols, (bottom - top) / rows
     shares = shares_of(seen, box)

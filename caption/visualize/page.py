@@ -1,7 +1,7 @@
 """The interactive page: one self-contained file in which pointing at a word shows its weights over the photo.
 
-A photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file; its captions and maps as
-`page_data` says. Its code is that of `page_script`.
+A photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file; its captions and maps are
+embedded as described in `page_data`. The code is that of `page_script`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def to_html(
     Without scripting it shows photos and sentences.
 
     Args:
-        captions: one per photo. Its `maps` and `alternatives` can be chosen below it, as many as there is room for. Or
-            such captions by the name of the model; then those of a photo stand side by side.
+        captions: one per photo, below which as many of its `maps` and `alternatives` as fit can be chosen. Or such
+            captions by the name of the model; those of one photo are then side by side.
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
         names: of the photos, in the same order; by default the names of their files.
         options: `style`, `smooth`, `cmap` and `opacity` with which the page begins, see `styles.OverlayStyle`.
 
     Raises:
-        ValueError: no captions, not one photo or name each, or no such style.
+        ValueError: there are no captions, not one photo or name for each, or no such style.
         caption.core.errors.ImageError: a photo cannot be opened.
     """
     body = _element(captions, images, names, OverlayStyle(**options), heading=title)
@@ -71,11 +71,11 @@ def to_html(
 def live_html(title: str, settings: dict[str, Any], **options: Unpack[OverlayOptions]) -> str:
     """The page of `caption serve`: a place to drop a photo, and the script that asks the server.
 
-    It loads nothing but the answers of its own server.
+    It requests nothing but answers of its own server.
 
     Args:
         title: plain text.
-        settings: what the script `live.js` is told: `models`, `largest_bytes`, `scenes`.
+        settings: of the script `live.js`: `models`, `largest_bytes`, `scenes`.
         options: see `to_html`.
     """
     data = embedded_json({**style_record(OverlayStyle(**options)), **settings})
@@ -153,12 +153,12 @@ def _element(
 
 
 def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, model: str) -> str:
-    """A photo and its sentence, readable before the script has built the rest, and without it."""
+    """A photo and its sentence, readable before the script has run, and without it."""
     sentence = html.escape(str(caption))
     size = 'width="{}" height="{}"'.format(*photo.size)
     source = f'src="{data_uri(photo)}" ' if embedded else ""
     above = f'<p class="satt-model">{html.escape(model)}</p>\n' if model else ""
-    # An empty line keeps photos that stand side by side on one height.
+    # An empty line aligns photos that are side by side.
     above = f'<h2 class="satt-name">{html.escape(name) or "&nbsp;"}</h2>\n{above}'
     return f"""<figure>
 <div class="satt-body"><div class="satt-main">
@@ -170,7 +170,7 @@ def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, mod
 
 
 def shrunk(photo: Image.Image) -> Image.Image:
-    """The photo as large as a page embeds it."""
+    """The photo in the size that a page embeds."""
     # thumbnail() never enlarges, and keeps at least one pixel of the shorter side.
     small = photo.copy()
     small.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
@@ -178,7 +178,7 @@ def shrunk(photo: Image.Image) -> Image.Image:
 
 
 def data_uri(photo: Image.Image) -> str:
-    """The photo as JPEG in as many bytes as it may have, without EXIF, which may say where it was taken."""
+    """The photo as a JPEG of at most `PHOTO_BYTES`, if possible, without EXIF, which may hold its location."""
     profile = photo.info.get("icc_profile")
     photo.info.clear()
     # Colours of a wide gamut would look dull without their profile. But some profiles are larger than the

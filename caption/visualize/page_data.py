@@ -1,4 +1,4 @@
-"""What the page's script needs to know: captions, maps as bytes, styles and colour maps, in types that JSON has.
+"""The data of the page's script: captions, maps as bytes, styles and colour maps, in types of JSON.
 
 A map is one byte q per cell. With low and high those of the caption's scale (see `scale_of`),
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 MAP_BYTES = 60_000  # of all maps of a photo
 COLOUR_MAPS = ("viridis", "magma", "inferno", "cividis", "turbo", "gray")
-"""The colour maps that the page offers, beside one that is asked for."""
+"""The colour maps that the page offers, besides the one given as `cmap`."""
 COLOURS = 64  # of each
 MOST_NODES = 600
 """Hypotheses of a beam that a page draws: those of a beam of 20 in 30 words."""
 END_LABEL = "(end)"
-"""What the page calls the end token."""
+"""The page's label of the end token."""
 
 
 def style_record(style: OverlayStyle) -> dict[str, Any]:
@@ -82,8 +82,10 @@ def style_record(style: OverlayStyle) -> dict[str, Any]:
 def photo_record(
     caption: Caption, name: str, size: tuple[int, int], shown: tuple[int, int]
 ) -> dict[str, Any]:
-    """A caption with its alternatives and maps, as many as there is room for; sizes are (width, height) in pixels."""
-    first, *others = [_caption_record(one, size) for one in (caption, *caption.alternatives)]
+    """A caption with as many of its alternatives and maps as fit; sizes are (width, height) in pixels."""
+    first, *alternatives = [
+        _caption_record(candidate, size) for candidate in (caption, *caption.alternatives)
+    ]
     first["maps"] = [
         {"name": label, **_map_record(single.weights, single.box, single.properties)}
         for label, single in caption.single_maps().items()
@@ -98,8 +100,11 @@ def photo_record(
     ]
     room = MAP_BYTES - caption.weights.size
     maps, room = _fitting(first["maps"], room)
-    captions, room = _fitting(others, room)
-    left_out = {"left_out": len(others) - len(captions), "maps_left_out": len(first["maps"]) - len(maps)}
+    captions, room = _fitting(alternatives, room)
+    left_out = {
+        "left_out": len(alternatives) - len(captions),
+        "maps_left_out": len(first["maps"]) - len(maps),
+    }
     first["maps"] = maps
     beam = None if caption.beam_tree is None else _beam_record(caption, caption.beam_tree, room)
     return {
@@ -113,13 +118,12 @@ def photo_record(
 
 
 def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
-    """What a beam search kept, and where the model looked, as far as there is room: nodes, or else their maps, are left
-    out.
+    """The hypotheses that a beam search kept, and their maps; left out where they are too many, or too large.
 
     Args:
         caption: the best one.
-        tree: its search.
-        room: bytes.
+        tree: of its search.
+        room: bytes for the maps.
     """
     count = sum(map(len, tree.steps))
     nodes = [
@@ -153,7 +157,7 @@ def _rounded(share: float | None) -> float | None:
 
 
 def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
-    """The first records whose maps fit into so many bytes, and the bytes that remain; none after one that does not."""
+    """The first records, up to one whose maps do not fit into `room` bytes, and the bytes that remain."""
     kept: list[dict[str, Any]] = []
     for record in records:
         bytes_taken = 3 * len(record["weights"]) // 4
@@ -180,18 +184,18 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _sees(caption: Caption) -> list[str | None] | None:
-    """What a lens sees where each word looked, where it is sure enough: "sees cat 0.8", or the text of a doubt."""
+    """For each word, the thing that a lens sees there, if it is likely, "sees cat 0.8", or the text of a doubt."""
     if caption.lens is None:
         return None
-    seen = [caption.lens.seen(step, LEAST_SEEN) for step in range(len(caption.words))]
-    notes = [None if thing is None else f"sees {thing}" for thing in seen]
+    things = [caption.lens.seen(step, LEAST_SEEN) for step in range(len(caption.words))]
+    notes = [None if thing is None else f"sees {thing}" for thing in things]
     for doubt in caption.lens.doubts:
         notes[doubt.step] = str(doubt)
     return notes
 
 
 def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) -> dict[str, Any]:
-    """Weights (N, rows, cols) as bytes, and what the script needs to know to draw them."""
+    """Weights (N, rows, cols) as bytes, and what the script needs to draw them."""
     scale = scale_of(maps, signed=properties.signed)
     weights = maps.astype(np.float64)
     if scale.signed:

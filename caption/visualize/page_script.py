@@ -3,7 +3,7 @@
 The modules are plain: a browser, an editor or a linter reads each of them as it is. Joining drops the imports and the
 word `export` before a declaration, so all declarations share one scope, and no two may have the same name.
 
-    page.js      the static page: starts the elements that stand in the HTML
+    page.js      the static page: starts the elements of the HTML
     live.js      the page of `caption serve`
     widget.js    the widget of a notebook, an ES module
 """
@@ -44,13 +44,13 @@ def page_script(entry: str = "page.js") -> str:
 
 @cache
 def page_style(*more: str) -> str:
-    """The style sheets of every page, and further ones: explore.css where attention is moved."""
+    """The style sheets of every page, and further ones, such as explore.css for pages that move attention."""
     return "".join(map(web_resource, (*STYLE_SHEETS, *more)))
 
 
 @cache
 def page_description() -> dict[str, Any]:
-    """The JSON Schemas of what a page is told and what it asks for, in the OpenAPI description of `caption serve`."""
+    """The OpenAPI description of `caption serve`, with the JSON Schemas of a page's data and requests."""
     description: dict[str, Any] = json.loads(web_resource("openapi.json"))
     return description
 

@@ -16,18 +16,18 @@ with ease(e) = (1 + k) e / (e + k), k = 1/4, so that a little more than even att
 
     p · (1 − opacity · (1 − v) − tint · v) + colour · tint · v
 
-dark where v is small, and tinted where v is large. The root is there because a screen's light is roughly the square of
+dark where v is small, and tinted where v is large. The root makes up for screens, whose light is roughly the square of
 a pixel's value. Cells is the style to read numbers from: its grey rises with α on any photo, also in print. Signed
 weights are orange above 0 and blue below in every style, with v = √(|α| / high). The page draws by the same tables.
 
 Paper follows the authors' notebook: maps are blurred (`gaussian.enlarged`), and cover the photo with an opacity of 0.8,
-from black, the lowest, to white, the highest. In the notebook each word's map has black and white of its own, so that
+from black, the lowest, to white, the highest. In the notebook each word's map has its own black and white, so that
 an even map looks as sharp as a peaked one; here the words of a caption share them. Low, mean and high are those of
 the blurred maps.
 
-Paler is the photo with a part of its colours, `saturation`. Without any, what differs from its background in hue alone
-would disappear; with all, it would be taken for heat. Opacity and saturation leave every object of Shapes visible
-where α is 0: its colour differs from its surroundings by 10 units of CIELAB or more
+A paler photo keeps a part of its colours, `saturation`. In grey, an object that differs from its background in hue
+alone would disappear; in full colour, it would be taken for heat. Opacity and saturation leave every object of Shapes
+visible where α is 0: its colour differs from its surroundings by 10 units of CIELAB or more
 (`tests/visualize/test_visible_objects.py`).
 """
 
@@ -60,7 +60,7 @@ class Style(NamedTuple):
     """A preset, see the formulas above."""
 
     saturation: float
-    """The part of its colours with which the photo is drawn: 0 in grey, 1 as it is."""
+    """The part of the photo's colours that is kept: 0 is grey, 1 the photo as it is."""
     smooth: bool
     """Maps are interpolated between the centres of the cells, or blurred."""
     blurred: bool
@@ -73,7 +73,7 @@ class Style(NamedTuple):
     colour: tuple[float, float, float]
     """RGB of the tint."""
     legend: str
-    """What shows attention, in a word."""
+    """A word for what shows attention."""
 
 
 WHITE = (1.0, 1.0, 1.0)
@@ -113,7 +113,7 @@ class OverlayOptions(TypedDict, total=False):
 
 
 class OverlayStyle(NamedTuple):
-    """How the maps of one figure are drawn. None stands for the style's own."""
+    """How the maps of one figure are drawn. None = the style's default."""
 
     style: StyleName = DEFAULT
     smooth: bool | None = None
@@ -141,9 +141,9 @@ class OverlayStyle(NamedTuple):
 
     def scale_of(self, *maps: Array, signed: bool = False) -> Scale:
         """One scale for maps (..., rows, cols) as they are drawn, see `scale.scale_of`."""
-        drawn = [self.drawn(each) for each in maps]
+        drawn = [self.drawn(weights) for weights in maps]
         scale = scale_of(*drawn, signed=signed)
-        lows = [float(each.min()) for each in drawn if each.size]
+        lows = [float(weights.min()) for weights in drawn if weights.size]
         if not self.is_blurred or signed or not lows or scale.high - min(lows) <= EQUAL * abs(scale.high):
             return scale
         return scale._replace(low=min(lows))
@@ -168,11 +168,11 @@ class OverlayStyle(NamedTuple):
         """
         weights = np.linspace(scale.low, scale.high, STEPS)
         level = (weights - scale.low) / (scale.high - scale.low)
-        own = None if self.cmap is None else colour_map(self.cmap)
+        cmap = None if self.cmap is None else colour_map(self.cmap)
         if self.style == "heat":
-            rgb, alpha = _heat(scale, weights, level, own, self.strength)
-        elif own is not None:
-            rgb, alpha = own(level)[:, :3], np.full(STEPS, self.strength)
+            rgb, alpha = _heat(scale, weights, level, cmap, self.strength)
+        elif cmap is not None:
+            rgb, alpha = cmap(level)[:, :3], np.full(STEPS, self.strength)
         else:
             rgb, alpha = self._shade(scale, weights, level)
         return ListedColormap(np.hstack([rgb, alpha[:, None]]), name=self.style)
@@ -200,9 +200,9 @@ def colour_map(cmap: str | Colormap) -> Colormap:
     if isinstance(cmap, Colormap):
         return cmap
     if cmap not in colormaps:
-        known = "viridis, magma, inferno, cividis, turbo, gray"
+        examples = "viridis, magma, inferno, cividis, turbo, gray"
         raise ValueError(
-            f"there is no colour map {cmap!r}: give a name that Matplotlib knows, such as {known}"
+            f"there is no colour map {cmap!r}: give a name that Matplotlib knows, such as {examples}"
         )
     return colormaps[cmap]
 
@@ -215,13 +215,13 @@ def heat_colours(colours: Colormap | None, count: int) -> Array:
 
 
 def _heat(
-    scale: Scale, weights: Array, level: Array, own: Colormap | None, opacity: float
+    scale: Scale, weights: Array, level: Array, cmap: Colormap | None, opacity: float
 ) -> tuple[Array, Array]:
     if scale.signed:
-        rgb = _two_colours(weights) if own is None else own(level)[:, :3]
+        rgb = _two_colours(weights) if cmap is None else cmap(level)[:, :3]
         return rgb, opacity * np.sqrt(np.abs(weights) / scale.high)
     excess = _excess(scale, weights)
-    colours = heat_colours(own, STEPS)
+    colours = heat_colours(cmap, STEPS)
     return colours[np.rint(excess * (STEPS - 1)).astype(int)], opacity * ease(excess)
 
 

@@ -57,7 +57,7 @@ class TileOptions(MapOptions, total=False):
     """Which words and maps of a caption are drawn, and how."""
 
     words: Words | None
-    """Draw these alone: words of the caption, or their places in it, counted from 0; or a number of words, for those
+    """Draw only these: words of the caption, or their places in it, counted from 0; or a number of words, for those
     that name things (`words.steps_of`)."""
 
 
@@ -97,8 +97,8 @@ class Tiles:
         )
         self.regions = sizes.pop() if even else None
 
-    def feet(self, numbers: bool) -> int:
-        """How many lines of text stand under a tile."""
+    def lines_below(self, numbers: bool) -> int:
+        """Number of lines of text under a tile."""
         return numbers + any(tile.caption.lens is not None for tile, _ in self.maps)
 
     def draw(
@@ -113,7 +113,7 @@ class Tiles:
 
         Args:
             fig, size, places: where.
-            numbers: write a word's peak and gate under its tile. What a lens sees stands there anyway.
+            numbers: write a word's peak and gate under its tile. The thing that a lens sees is always written.
             letters: the size of titles in points.
         """
         for index, tile in enumerate(self.tiles):
@@ -129,14 +129,15 @@ class Tiles:
                 ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
 
     def draw_tile(self, ax: Axes, tile: Tile) -> None:
-        """Draw the photo, or a map over it, with the boxes of the objects that are meant."""
+        """Draw the photo, or a map over it, with the boxes of the objects that its word names."""
         caption, step = tile.caption, tile.step
         if tile.weights is None:
             draw_boxes(show_photo(ax, self.photo), chain.from_iterable(self.boxes.values()))
             return
         mentions = find_mentions(caption.words, self.boxes) if self.boxes else []
-        own = self.style.scale_of(tile.weights, signed=caption.properties.signed)
-        scale = own if self.own_scale else self.scale
+        scale = self.scale
+        if self.own_scale:
+            scale = self.style.scale_of(tile.weights, signed=caption.properties.signed)
         overlay(
             ax, tile.weights, caption.box, self.photo, scale, seen=caption.seen,
             location=None if step is None or caption.maps.locations is None else caption.maps.locations[step],
@@ -146,7 +147,7 @@ class Tiles:
         )  # fmt: skip
 
     def notes(self) -> list[str]:
-        """What a legend says of the maps, in the order of importance."""
+        """The legend's notes on the maps, most important first."""
         caption = self.maps[0][0].caption
         properties = caption.properties
         preset = style_of(self.style.style)
@@ -193,9 +194,9 @@ def caption_tiles(
     Args:
         caption, image: see `plot_caption`.
         title: of the photo; the name of a map is added.
-        strict: refuse words that the caption does not have; otherwise they are left out.
+        strict: raise an error for words that the caption does not have instead of leaving them out.
         words, map, index, boxes, own_scale, options: see `TileOptions`.
-        scale: of several captions.
+        scale: shared by several captions.
 
     Raises:
         ValueError: there is no such word or map.
@@ -212,7 +213,7 @@ def caption_tiles(
 
 
 def write_title(ax: Axes, title: str, letters: float) -> None:
-    """Write a title over a tile, of at most this size in points, as small as its width asks for."""
+    """Write a title over a tile, in `letters` points or as small as its width requires."""
     width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
     # A letter of a proportional font is about 0.6 em wide, an inch 72 points.
     room = 72 * width / 0.6
@@ -233,9 +234,9 @@ def _numbers(caption: Caption, step: int, scale: Scale) -> list[str]:
 
 
 def _seen(caption: Caption, step: int) -> list[str]:
-    """What the lens sees at a word, if it is likely enough: "sees: saxophone 0.9"."""
-    seen = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
-    return [] if seen is None else [f"sees: {seen}"]
+    """The thing that the lens sees at a word, if it is likely: "sees: saxophone 0.9"."""
+    thing = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
+    return [] if thing is None else [f"sees: {thing}"]
 
 
 def peak_text(caption: Caption, step: int, scale: Scale) -> str:

@@ -1,8 +1,8 @@
-"""Which words of a caption are drawn: those that are named, or the k that name things.
+"""Which words of a caption are drawn: given ones, or k words that name things.
 
-Maps alone do not tell which words name things: by part of speech, k words of an English caption are found nearly
-always. Share of nouns among the k words chosen, of 80 captions of photos by the installed model (191 nouns marked by
-hand; k at most as many as a caption has):
+Maps alone do not show which words name things; in English, parts of speech nearly always do. Share of nouns among the
+k words chosen, of 80 captions of photos by the installed model (191 nouns marked by hand; k at most as many as a
+caption has):
 
     k                                                    1      2      3
     at random                                          0.29   0.26   0.31
@@ -13,7 +13,7 @@ hand; k at most as many as a caption has):
     the same, last words of noun phrases first         0.99   0.98   0.98
 
 `naming_steps` takes the last words of noun phrases and no others, so a caption with two nouns has two words at most.
-Where no word is known as a function word, as in another language, the distance from the mean map remains.
+If no word is a known function word, as in another language, only the distance from the mean map is used.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Words = int | str | Sequence[str | int]
 
 
 def seen_at_words(caption: Caption) -> list[tuple[str, Seen]]:
-    """The words of a caption that may name things, each with what a lens sees there, where something is likely."""
+    """The words of a caption that may name things, with the thing that a lens sees there, if one is likely."""
     if caption.lens is None:
         return []
     steps = [step for step, word in enumerate(caption.words) if word.lower() not in FUNCTION_WORDS]
     things = [(caption.words[step], caption.lens.seen(step, LEAST_SEEN)) for step in steps]
-    return [(word, seen) for word, seen in things if seen is not None]
+    return [(word, thing) for word, thing in things if thing is not None]
 
 
 def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list[int]:
@@ -50,9 +50,9 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
 
     Args:
         caption: T words.
-        words: a number k: at most k words, those that name things (`naming_steps`). Words, of any case: wherever they
-            stand. In a sequence also places, counted from 0. None = all.
-        strict: refuse a word that is not there; otherwise it is left out.
+        words: a number k: at most k words that name things (`naming_steps`). A word, in any case: all its occurrences.
+            A sequence: its words and places, counted from 0. None = all.
+        strict: raise an error for a missing word instead of leaving it out.
 
     Raises:
         ValueError: there is no such word or place, or k is less than 1.
@@ -81,21 +81,21 @@ LINE, LINE_OF_TWO = "\u0332", "\u035f"
 
 def underlined(caption: Caption, steps: Container[int | None]) -> str:
     """The sentence with the words at these places underlined, as in the paper."""
-    text, rest = "", str(caption)
+    text, remainder = "", str(caption)
     for step, word in enumerate(caption.words):
-        before, found, after = rest.partition(word)
-        if found:
+        before, match, after = remainder.partition(word)
+        if match:
             line = LINE_OF_TWO.join(word) if len(word) > 1 else word + LINE
-            text, rest = text + before + (line if step in steps else word), after
-    return text + rest
+            text, remainder = text + before + (line if step in steps else word), after
+    return text + remainder
 
 
 def naming_steps(caption: Caption, count: int) -> list[int]:
     """The places of the words that name things, in the caption's order.
 
-    Nouns are last in their phrases: the next word is a function word or a verb, or there is none. Of several, those are
-    taken whose maps are farthest from the caption's mean map (total variation). There may be fewer than `count`. In a
-    caption without function words of English, all words count.
+    A noun is the last word of its phrase: the next word is a function word or a verb, or the caption ends. Of several,
+    those with the maps farthest from the caption's mean map (total variation) are taken. There may be fewer than
+    `count`. In a caption without English function words, all words are candidates.
     """
     words = [word.casefold() for word in caption.words]
     if not words:

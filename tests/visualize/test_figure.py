@@ -370,7 +370,7 @@ def ink(text: str) -> int:
 def test_a_font_that_has_the_characters_is_found_and_characters_without_one_are_named_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("caption.visualize.fonts._said", [])
+    monkeypatch.setattr("caption.visualize.fonts._reported", [])
     with installed_font(tmp_path / "squares.ttf", RARE[:2]), warnings.catch_warnings():
         warnings.simplefilter("error")
         of_letters, of_all = ink("a"), ink(f"a {RARE[:2]}")
