@@ -82,7 +82,7 @@ class GridMemory(NamedTuple):
     """The memory of one grid: keys, values, mask and size."""
 
     keys: TensorTree
-    """What is compared with the query, tensors (B, L, ...)."""
+    """Compared with the query; tensors (B, L, ...)."""
     values: Tensor
     """(B, L, D) the vectors that are averaged into the context."""
     mask: Tensor | None
@@ -114,8 +114,8 @@ class Attention(Part, nn.Module):
     view_count: int = 1
     """Number of grids per image that the mechanism attends to."""
     map_views: Mapping[str, int] = {"weights": 0}
-    """The view over which each map lies, by the map's name, the map for heatmaps first. A single tensor is called
-    "weights"; maps in a named tuple have the names of its fields."""
+    """The view that each map covers, by the map's name; the first map is the one for heatmaps. A single tensor is
+    called "weights"; maps in a named tuple have the names of its fields."""
     properties: WeightProperties = WeightProperties()
     """Properties of the summary weights."""
     context_size: int = 0
@@ -145,16 +145,16 @@ class Attention(Part, nn.Module):
         """Compute the memory once per image: everything that depends on the image alone, such as keys and values.
 
         Raises:
-            UserError: the mechanism does not take that many views, or one of them is malformed, wholly masked or of
-                another D than the mechanism was built for.
+            UserError: the mechanism does not take that many views, or a view is malformed, fully masked or has another
+                D than the mechanism was built for.
         """
         self._check_view_count(len(views))
         check_views(views)
         for number, (view, size) in enumerate(zip(views, self._region_sizes, strict=False)):
             if view.vectors.shape[-1] != size:
                 raise UserError(
-                    f"view {number} has region vectors of {view.vectors.shape[-1]} numbers, and {type(self).__name__} "
-                    f"was built for {size}: take the encoder with which it was built"
+                    f"view {number} has region vectors of {view.vectors.shape[-1]} numbers, but {type(self).__name__} "
+                    f"was built for {size}: use the encoder that it was built for"
                 )
         return self.memory(views)
 
@@ -162,7 +162,7 @@ class Attention(Part, nn.Module):
         """Create the mechanism's own weights, if it has any; see `build`."""
 
     def memory(self, views: Views) -> TensorTree:
-        """The memory of as many views as the mechanism takes; see `project`. By default the regions, without keys."""
+        """The memory of `view_count` views; see `project`. By default the regions, without keys."""
         return GridMemory.of(views[0])
 
     def start(self, memory: TensorTree, hypotheses: int) -> TensorTree:
@@ -176,21 +176,21 @@ class Attention(Part, nn.Module):
     def read(
         self, maps: TensorTree, query: Query, memory: TensorTree, weighed: WeighOutput | None = None
     ) -> ReadOutput:
-        """Compute the context with given maps: those from `weigh`, or others of the same structure.
+        """Compute the context with given maps: those from `weigh`, or edited ones of the same structure.
 
-        By default it is that of `context`. Mechanisms that sample do so here.
+        By default, calls `context`. Mechanisms that sample do so here.
 
         Args:
             maps: see `WeighOutput.maps`.
             query: as for `weigh`.
             memory: as for `weigh`.
-            weighed: the result of `weigh` at this step; its maps differ from `maps` where a hook has changed them. None
-                = read the maps without sampling.
+            weighed: the result of `weigh` at this step; its maps differ from `maps` if a hook has changed them. None =
+                read the maps without sampling.
         """
         return ReadOutput(self.context(maps, query, memory))
 
     def context(self, maps: TensorTree, query: Query, memory: TensorTree) -> Tensor:
-        """(B, K, `context_size`) z, what is read where nothing is chosen; by default Σ α_i a_i, α the first map."""
+        """(B, K, `context_size`) z, read without sampling; by default Σ α_i a_i, with α the first map."""
         return weighted_sum(self.summary(maps), memory.values)
 
     def carry(self, maps: TensorTree, weighed: WeighOutput) -> TensorTree:
@@ -223,7 +223,7 @@ class Attention(Part, nn.Module):
             state: from `start` or the last output.
 
         Raises:
-            UserError: the context has another length than `context_size`.
+            UserError: the context's length differs from `context_size`.
         """
         weighed = self.weigh(query, memory, state)
         maps = self.maps(weighed.maps)
@@ -231,7 +231,7 @@ class Attention(Part, nn.Module):
         if reading.context.shape[-1] != self.context_size > 0:
             raise UserError(
                 f"{type(self).__name__} reads a context of shape {tuple(reading.context.shape)}: it must be (B, K, "
-                f"{self.context_size}), since its build has set context_size to {self.context_size}"
+                f"{self.context_size}), because `build` has set context_size to {self.context_size}"
             )
         return AttentionOutput(
             reading.context,

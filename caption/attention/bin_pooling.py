@@ -1,4 +1,4 @@
-"""Poolings over parts of the grid, side by side, which keep rough positions: bands of rows, or a spatial pyramid."""
+"""Poolings over parts of the grid, which keep coarse positions: bands of rows, or a spatial pyramid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PooledBy = Literal["max", "mean"]
 class BinPooling(Pooling):
     """Base class of poolings z = [p_1; …; p_N], each p_n the maximum or the mean of the regions in bin n.
 
-    A bin without a real region gives 0.
+    A bin without real regions gives 0.
     """
 
     pooled_by: PooledBy = "max"
@@ -32,13 +32,14 @@ class BinPooling(Pooling):
         raise NotImplementedError
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
-        """The share of each region among the regions that bins and features have read."""
+        """The share of each region among the regions read by all bins and features."""
         counts = [self._counts(values, real, cells) for cells in self.bins(grid) if cells]
         total = torch.stack(counts).sum(0) * real
         return total / total.sum(-1, keepdim=True)
 
     def _counts(self, values: Tensor, real: Tensor, cells: list[int]) -> Tensor:
-        """(B, L) how much each region counts in a bin that is not empty; 1 in all, or the number of features."""
+        """(B, L) the contribution of each region to a non-empty bin; the sum is 1, or the number of features for
+        maxima."""
         regions = torch.tensor(cells, device=values.device)
         if self.pooled_by == "max":
             largest = values.masked_fill(~real[..., None], -torch.inf)[:, regions].argmax(1)  # (B, D)
@@ -54,11 +55,11 @@ class BinPooling(Pooling):
         """(B, K, D) of one bin; present (B, K, L) bool."""
         if not cells:
             return values.new_zeros(*present.shape[:2], values.shape[-1])
-        inside, here = values[:, :, cells], present[:, :, cells, None]
+        inside, mask = values[:, :, cells], present[:, :, cells, None]
         if self.pooled_by == "max":
-            largest = inside.masked_fill(~here, -torch.inf).amax(2)
+            largest = inside.masked_fill(~mask, -torch.inf).amax(2)
             return largest.where(largest > -torch.inf, 0.0)
-        return (inside * here).sum(2) / here.sum(2).clamp_min(1)
+        return (inside * mask).sum(2) / mask.sum(2).clamp_min(1)
 
 
 class ChunkMaxPooling(BinPooling):
@@ -83,7 +84,7 @@ class ChunkMaxPooling(BinPooling):
         self.context_size = self.chunks * region_sizes[0]
 
     def bins(self, grid: Grid) -> list[list[int]]:
-        larger = grid[0] * grid[1] % self.chunks  # so many chunks have one region more
+        larger = grid[0] * grid[1] % self.chunks  # number of chunks with one region more
         smallest = grid[0] * grid[1] // self.chunks
         edges = [smallest * chunk + min(chunk, larger) for chunk in range(self.chunks + 1)]
         return [[*range(first, last)] for first, last in pairwise(edges)]
@@ -92,16 +93,16 @@ class ChunkMaxPooling(BinPooling):
 class SpatialPyramidPooling(BinPooling):
     """Spatial pyramid pooling: maxima or means over ever finer bins of the grid; 1×1, 2×2 and 4×4 bins are 21.
 
-    Of n×n bins, bin (i, j) has the rows from ⌊i · rows / n⌋ to ⌈(i + 1) · rows / n⌉, and likewise its columns, so that
-    no bin is empty. Source: He et al. 2015, "Spatial Pyramid Pooling in Deep Convolutional Networks for Visual
-    Recognition", section 2.2, for maxima; after Lazebnik et al. 2006, who sum.
+    Of n×n bins, bin (i, j) has the rows from ⌊i · rows / n⌋ to ⌈(i + 1) · rows / n⌉, and columns likewise, so that no
+    bin is empty. Source: He et al. 2015, "Spatial Pyramid Pooling in Deep Convolutional Networks for Visual
+    Recognition", section 2.2, for maxima; after Lazebnik et al. 2006, who use sums.
 
     Args:
         sides: n of each level; the context has Σ n² · D numbers.
         pooled_by: how the regions in a bin are pooled.
 
     Raises:
-        UserError: `sides` is empty, or one of them is below 1.
+        UserError: `sides` is empty, or a side is below 1.
         ValueError: `pooled_by` is another string.
     """
 
@@ -109,7 +110,7 @@ class SpatialPyramidPooling(BinPooling):
         super().__init__()
         if not sides or min(sides) < 1:
             raise UserError(
-                f"sides {list(sides)} of SpatialPyramidPooling must contain one or more numbers, each at least 1"
+                f"sides {list(sides)} of SpatialPyramidPooling must be one or more numbers, each at least 1"
             )
         self.sides = tuple(sides)
         self.pooled_by = pooled_by
@@ -126,5 +127,5 @@ class SpatialPyramidPooling(BinPooling):
 
 
 def _parts(cells: int, parts: int) -> list[range]:
-    """A side of the grid in n parts, which may overlap by a cell."""
+    """The cells along a side of the grid in n parts, which may overlap by a cell."""
     return [range(part * cells // parts, -(-(part + 1) * cells // parts)) for part in range(parts)]

@@ -2,10 +2,10 @@
 in Convolutional Networks for Image Captioning"), at the encoder's last layer.
 
 β_c = softmax_c(w · tanh(u v_c + W h + b)) is a distribution over the D channels of the region vectors, which are the
-feature maps of a CNN; v_c is the mean of channel c (section 3.2). All channels share u, w, W and b: a channel is known
-by its mean alone. α is the spatial attention of section 3.1, and either may come first (section 3.3). The context is
-z_c = D β_c Σ_i α_i a_i,c. The factor D, which the paper's text leaves out and the authors' code has, lets even
-weights keep the scale of the vectors.
+feature maps of a CNN; v_c is the mean of channel c (section 3.2). All channels share u, w, W and b, so they differ only
+by their means. α is the spatial attention of section 3.1, and either may come first (section 3.3). The context is
+z_c = D β_c Σ_i α_i a_i,c. The factor D is in the authors' code, but not in the paper's text; with it, uniform weights
+keep the scale of the vectors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChannelScore(nn.Module):
 
 
 class _ChannelAttention(Attention):
-    """What both orders share."""
+    """Base class of both orders."""
 
     map_views = {"regions": 0}
 
@@ -76,7 +76,7 @@ class ChannelSpatialAttention(_ChannelAttention):
     image.
 
     Args:
-        score: of α; the paper's is `AdditiveScore`. It must carry no state from word to word.
+        score: of α; the paper's is `AdditiveScore`. It must not keep a state from word to word.
         size: width of the comparison for β.
     """
 
@@ -96,7 +96,7 @@ class SpatialChannelAttention(_ChannelAttention):
     """α from h and the regions; then β from h and the mean of each channel under α, v = Σ_i α_i a_i ("S-C").
 
     Args:
-        score: of α; the paper's is `AdditiveScore`. It must carry no state from word to word.
+        score: of α; the paper's is `AdditiveScore`. It must not keep a state from word to word.
         size: width of the comparison for β.
     """
 
@@ -110,5 +110,5 @@ class SpatialChannelAttention(_ChannelAttention):
 
 
 def scaled(channels: Tensor) -> Tensor:
-    """D β: 1 for even weights."""
+    """D β: 1 for uniform weights."""
     return channels * channels.shape[-1]

@@ -13,7 +13,7 @@ from caption.core.regions import Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
 
 GateForm = Literal["centred", "doubled"]
-"""How the gate gets above ½, although no distance is below 0."""
+"""The form of the gate. Distances are at least 0, so a plain σ(−distance) would never exceed ½."""
 
 
 class CompositionalDeAttention(Attention):
@@ -21,13 +21,13 @@ class CompositionalDeAttention(Attention):
     2σ(β_s n_i).
 
     The form that surveys give, after Tay et al. 2019, "Compositional De-Attention Networks", with both forms of the
-    gate. The tanh decides between adding, ignoring and subtracting a region, the gate how much of it. Weights lie
-    between -1 and 1 and do not sum to one; a heatmap shows their sign. The mean is over the real regions of the query's
-    image. Products and distances have the same queries and keys.
+    gate. The tanh decides whether a region is added, ignored or subtracted; the gate decides how much of it. Weights
+    are between -1 and 1 and do not sum to one; a heatmap shows their sign. The mean is over the real regions of the
+    query's image. Products and distances use the same queries and keys.
 
-    A product of A numbers grows as √A and a sum of A distances as A, though its differences between regions as √A; the
-    scale factors that are left out follow. Other implementations divide both by √A, with which the doubled gate is
-    nearly closed for long keys.
+    A dot product of A numbers grows as √A. A sum of A distances grows as A, but its differences between regions grow as
+    √A. The default scale factors follow from this. Other implementations divide both by √A, which nearly closes the
+    doubled gate for long keys.
 
     Args:
         size: A, the length of keys and queries.

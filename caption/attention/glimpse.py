@@ -1,9 +1,9 @@
 """Location-wise attention: the query places a window on the feature map, instead of weighing regions.
 
-A window is n×n points around a centre, each read by bilinear interpolation, as `torch.nn.functional.grid_sample` does
-with `align_corners=False` and border padding. Interpolating is a weighted sum of cells, so the window has a map of
-weights. Masked cells get none, and the others their share; a window over masked cells alone reads the mean of the real
-ones.
+A window is n×n points around a centre, each read by bilinear interpolation, as in `torch.nn.functional.grid_sample`
+with `align_corners=False` and border padding. Interpolation is a weighted sum of cells, so the window has a map of
+weights. The share of masked cells is given to the real ones; a window that covers only masked cells reads the mean of
+all real cells.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from caption.core.tensor_tree import TensorTree
 class WindowAttention(Attention):
     """Soft location-wise attention: z is the mean of n×n points around a predicted centre, at a predicted distance.
 
-    Centre (x, y) = σ(W h) across the grid; the points lie within ± s of it, s = s_max σ(w · h), as in the attention
-    windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear reading of Jaderberg et al. 2015 (section 3.3).
-    Everything is differentiable.
+    The centre is (x, y) = σ(W h) across the grid; the points are within ± s of it, s = s_max σ(w · h), as in the
+    attention windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear interpolation of Jaderberg et al. 2015
+    (section 3.3). Everything is differentiable.
 
     Args:
         points: n, in each direction.
@@ -52,8 +52,7 @@ class GlimpseAttention(Stochastic, Attention):
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
     such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
-    at all its steps. The map is the window around μ; `location` is the point, moved to the grid's edge where it fell
-    outside.
+    at all its steps. The map is the window around μ; `location` is the point, clamped to the grid.
 
     Args:
         deviation: σ, as a share of the grid.
@@ -103,23 +102,23 @@ class GlimpseAttention(Stochastic, Attention):
     def read(
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
-        """Read at the point that was drawn, (x, y) ~ N(μ, σ²) moved to the grid, where a hypothesis samples; else at μ.
+        """Read at a point sampled from N(μ, σ²) and clamped to the grid if the hypothesis samples; else at μ.
 
         Edited maps are read as they are. The location (B, K, 2) is the point as shares of the grid's width and height,
-        NaN without one; `log_prob` (B, K) is its log-density, 0 without one.
+        NaN if none was sampled; `log_prob` (B, K) is its log-density, 0 if none was sampled.
         """
         nowhere = maps.new_full((*maps.shape[:2], 2), torch.nan)
         if weighed is None or maps is not weighed.maps:  # edited maps are read as they are
             return ReadOutput(weighted_sum(maps, memory.values), nowhere, nowhere.new_zeros(maps.shape[:2]))
         centre, sampled = weighed.state
         density = torch.distributions.Normal(centre, self.deviation, validate_args=False)
-        draws = self.training or self.at_test == "sample"  # without drawing, a graph can be exported
+        draws = self.training or self.at_test == "sample"  # else a graph can be exported
         point = density.sample() if draws and bool(sampled.any()) else centre.detach()
-        place = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
-        weights = torch.where(sampled[..., None], self._window(place, memory), maps)
+        location = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
+        weights = torch.where(sampled[..., None], self._window(location, memory), maps)
         return ReadOutput(
             weighted_sum(weights, memory.values),
-            torch.where(sampled[..., None], place, nowhere),
+            torch.where(sampled[..., None], location, nowhere),
             density.log_prob(point).sum(-1).where(sampled, 0.0),
         )
 
@@ -130,11 +129,11 @@ class GlimpseAttention(Stochastic, Attention):
 def window(
     centre: Tensor, size: Tensor, points: int, grid: tuple[int, int], mask: Tensor | None = None
 ) -> Tensor:
-    """The weights with which a window reads the cells of a grid.
+    """The weights of a grid's cells in a window.
 
     Args:
         centre: (B, K, 2) x and y across the grid, 0 to 1.
-        size: (B, K, 1) how far the outer points lie from the centre, as a share of the grid.
+        size: (B, K, 1) distance of the outer points from the centre, as a share of the grid.
         points: n in each direction, evenly spaced.
         grid: (rows, cols).
         mask: (B, L), see `Regions`.
@@ -158,9 +157,9 @@ def window(
     return torch.where(total > 0, share, real / real.sum(-1, keepdim=True))
 
 
-def _interpolated(places: Tensor, cells: int) -> Tensor:
+def _interpolated(positions: Tensor, cells: int) -> Tensor:
     """Positions (..., n) from 0 to 1 along a side of the grid -> (..., cells), the mean of their interpolation
     weights."""
-    index = (places * cells - 0.5).clamp(0, cells - 1)
-    every = torch.arange(cells, dtype=places.dtype, device=places.device)
-    return (1 - (index[..., None] - every).abs()).clamp_min(0).mean(-2)
+    index = (positions * cells - 0.5).clamp(0, cells - 1)
+    cell = torch.arange(cells, dtype=positions.dtype, device=positions.device)
+    return (1 - (index[..., None] - cell).abs()).clamp_min(0).mean(-2)

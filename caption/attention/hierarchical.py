@@ -20,7 +20,7 @@ class BlockMaps(NamedTuple):
     """The weights of a grid's cells and of its blocks."""
 
     cells: Tensor
-    """(B, K, L) the weight of each cell in the context; within a block they sum to the block's weight."""
+    """(B, K, L) the weight of each cell in the context; those of a block sum to the block's weight."""
     blocks: Tensor
     """(B, K, N) the weights of the blocks."""
 
@@ -40,8 +40,8 @@ class HierarchicalAttention(Attention):
 
     b_j = Σ_{i in j} α_{i|j} a_i with α_{·|j} = softmax of f_cell(a_i, h) within block j; z = Σ_j β_j b_j with β =
     softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, the weight of each cell in z. In the paper both
-    queries are learned, as those of `FeedForwardScore`, and a recurrent network over the groups' vectors comes before
-    the second attention.
+    queries are learned, as in `FeedForwardScore`, and a recurrent network over the groups' vectors precedes the second
+    attention.
 
     Args:
         cell_score: compares cells with the query.
@@ -49,7 +49,7 @@ class HierarchicalAttention(Attention):
         block: side of a block in cells; blocks at the lower and right edge may be smaller.
 
     Raises:
-        UserError: a side of `block` is below 1; when built with a score that keeps a state.
+        UserError: `block` is below 1; when built with a score that keeps a state.
     """
 
     map_views = {"cells": 0, "blocks": 0}

@@ -1,6 +1,6 @@
 """Attention to several grids of one image: layers of an encoder, or levels of a pyramid.
 
-The levels may follow each other (attention via attention), weigh each other's cells, or stand side by side.
+One level may query the next (attention via attention), one may weigh the other's cells, or they are read side by side.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TwoLevelAttention(LevelAttention):
         coarse_score: compares the cells of the second view with its query.
 
     Raises:
-        UserError: when built for another number of views than two, or with a score that keeps a state.
+        UserError: when built for a number of views other than two, or with a score that keeps a state.
     """
 
     view_count = 2
@@ -98,11 +98,11 @@ class AttentionViaAttention(TwoLevelAttention):
 
 
 class ParentWeightedAttention(TwoLevelAttention):
-    """Fine weights are multiplied by those of their parents, and normalised again: α_i ∝ exp(f_fine(a_i, h)) ·
+    """Fine weights are multiplied by the weights of their parents and normalised again: α_i ∝ exp(f_fine(a_i, h)) ·
     β_parent(i) with β = softmax(f_coarse(b, h)).
 
     A fine cell's parent is the coarse cell that contains its centre. Source: Nallapati et al. 2016, section 2.4, for
-    words and the sentences that they are in; there the context is that of the words alone.
+    words and their sentences; there the context is that of the words alone.
     """
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
@@ -112,8 +112,8 @@ class ParentWeightedAttention(TwoLevelAttention):
     def memory(self, views: Views) -> TwoLevelMemory:
         fine, coarse = views
         row, col = (
-            (torch.arange(cells, device=fine.vectors.device) * 2 + 1) * others // (2 * cells)
-            for cells, others in zip(fine.grid, coarse.grid, strict=True)
+            (torch.arange(fine_cells, device=fine.vectors.device) * 2 + 1) * coarse_cells // (2 * fine_cells)
+            for fine_cells, coarse_cells in zip(fine.grid, coarse.grid, strict=True)
         )
         parent = (row[:, None] * coarse.grid[1] + col).flatten()
         return super().memory(views)._replace(parent=parent.expand(fine.vectors.shape[0], -1))
@@ -128,7 +128,7 @@ class ParentWeightedAttention(TwoLevelAttention):
 
 
 class PyramidAttention(LevelAttention):
-    """Attention to each of N levels, with a score of its own: z = [c_1; …; c_N], c_n = Σ_i α^n_i a^n_i, α^n =
+    """Attention to each of N levels, each with its own score: z = [c_1; …; c_N], c_n = Σ_i α^n_i a^n_i, α^n =
     softmax(f_n(a^n, h)).
 
     Source: Jetley et al. 2018, "Learn to Pay Attention", section 3, for layers of a CNN.
@@ -137,8 +137,8 @@ class PyramidAttention(LevelAttention):
         scores: f_n, one for each view; the heatmap shows the first view's map.
 
     Raises:
-        UserError: `scores` lists fewer than two; when built for another number of views, or with a score that keeps
-            a state.
+        UserError: `scores` has fewer than two entries; when built for another number of views, or with a score that
+            keeps a state.
     """
 
     def __init__(self, scores: Sequence[Score]) -> None:
@@ -173,26 +173,25 @@ class PyramidAttention(LevelAttention):
 
 
 class PooledPyramidAttention(PyramidAttention):
-    """Pyramid attention on one grid: the first level is the grid, each further one its means in n×n bins.
+    """Pyramid attention on one grid: the first level is the grid, each further level its means in n×n bins.
 
     z = [c_0; c_1; …], c_n = Σ_i α^n_i p^n_i, α^n = softmax(f_n(p^n, h)), with p^n_i the mean of bin i's regions. The
-    bins are those of `SpatialPyramidPooling`. One without a real region weighs nothing.
+    bins are those of `SpatialPyramidPooling`. A bin without real regions has weight 0.
 
     Args:
         scores: f_n, one for each level, the grid first.
         sides: n of each further level.
 
     Raises:
-        UserError: the number of scores is not one more than that of sides, a side is below 1, or as for
-            `PyramidAttention`.
+        UserError: there is not one score more than sides, a side is below 1, or as for `PyramidAttention`.
     """
 
     def __init__(self, scores: Sequence[Score], sides: Sequence[int] = (4, 2, 1)) -> None:
         super().__init__(scores)
         if len(scores) != len(sides) + 1 or min(sides) < 1:
             raise UserError(
-                f"sides {list(sides)} of PooledPyramidAttention must be one fewer than its {len(scores)} scores, each "
-                "at least 1"
+                f"sides {list(sides)} of PooledPyramidAttention must be one fewer than its {len(scores)} scores, and "
+                "each at least 1"
             )
         self.sides = tuple(sides)
         self.view_count = 1
@@ -211,7 +210,7 @@ class PooledPyramidAttention(PyramidAttention):
 
 
 def bin_means(regions: Regions, side: int) -> Regions:
-    """The means of the real regions in `side` × `side` bins, which are masked where there are none."""
+    """The means of the real regions in `side` × `side` bins; bins without real regions are masked."""
 
     def pooled(vectors: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(vectors.mT.unflatten(-1, regions.grid), side).flatten(2).mT
@@ -219,7 +218,7 @@ def bin_means(regions: Regions, side: int) -> Regions:
     if regions.mask is None:
         return Regions(pooled(regions.vectors), (side, side))
     real = regions.mask[..., None]
-    shares = pooled(real.to(regions.vectors.dtype))  # (B, side², 1) of each bin that is real
+    shares = pooled(real.to(regions.vectors.dtype))  # (B, side², 1) the real share of each bin
     present = shares > 0
     means = pooled(regions.vectors.masked_fill(~real, 0.0)) / shares.masked_fill(~present, 1.0)
     return Regions(means, (side, side), present.squeeze(-1))

@@ -1,4 +1,4 @@
-"""A look at a window and a look at everything, side by side (Luong et al. 2015: local and global attention)."""
+"""Local and global attention side by side (after Luong et al. 2015): a window of the grid, and all regions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from caption.core.errors import UserError
 from caption.core.regions import Views, WeightProperties
 
 
-class LookMaps(NamedTuple):
-    """The maps of both looks."""
+class LocalGlobalMaps(NamedTuple):
+    """The maps of both attentions."""
 
-    looks: Tensor
-    """(B, K, 2, L): the window, then the whole grid."""
+    local_global: Tensor
+    """(B, K, 2, L): local (the window), then global (the whole grid)."""
 
 
-class LookMemory(NamedTuple):
-    """The memories of both looks, with the same values."""
+class LocalGlobalMemory(NamedTuple):
+    """The memories of both attentions, with the same values."""
 
     local: GridMemory
     everywhere: GridMemory
 
 
-class LookStates(NamedTuple):
-    """The states of both looks."""
+class LocalGlobalState(NamedTuple):
+    """The states of both attentions."""
 
     local: ScoredState | None
     everywhere: ScoredState | None
@@ -44,29 +44,29 @@ class LocalGlobalAttention(Attention):
     Luong et al. 2015 compare the two (sections 3.1 and 3.2); here both are used.
 
     Args:
-        local_score: compares regions with the query for the look at the window.
-        window: the alignment of that look, such as `PredictedWindow` or `FollowingWindow`.
-        global_score: compares regions with the query for the look at everything.
+        local_score: compares regions with the query in the local attention.
+        window: the alignment of the local attention, such as `PredictedWindow` or `FollowingWindow`.
+        global_score: compares regions with the query in the global attention.
 
     Raises:
         UserError: the window's alignment samples.
     """
 
-    map_views = {"looks": 0}
+    map_views = {"local_global": 0}
 
     def __init__(self, local_score: Score, window: Alignment, global_score: Score) -> None:
         super().__init__()
         if stochastic_parts(window):
             raise UserError(
-                f"{type(window).__name__} samples a region, and LocalGlobalAttention reads both looks: take a window "
-                "such as PredictedWindow"
+                f"{type(window).__name__} samples a region, but LocalGlobalAttention reads weighted sums: take a "
+                "window such as PredictedWindow"
             )
         self.local = ScoredAttention(local_score, window)
         self.everywhere = ScoredAttention(global_score, Softmax())
 
     @property
     def properties(self) -> WeightProperties:  # type: ignore[override]
-        """The properties of the window: the other look's weights are a distribution."""
+        """The properties of the window's weights; the global weights are a distribution."""
         return self.local.properties
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
@@ -74,24 +74,28 @@ class LocalGlobalAttention(Attention):
         self.local.build(region_sizes, query_sizes)
         self.everywhere.build(region_sizes, query_sizes)
 
-    def memory(self, views: Views) -> LookMemory:
-        return LookMemory(self.local.memory(views), self.everywhere.memory(views))
+    def memory(self, views: Views) -> LocalGlobalMemory:
+        return LocalGlobalMemory(self.local.memory(views), self.everywhere.memory(views))
 
-    def start(self, memory: LookMemory, hypotheses: int) -> LookStates:
-        return LookStates(
+    def start(self, memory: LocalGlobalMemory, hypotheses: int) -> LocalGlobalState:
+        return LocalGlobalState(
             self.local.start(memory.local, hypotheses), self.everywhere.start(memory.everywhere, hypotheses)
         )
 
-    def weigh(self, query: Query, memory: LookMemory, state: LookStates | None) -> WeighOutput:
-        state = state or LookStates(None, None)
+    def weigh(self, query: Query, memory: LocalGlobalMemory, state: LocalGlobalState | None) -> WeighOutput:
+        state = state or LocalGlobalState(None, None)
         local = self.local.weigh(query, memory.local, state.local)
         everywhere = self.everywhere.weigh(query, memory.everywhere, state.everywhere)
-        return WeighOutput(LookMaps(torch.stack((local.maps, everywhere.maps), 2)), (local, everywhere))
+        return WeighOutput(
+            LocalGlobalMaps(torch.stack((local.maps, everywhere.maps), 2)), (local, everywhere)
+        )
 
-    def context(self, maps: LookMaps, query: Query, memory: LookMemory) -> Tensor:
-        return weighted_sum(maps.looks, memory.local.values[:, None]).flatten(2)
+    def context(self, maps: LocalGlobalMaps, query: Query, memory: LocalGlobalMemory) -> Tensor:
+        return weighted_sum(maps.local_global, memory.local.values[:, None]).flatten(2)
 
-    def carry(self, maps: LookMaps, weighed: WeighOutput) -> LookStates:
-        local, everywhere = maps.looks.unbind(2)
-        of_local, of_everywhere = weighed.state
-        return LookStates(self.local.carry(local, of_local), self.everywhere.carry(everywhere, of_everywhere))
+    def carry(self, maps: LocalGlobalMaps, weighed: WeighOutput) -> LocalGlobalState:
+        local_map, global_map = maps.local_global.unbind(2)
+        local, everywhere = weighed.state
+        return LocalGlobalState(
+            self.local.carry(local_map, local), self.everywhere.carry(global_map, everywhere)
+        )

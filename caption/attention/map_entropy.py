@@ -17,8 +17,8 @@ USUAL = WeightProperties()
 def entropy(weights: Tensor, properties: WeightProperties = USUAL) -> Tensor:
     """H[α] = −Σ_i α_i log α_i in nats over the last dimension: 0 for a single region, log L for uniform weights.
 
-    Weights that do not sum to one, or that may be negative, are first normalised to |α_i| / Σ_j |α_j|. With a sentinel,
-    its share 1 − Σ_i α_i is one more outcome. Weights of 0 contribute 0 and no gradient.
+    Weights that do not sum to one, or that may be negative, are first normalised to |α_i| / Σ_j |α_j|. The share of a
+    sentinel, 1 − Σ_i α_i, is one more outcome. Weights of 0 contribute 0 and no gradient.
 
     Args:
         weights: (..., L); half precision is converted to single.

@@ -29,12 +29,12 @@ from caption.core.errors import UserError
 from caption.core.regions import Grid
 
 Edit = Callable[[Tensor, int, Grid], Tensor]
-"""`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
-first word. Dimensions between K and L are heads, hops or channels.
+"""`edit(map, step, grid) -> map`, for a map (B, K, ..., L) over a grid (rows, cols) and the step, counted from 0 for
+the first word. Dimensions between K and L are heads, hops or channels.
 
 Returning the argument itself leaves the step unchanged. The result must broadcast to the map's shape. It need not sum
-to 1: weight that is removed and not given to other regions is lost. B and K are those of the call: a search drops
-finished images and reorders hypotheses, and an unroll sorts its captions.
+to 1: weight that is removed from a region is not given to the others. B and K can change from step to step: a search
+drops finished images and reorders hypotheses, and an unroll sorts its captions.
 """
 
 
@@ -71,7 +71,7 @@ def edit_maps(
 
     Args:
         decoder: restored afterwards, even after an exception.
-        edit: see `Edit`; called for each map that lies on a grid.
+        edit: see `Edit`; called for each map over a grid.
         grids: (rows, cols) of each view of the images.
         first_step: the number of the first step that runs in the context.
 
@@ -80,7 +80,7 @@ def edit_maps(
     """
 
     def hook(attention: Attention) -> Callable[..., Any]:
-        """A forward hook for `Attention.maps` that counts its steps and edits their maps."""
+        """A forward hook for `Attention.maps` that counts the steps and edits the maps."""
         step = first_step - 1
 
         def edit_maps(module: nn.Module, args: tuple[Any, ...], maps: Any) -> Any:
@@ -110,7 +110,7 @@ def record_self_attention(module: nn.Module) -> Iterator[dict[str, Tensor]]:
 
     Yields:
         the weights of each layer's last call, without gradient, by the layer's dotted name in the module: (B, M, L, L)
-        of a refiner's regions, (B, K, M, T, T) of the words that a Transformer decoder is fed; {} before a call.
+        among regions in a refiner, (B, K, M, T, T) among words in a Transformer decoder; {} before the first call.
     """
     maps: dict[str, Tensor] = {}
 

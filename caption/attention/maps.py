@@ -11,7 +11,7 @@ from caption.core.tensor_tree import TensorTree
 
 
 def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores (B, ..., L) with -inf where the mask (B, L) hides a region; None hides none."""
+    """Scores (B, ..., L) with -inf where the mask (B, L) is False; None = no region is masked."""
     if mask is None:
         return scores
     return scores.masked_fill(~mask.view(len(mask), *[1] * (scores.dim() - 2), -1), -torch.inf)
@@ -19,13 +19,13 @@ def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     """Σ_i α_i a_i: weights (B, ..., K, L), vectors (B, ..., L, D) -> (B, ..., K, D) in the precision of the vectors."""
-    # Without autocast, which would convert the vectors, the largest tensor, at every step.
+    # Autocast would convert the vectors, the largest tensor, at every step.
     with torch.autocast(vectors.device.type, enabled=False):
         return weights.to(vectors.dtype) @ vectors
 
 
 def overlap(rows: Tensor) -> Tensor:
-    """‖R Rᵀ − I‖²_F of S rows (..., S, N), the mean over "...": 0 where they are orthogonal and of length 1."""
+    """‖R Rᵀ − I‖²_F of S rows (..., S, N), the mean over "...": 0 if they are orthogonal and of length 1."""
     products = rows @ rows.mT - torch.eye(rows.shape[-2], device=rows.device)
     return products.square().sum((-2, -1)).mean()
 
@@ -41,9 +41,9 @@ def named_maps(maps: TensorTree) -> dict[str, Tensor]:
     return {"weights": maps} if isinstance(maps, Tensor) else dict(maps._asdict())
 
 
-def with_maps(maps: TensorTree, named: Mapping[str, Tensor]) -> TensorTree:
-    """The same structure with other tensors, by the names of `named_maps`; tensors not named are kept."""
-    return named.get("weights", maps) if isinstance(maps, Tensor) else maps._replace(**named)
+def with_maps(maps: TensorTree, edited: Mapping[str, Tensor]) -> TensorTree:
+    """The maps with some tensors replaced, by the names of `named_maps`; the others are kept."""
+    return edited.get("weights", maps) if isinstance(maps, Tensor) else maps._replace(**edited)
 
 
 def has_location(location: Tensor) -> Tensor:
@@ -52,6 +52,6 @@ def has_location(location: Tensor) -> Tensor:
 
 
 def sum_of_penalties(penalties: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of those that there are; None if there is none."""
-    declared = [penalty for penalty in penalties if penalty is not None]
-    return torch.stack(declared).sum() if declared else None
+    """The sum of the penalties that are not None; None if all are."""
+    present = [penalty for penalty in penalties if penalty is not None]
+    return torch.stack(present).sum() if present else None

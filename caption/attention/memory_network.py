@@ -1,4 +1,4 @@
-"""Memory networks (Sukhbaatar et al. 2015): hops that address the regions with one embedding and read another."""
+"""Memory networks (Sukhbaatar et al. 2015): hops that address one embedding of the regions and read another."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class MemoryNetworkAttention(Attention):
     """Hop n addresses the regions with A_n and reads them with C_n (section 2): α_n = softmax(u_n · A_n a_i), o_n =
     Σ_i α_n,i C_n a_i, from u_1 = B h. The context is the last u.
 
-    Two ways of sharing the embeddings (section 2.2). *Adjacent*: what one hop reads is what the next one addresses,
-    A_{n+1} = C_n, and u_{n+1} = u_n + o_n. *Layer-wise*: A and C are the same at every hop, and u_{n+1} = H u_n + o_n
-    with a learned H. The paper's further ties of B and of the answer's weights are between embeddings of words; the
-    state h and the regions have no embedding in common. Editing the map of one hop does not change the maps of later
-    hops.
+    There are two ways of sharing the embeddings (section 2.2). *Adjacent*: each hop addresses the embedding that the
+    previous one has read, A_{n+1} = C_n, and u_{n+1} = u_n + o_n. *Layer-wise*: A and C are the same at every hop, and
+    u_{n+1} = H u_n + o_n with a learned H. The paper also ties B and the answer's weights, which are embeddings of
+    words; this does not apply here, because the state h and the regions share no embedding. Editing the map of one hop
+    does not change the maps of later hops.
 
     Args:
         hops: N.

@@ -1,5 +1,4 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): several attentions in parallel, each in its own
-subspace."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): several attentions in parallel, each in a subspace."""
 
 from __future__ import annotations
 
@@ -32,16 +31,16 @@ class HeadGates(Part, nn.Module):
 
     In training a gate is sampled, g = min(1, max(0, ḡ)) with ḡ a stretched concrete variable, so that it can be exactly
     0 and still learn. In evaluation it is σ(log odds), stretched and clipped (Louizos et al. 2018, section 2). The
-    penalty is the expected number of open gates, Σ_m σ(log odds_m − temperature · log(stretch / (1 + stretch))). Each
-    step of a caption samples anew.
+    penalty is the expected number of open gates, Σ_m σ(log odds_m − temperature · log(stretch / (1 + stretch))). Gates
+    are sampled again at each step of a caption.
 
     Args:
         temperature: of the concrete distribution.
         stretch: how far the variable extends below 0 and above 1.
         start: log odds of an open gate before training.
-        speed: how many times as fast as other weights the log odds learn. Adam moves a weight by at most about the
-            learning rate per step, and the log odds of a gate must fall by 4.4 until it is 0 in evaluation, which
-            would take a thousand steps or several.
+        speed: factor by which the log odds learn faster than other weights. Adam moves a weight by at most about the
+            learning rate per step. The log odds must fall by 4.4 before a gate is 0 in evaluation, which would take a
+            thousand steps or more without this factor.
 
     Raises:
         UserError: the speed is not above 0.
@@ -70,12 +69,12 @@ class HeadGates(Part, nn.Module):
         """(M,) gates from 0 to 1."""
         if not self.training:
             return self._stretched(self.log_odds)
-        chance = torch.rand_like(self.weight).clamp(1e-6, 1 - 1e-6)
-        return self._stretched((self.log_odds + chance.log() - (1 - chance).log()) / self.temperature)
+        uniform = torch.rand_like(self.weight).clamp(1e-6, 1 - 1e-6)
+        return self._stretched((self.log_odds + uniform.log() - (1 - uniform).log()) / self.temperature)
 
     @torch.no_grad()
     def in_evaluation(self) -> Tensor:
-        """(M,) the gates in evaluation, whatever the mode is now."""
+        """(M,) the gates in evaluation, in either mode."""
         return self._stretched(self.log_odds)
 
     def _stretched(self, logits: Tensor) -> Tensor:
@@ -159,11 +158,11 @@ class MultiHeadAttention(Attention):
     def remove_closed_heads(self) -> dict[str, tuple[int, int]]:
         """Remove the heads whose gate is 0 in evaluation, and multiply the other gates into W_o.
 
-        The context stays the same, up to rounding; the summary is then the mean over the heads that are left. If no
-        head is open, one is left, with zeros in W_o.
+        The context stays the same up to rounding; the summary becomes the mean over the remaining heads. If no head is
+        open, one remains, with zeros in W_o.
 
         Returns:
-            as `remove_closed_heads` of a model; empty without gates.
+            as the function `remove_closed_heads`; empty without gates.
         """
         if self.gates is None:
             return {}
@@ -176,10 +175,10 @@ class MultiHeadAttention(Attention):
 
 @torch.no_grad()
 def keep_open_heads(attention: nn.Module, gates: HeadGates, heads: int, output: str) -> tuple[list[int], int]:
-    """Remove closed heads from the weights of an attention, and multiply the other gates into those of its output.
+    """Remove closed heads from the weights of an attention, and multiply the other gates into its output layer.
 
     Returns:
-        the numbers of the heads that are kept, one at least, and how many are open.
+        the numbers of the heads that are kept, at least one, and the number of open heads.
     """
     values = gates.in_evaluation()
     kept = values.nonzero().flatten().tolist()
@@ -191,7 +190,7 @@ def keep_open_heads(attention: nn.Module, gates: HeadGates, heads: int, output: 
 
 @torch.no_grad()
 def keep_heads(attention: nn.Module, kept: Sequence[int], heads: int, output: str) -> None:
-    """Cut the other heads out of `queries`, `keys` and `values`, and out of the inputs of the layer named `output`."""
+    """Remove the other heads from `queries`, `keys` and `values`, and from the inputs of the layer named `output`."""
     last: nn.Linear = getattr(attention, output)
     numbers = (
         torch.arange(last.in_features, device=last.weight.device).unflatten(0, (heads, -1))[[*kept]].flatten()
@@ -210,11 +209,11 @@ def affine(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 
 def remove_closed_heads(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Remove closed heads from all attention in a model, in place: from multi-head attention of the decoder, and from
+    """Remove closed heads from all attention in a model, in place: multi-head attention in the decoder and
     self-attention among regions.
 
     Returns:
-        by the dotted name of each attention with gates, its number of open heads, and of heads before.
+        for each attention with gates, by its dotted name: the number of open heads, and the number of heads before.
 
     Raises:
         UserError: no attention in the model has gates.

@@ -25,8 +25,8 @@ class HopMaps(NamedTuple):
 class MultiHopAttention(Attention):
     """u_{n+1} = u_n + W z_n, z_n = Σ_i α_n,i a_i, α_n = softmax(f_att(a, u_n)), from u_0 = h. The context is Σ_n W z_n.
 
-    For any score. All hops share its weights and W, and the query is added as it is; the paper's own form, with its
-    embeddings, tyings and H, is `MemoryNetworkAttention`. The context is the sum of what the hops add to the query.
+    For any score. All hops share its weights and W, and the query is added unchanged; the paper's own form, with its
+    embeddings, tyings and H, is `MemoryNetworkAttention`. The context is the sum of the hops' additions to the query.
     Editing the map of one hop does not change the maps of later hops.
 
     Args:
@@ -63,5 +63,5 @@ class MultiHopAttention(Attention):
         return WeighOutput(HopMaps(torch.stack(maps, 2)))
 
     def context(self, maps: HopMaps, query: Query, memory: GridMemory) -> Tensor:
-        total = maps.hops.sum(2)  # W is linear, so one product reads the sum of the hops
+        total = maps.hops.sum(2)  # W is linear: the sum of the products is the product of the sum
         return self.read_into_query(weighted_sum(total, memory.values))

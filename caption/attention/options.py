@@ -1,4 +1,4 @@
-"""Bounds of the numbers with which parts are made."""
+"""Checks of the numerical options of parts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from caption.core.errors import UserError
 
 
 def at_least_one(part: object, **options: int) -> None:
-    """Raise UserError for an option of a part that is below 1."""
+    """Raise UserError if an option of a part is below 1."""
     for name, value in options.items():
         if value < 1:
             raise UserError(f"{name} {value} of {type(part).__name__} must be at least 1")
 
 
 def above_zero(part: object, **options: float | None) -> None:
-    """Raise UserError for an option of a part that is given and not above 0."""
+    """Raise UserError if an option of a part is neither None nor above 0."""
     for name, value in options.items():
         if value is not None and not value > 0:
             raise UserError(f"{name} {value} of {type(part).__name__} must be above 0")
 
 
 def odd_kernel(part: object, kernel: int) -> None:
-    """Raise UserError for the width of a part's filters that is even."""
+    """Raise UserError if the width of a part's filters is even."""
     if kernel % 2 == 0:
         raise UserError(f"kernel {kernel} of {type(part).__name__} must be odd, so that it has a centre")

@@ -20,7 +20,7 @@ from caption.core.tensor_tree import TensorTree
 class Pooling(Attention):
     """Base class of poolings over all regions. Subclasses define the contribution of each region and the pooled vector.
 
-    An edited map is read in the same way: regions of weight 0 are treated as absent.
+    An edited map is read in the same way: regions of weight 0 are left out.
     """
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
@@ -43,7 +43,7 @@ class Pooling(Attention):
     def read(
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
-        if weighed is not None and maps is weighed.maps:  # the same for all queries, so pooled once
+        if weighed is not None and maps is weighed.maps:  # the same for all queries: pool once
             pooled = self.pool(memory.values[:, None], memory.keys[:, None], memory.grid)
             return ReadOutput(pooled.expand(-1, maps.shape[1], -1))
         return ReadOutput(self.pool(memory.values[:, None], maps.to(memory.values.dtype), memory.grid))
@@ -62,13 +62,13 @@ class MeanPooling(Pooling):
 class FixedMap(MeanPooling):
     """z = Σ_i α_i a_i with α = softmax(b), one learned map for all images and words.
 
-    A control of attention: it may prefer places of the grid, but neither sees the image nor knows the word.
+    A control of attention: it can prefer parts of the grid, but depends neither on the image nor on the word.
 
     Args:
-        side: rows and columns of the largest grid; a smaller one takes the upper left part of the map.
+        side: rows and columns of the largest grid; a smaller grid uses the upper left part of the map.
 
     Raises:
-        UserError: `project` gets a larger grid.
+        UserError: `side` is below 1; in use, the grid is larger.
     """
 
     def __init__(self, side: int = 16) -> None:
@@ -99,8 +99,8 @@ class SumPooling(MeanPooling):
 
 
 class DeepSets(Pooling):
-    """z = ρ(pool_i φ(a_i)) with networks φ and ρ: of the sum (Zaheer et al. 2017, theorem 2), or of the maximum (Qi et
-    al. 2017, "PointNet", eq. 1).
+    """z = ρ(pool_i φ(a_i)) with networks φ and ρ: with the sum (Zaheer et al. 2017, theorem 2), or with the maximum (Qi
+    et al. 2017, "PointNet", eq. 1).
 
     The map is that of the pooling, over the features of φ before its ReLU.
 
@@ -127,7 +127,7 @@ class DeepSets(Pooling):
         )
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
-        affine = self.inner[0](values)  # the ReLU keeps the order, but would make features equal, at 0
+        affine = self.inner[0](values)  # before the ReLU, which would make all negative features equal
         return self.pooling.contribution(affine, real, grid)
 
     def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
@@ -146,7 +146,7 @@ class LargestPooling(Pooling):
         return self.largest(values.masked_fill(weights[..., None] <= 0, -torch.inf))
 
     def counts(self, values: Tensor) -> Tensor:
-        """Regions (B, L, D), -inf where masked -> (B, L), how many of the largest values each region has."""
+        """Regions (B, L, D), -inf where masked -> (B, L), the number of largest values in each region."""
         raise NotImplementedError
 
     def largest(self, values: Tensor) -> Tensor:
@@ -155,12 +155,12 @@ class LargestPooling(Pooling):
 
 
 def k_largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values of each feature and their regions (..., k, D), of equal ones the first: `topk` promises no
-    order of these, and behind a ReLU many are 0.
+    """The k largest values of each feature and their regions (..., k, D). Of equal values, the first are taken: `topk`
+    does not define their order, and after a ReLU many values are 0.
 
     Args:
         values: (..., L, D), -inf where masked.
-        k: at most L; with fewer real regions the last values are -inf, and their regions without meaning.
+        k: at most L; with fewer real regions, the last values are -inf and their regions undefined.
     """
     remaining, regions, largest = values.detach(), [], []
     for _ in range(k):
@@ -178,7 +178,7 @@ class KLargestPooling(LargestPooling):
         k: the number of values.
 
     Raises:
-        UserError: k is below 1; in use, k is above the number of regions.
+        UserError: k is below 1; in use, k is larger than the number of regions.
     """
 
     def __init__(self, k: int = 3) -> None:
@@ -203,8 +203,8 @@ class KMaxPooling(KLargestPooling):
     """The k largest values of each feature, concatenated, in the order of their regions (Kalchbrenner et al. 2014,
     section 3.2).
 
-    The context has k · D numbers: the first of the k values of each feature, then the second ... Where fewer regions
-    are real, the last ones are 0.
+    The context has k · D numbers: the first of the k values of each feature, then the second ... With fewer real
+    regions, the last ones are 0.
     """
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
@@ -228,7 +228,7 @@ class TopKMeanPooling(KLargestPooling):
     """The mean of the k largest values of each feature (Durand et al. 2017, "WILDCAT", section 3.3, without the lowest
     ones).
 
-    Where fewer regions are real, the mean is over these.
+    With fewer real regions, the mean is over those.
     """
 
     def largest(self, values: Tensor) -> Tensor:
@@ -241,29 +241,29 @@ class StochasticPooling(Pooling):
     """Stochastic pooling: in training, each feature comes from one region, sampled with p_i,d = a_i,d / Σ_j a_j,d
     (Zeiler and Fergus 2013).
 
-    In evaluation it is the expectation Σ_i p_i,d a_i,d. For regions of at least 0, such as those behind a ReLU;
-    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the other
+    In evaluation, it is the expectation Σ_i p_i,d a_i,d. For nonnegative regions, such as the output of a ReLU;
+    negative values have probability 0. A feature without a positive value is 0. The map is the mean of p over the other
     features.
     """
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
-        total = self._chances(values, real).sum(-1)
-        features = total.sum(-1, keepdim=True)  # those that are above 0 somewhere
+        total = self._probabilities(values, real).sum(-1)
+        features = total.sum(-1, keepdim=True)  # number of features with a positive value
         return torch.where(features > 0, total / features.clamp_min(1), real / real.sum(-1, keepdim=True))
 
     @staticmethod
-    def _chances(values: Tensor, real: Tensor) -> Tensor:
+    def _probabilities(values: Tensor, real: Tensor) -> Tensor:
         """(..., L, D) p, from real (..., L)."""
         positive = values.clamp_min(0) * real[..., None]
         return positive / positive.sum(-2, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
 
     def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
-        chances = self._chances(values, weights > 0)  # (B, K, L, D)
+        probabilities = self._probabilities(values, weights > 0)  # (B, K, L, D)
         if not self.training:
-            return (chances * values).sum(2)
-        flat = chances.detach().transpose(2, 3).flatten(0, -2)
+            return (probabilities * values).sum(2)
+        flat = probabilities.detach().transpose(2, 3).flatten(0, -2)
         empty = flat.sum(-1) <= 0
         drawn = flat.masked_fill(empty[:, None], 1.0).multinomial(1)
-        indices = drawn.view(*chances.shape[:2], 1, chances.shape[3])
-        samples = values.expand_as(chances).gather(2, indices).squeeze(2)
+        indices = drawn.view(*probabilities.shape[:2], 1, probabilities.shape[3])
+        samples = values.expand_as(probabilities).gather(2, indices).squeeze(2)
         return samples.masked_fill(empty.view(samples.shape), 0.0)

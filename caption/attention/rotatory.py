@@ -1,5 +1,5 @@
-"""Rotatory attention (Zheng and Xia 2018, "Left-Center-Right Separated Neural Network"): a target and what lies left
-and right of it in the photo, each guiding the others."""
+"""Rotatory attention (Zheng and Xia 2018, "Left-Center-Right Separated Neural Network"): a target and its left and
+right contexts in the photo, each guiding the attention to the others."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ class RotatoryMaps(NamedTuple):
     target: Tensor
     """(B, K, 2, L) over the target, with the queries r_l and r_r."""
     left: Tensor
-    """(B, K, L) over what lies left of the target; its sum is the probability that there is anything."""
+    """(B, K, L) over the regions left of the target; its sum is the probability that there are any."""
     right: Tensor
-    """(B, K, L) over what lies right of it, likewise."""
+    """(B, K, L) over the regions right of it, likewise."""
 
 
 class RotatoryAttention(Attention):
-    """Attention among three inputs: the part of the photo that a word is about, and what lies left and right of it.
+    """Attention among three inputs: the part of the photo that a word describes (the target), and the contexts left and
+    right of it.
 
     r_t = mean of the target's vectors; r_l and r_r = attention over the contexts with the query r_t; r_lt and r_rt =
     attention over the target with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the four attentions has
-    keys k, values v and a score of its own: e_i = score(query, k_i), r = Σ α_i v_i. In Zheng and Xia 2018 the score is
+    its own keys k, values v and score: e_i = score(query, k_i), r = Σ α_i v_i. In Zheng and Xia 2018 the score is
     `ActivatedGeneralScore`, tanh(kᵀ W q + b).
 
-    There the target is given, words of a sentence. Here the decoder chooses it: region i is the target with probability
-    τ_i, τ = softmax(f(a, h)). So i lies left of the target with λ_i, the sum of the τ_j in columns right of that of i,
-    and right of it with ρ_i. A sum over a set becomes one weighted by membership: r_t = Σ τ_i a_i, α_i ∝ τ_i exp(e_i)
-    over the target, α_i ∝ λ_i exp(e_i) over the left context, with max λ as their sum, so that r_l = 0 where nothing
-    lies left. If τ is 1 / n on n regions of one column, and 0 elsewhere, this is the published form.
+    There the target is given: words of a sentence. Here the decoder chooses it: region i is the target with probability
+    τ_i, τ = softmax(f(a, h)). So i is left of the target with probability λ_i, the sum of τ_j over the columns right of
+    i, and right of it with probability ρ_i. A sum over a set becomes a sum weighted by membership: r_t = Σ τ_i a_i,
+    α_i ∝ τ_i exp(e_i) over the target, α_i ∝ λ_i exp(e_i) over the left context, with the sum max λ, so that r_l = 0
+    if no region is left of the target. If τ is 1 / n on n regions of one column, and 0 elsewhere, this is the published
+    form.
 
     Args:
         target: f, the score by which the decoder chooses the target.
@@ -69,8 +71,8 @@ class RotatoryAttention(Attention):
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         region_size, size = region_sizes[0], self.size
         build_stateless(self, self.target, region_size, query_sizes)
-        for part, asking in zip(self.parts, (region_size, region_size, size, size), strict=True):
-            build_stateless(self, part.score, size, QuerySizes(asking))
+        for part, query_size in zip(self.parts, (region_size, region_size, size, size), strict=True):
+            build_stateless(self, part.score, size, QuerySizes(query_size))
             part.build(region_size, size)
         self.context_size = 4 * size
 
@@ -83,17 +85,17 @@ class RotatoryAttention(Attention):
         regions, *grids = memory
         target = hide_masked(self.target(query, regions), regions.mask).softmax(-1)  # τ
         column = cell_positions(regions.grid, target)[:, 1]
-        # (L, L): is the first region right of the second?
+        # (L, L): whether the first region is right of the second
         right_of = (column[:, None] > column).to(target.dtype)
-        asking = Query(weighted_sum(target, regions.values))  # r_t
-        contexts, of_target = [], []
+        target_query = Query(weighted_sum(target, regions.values))  # r_t
+        context_maps, target_maps = [], []
         for side, members in enumerate((target @ right_of, target @ right_of.mT)):  # λ, ρ
-            weights = _among(members, self.parts[side].score(asking, grids[side]), regions.mask)
-            contexts.append(weights * hide_masked(members, regions.mask).amax(-1, keepdim=True))
-            read = Query(weighted_sum(contexts[-1], grids[side].values))  # r_l, r_r
-            scores = self.parts[2 + side].score(read, grids[2 + side])
-            of_target.append(_among(target, scores, regions.mask))
-        return WeighOutput(RotatoryMaps(torch.stack(of_target, 2), *contexts))
+            weights = _among(members, self.parts[side].score(target_query, grids[side]), regions.mask)
+            context_maps.append(weights * hide_masked(members, regions.mask).amax(-1, keepdim=True))
+            context_query = Query(weighted_sum(context_maps[-1], grids[side].values))  # r_l, r_r
+            scores = self.parts[2 + side].score(context_query, grids[2 + side])
+            target_maps.append(_among(target, scores, regions.mask))
+        return WeighOutput(RotatoryMaps(torch.stack(target_maps, 2), *context_maps))
 
     def context(self, maps: RotatoryMaps, query: Query, memory: tuple[GridMemory, ...]) -> Tensor:
         weights = (maps.left, maps.right, *maps.target.unbind(2))
@@ -103,7 +105,7 @@ class RotatoryAttention(Attention):
 
 
 def _among(members: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """α_i ∝ m_i exp(e_i), with sum 1; all (B, K, L), the mask (B, L). Where no region is a member, any weights."""
+    """α_i ∝ m_i exp(e_i), with sum 1; all (B, K, L), the mask (B, L). Arbitrary weights if all m_i are 0."""
     least = torch.finfo(members.dtype).tiny
     return hide_masked(scores + members.clamp(min=least).log(), mask).softmax(-1)
 
@@ -112,7 +114,7 @@ class KeysAndValues(nn.Module):
     """One of the four attentions: its keys, values and score.
 
     Args:
-        score: compares a query with a key; built by the owner.
+        score: compares a query with a key; built by `RotatoryAttention`.
     """
 
     def __init__(self, score: Score) -> None:

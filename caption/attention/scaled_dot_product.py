@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017), as self-attention uses it among regions and among words."""
+"""Scaled dot-product attention (Vaswani et al. 2017), for self-attention among regions and among words."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from torch import Tensor, nn
 
 
 class Relative(NamedTuple):
-    """How scores and values depend on where key j lies relative to query i."""
+    """Terms of scores and values that depend on the position of key j relative to query i."""
 
     biases: Tensor | None = None
     """b (M, L, L'), added to the scores."""
     keys: Tensor | None = None
-    """a^K (L, L', d), added to the key of j as i sees it."""
+    """a^K_ij (L, L', d), added to the key of j for the query of i."""
     values: Tensor | None = None
-    """a^V (L, L', d), added to the value of j as i sees it."""
+    """a^V_ij (L, L', d), added to the value of j for the query of i."""
 
 
 ABSOLUTE = Relative()
-"""Places do not matter."""
+"""No relative positions."""
 
 
 class ScaledDotProduct(nn.Module):
     """α_ij = softmax_j(q_i · (k_j + a^K_ij) / √d + b_ij), z_i = Σ_j α_ij (v_j + a^V_ij).
 
     Vaswani et al. 2017, section 3.2.1; a^K and a^V: Shaw et al. 2018, eqs. 3 and 4. The weights pass through `maps`, as
-    those of `caption.attention.Attention` do: a forward hook on it receives α (..., M, L, L'), and may return others.
+    in `caption.attention.Attention`: a forward hook on it receives α (..., M, L, L'), and may return edited weights.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class ScaledDotProduct(nn.Module):
         Args:
             queries: (..., M, L, d) of M heads.
             keys, values: (..., M, L', d).
-            allowed: bool that broadcasts to (..., M, L, L'), False where a query may not read; None = everywhere.
+            allowed: bool that broadcasts to (..., M, L, L'), False where a query may not read a key; None = all True.
             relative: see `Relative`.
-            causal: query i may read the keys up to i; goes without `allowed` and biases.
+            causal: query i may read only the keys up to i; cannot be combined with `allowed` or biases.
         """
         if causal:
             allowed = torch.ones(

@@ -1,4 +1,4 @@
-"""Soft and hard attention (Xu et al. 2015, eqs. 4 to 6): a score joined to an alignment, which vary independently.
+"""Soft and hard attention (Xu et al. 2015, eqs. 4 to 6): a score and an alignment, which vary independently.
 
 The paper's soft attention is `ScoredAttention(AdditiveScore(), Softmax())`: e in `scores/additive.py`, α in
 `alignments/soft.py`, z in `ScoredAttention.read`. Hard attention has `Multinoulli()` of `alignments/hard.py` as its
@@ -47,12 +47,12 @@ class Score(Part, nn.Module):
         return state
 
     def penalty(self) -> Tensor | None:
-        """What `Attention.penalty` of `ScoredAttention` is; None for most scores."""
+        """The penalty that `ScoredAttention` returns, see `Attention.penalty`; None for most scores."""
         return None
 
 
 def build_stateless(attention: Attention, score: Score, region_size: int, query_sizes: QuerySizes) -> None:
-    """Build a score of a mechanism that hands no state from step to step.
+    """Build the score of a mechanism that passes no state from step to step.
 
     Raises:
         UserError: the score needs a state.
@@ -60,13 +60,13 @@ def build_stateless(attention: Attention, score: Score, region_size: int, query_
     if type(score).start is not Score.start:
         raise UserError(
             f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not "
-            "hand on: take another score, or ScoredAttention"
+            "pass on: take another score, or ScoredAttention"
         )
     score.build(region_size, query_sizes)
 
 
 def score_copies(score: Score, number: int) -> list[Score]:
-    """Scores made alike with weights of their own: the one given, and copies of it. It is not built yet."""
+    """The given score, not built yet, and copies of it, each with its own weights; `number` scores in all."""
     return [score, *(copy.deepcopy(score) for _ in range(number - 1))]
 
 
@@ -77,7 +77,7 @@ def score_each(score: Score, query: Query, vectors: Tensor, grid: Grid | None = 
         score: without a state, see `build_stateless`.
         query: K queries for each image.
         vectors: N for each query.
-        grid: on which they stand; None = a row.
+        grid: (rows, cols) of the N vectors; None = a row.
     """
     regions = Regions(vectors.flatten(0, 1), grid or (1, vectors.shape[2]))
     single: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
@@ -86,12 +86,12 @@ def score_each(score: Score, query: Query, vectors: Tensor, grid: Grid | None = 
 
 
 def check_equal_lengths(score: Score, region_size: int, query_sizes: QuerySizes) -> None:
-    """Raise a `UserError` unless the score's regions and queries have one length."""
+    """Raise a `UserError` unless the score's regions and queries have the same length."""
     if region_size != query_sizes.hidden:
         raise UserError(
-            f"{type(score).__name__} compares vectors of one length, and here regions have {region_size} numbers and "
-            f"queries {query_sizes.hidden}: take a score that projects them, such as ScaledDotScore, or make the "
-            "lengths equal"
+            f"{type(score).__name__} needs regions and queries of the same length, but regions have {region_size} "
+            f"numbers and queries {query_sizes.hidden}: take a score that projects them, such as ScaledDotScore, or "
+            "make the lengths equal"
         )
 
 
@@ -118,11 +118,11 @@ class Alignment(Part, nn.Module):
         """The regions to read, given weights (B, K, L): all, unless the alignment chooses one.
 
         Args:
-            weights: those of this step, or others that replace them.
-            state: of this step; None = choose nothing, read all regions.
+            weights: α of this step, perhaps edited.
+            state: of this step; None = do not choose; read all regions.
 
         Returns:
-            weights (B, K, L) of the sum that is read, α itself or a one-hot s; the location and its log-density, see
+            the weights (B, K, L) of the weighted sum, α itself or a one-hot s; the location and its log-density, see
             `ReadOutput`.
         """
         return weights, None, None
@@ -145,9 +145,9 @@ class ScoredAttention(Attention):
     Args:
         score: how a query and a region are compared.
         alignment: how the scores become weights.
-        smoothing: width in cells of a Gaussian over the grid; each score is the mean of its neighbours' under it. Which
-            of the neighbouring cells of an object scores highest is chance, and the highest is often one at its edge.
-            0: none, as in the paper.
+        smoothing: width in cells of a Gaussian over the grid; each score becomes the Gaussian mean of its neighbours.
+            Without it, chance decides which cell of an object scores highest, and that is often a cell at its edge.
+            0 = no smoothing, as in the paper.
 
     Raises:
         UserError: the width is negative.

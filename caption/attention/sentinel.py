@@ -28,18 +28,19 @@ class SentinelAttention(Attention):
     """The sentinel is scored as one more region: α̂ = softmax([f_att(a, h); f_att(W_k s, h)]), ĉ = Σ_i α̂_i a_i +
     β W_v s, with s = σ(W_x x + W_h h[t-1]) ∘ tanh(c[t]).
 
-    s is what the LSTM already knows. Words that need no look read it instead of a region. f_att is the same for both:
-    in the paper's z = w · tanh(W a + W_g h), the sentinel has its own W_s, and shares w and W_g (eq. 12; likewise in
-    the authors' code, github.com/jiasenlu/AdaptiveAttention). What moves all scores at once then moves the sentinel's,
-    too. W_k s and W_v s have the regions' length; in the paper regions have the length of h, and W_v s is s. x is the
-    word's vector; in the paper it holds the mean region as well. For decoders that attend after their update, such as
-    `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
+    s is computed from the LSTM's own memory. Words that do not need the image read s instead of a region. f_att is the
+    same for both: in the paper's z = w · tanh(W a + W_g h), the sentinel has its own W_s, and shares w and W_g (eq. 12;
+    likewise in the authors' code, github.com/jiasenlu/AdaptiveAttention). A change that shifts all scores therefore
+    shifts the sentinel's as well. W_k s and W_v s have the regions' length; in the paper regions have the length of h,
+    and W_v s is s. x is the word's vector; in the paper it also contains the mean region. For decoders that attend
+    after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
 
     Args:
         score: f_att; additive in the paper.
-        dropout: probability with which a training step has no sentinel, and its word reads the regions alone. Without
-            (0, the paper), a sentinel with nearly all the weight of a word leaves the regions no gradient, and the word
-            never learns to look: on Shapes relations, and many shapes (docs/results/questions.md).
+        dropout: probability with which a training step has no sentinel, so that its word reads only the regions. With
+            0, as in the paper, a sentinel that has nearly all the weight of a word leaves no gradient to the regions,
+            and the word never learns to attend to them: on Shapes relations, and many shapes
+            (docs/results/questions.md).
 
     Raises:
         UserError: the dropout is not a probability below 1. When built with a score that keeps a state.
@@ -73,17 +74,19 @@ class SentinelAttention(Attention):
         if query.previous is None or query.cell is None or query.word is None:
             raise UserError(
                 "SentinelAttention needs the state before and after the LSTM's update: take a decoder that attends "
-                "after it, such as caption.decoders.AdaptiveDecoder"
+                "after the update, such as caption.decoders.AdaptiveDecoder"
             )
         gate = self.gate_from_word(query.word) + self.gate_from_hidden(query.previous)
         return gate.sigmoid() * query.cell.tanh()
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         scores = hide_masked(self.score(query, memory), memory.mask)
-        of_sentinel = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
+        sentinel_score = score_each(self.score, query, self.key(self._sentinel(query))[:, :, None])
         if self.training and self.dropout:
-            of_sentinel = of_sentinel.masked_fill(torch.rand_like(of_sentinel) < self.dropout, -torch.inf)
-        weights = torch.cat((scores, of_sentinel.to(scores.dtype)), -1).softmax(-1)
+            sentinel_score = sentinel_score.masked_fill(
+                torch.rand_like(sentinel_score) < self.dropout, -torch.inf
+            )
+        weights = torch.cat((scores, sentinel_score.to(scores.dtype)), -1).softmax(-1)
         return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 
     def context(self, maps: SentinelMaps, query: Query, memory: GridMemory) -> Tensor:

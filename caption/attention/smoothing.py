@@ -1,4 +1,4 @@
-"""Means of neighbouring cells: what is noise in one cell is not in its neighbours."""
+"""Gaussian means of neighbouring cells, which reduce the noise of single cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.attention.maps import cell_positions
 def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor | None = None) -> Tensor:
     """Σ_j G_ij e_j / Σ_j G_ij over the real regions j, with G_ij = exp(−‖x_i − x_j‖² / 2σ²).
 
-    Li et al. 2019, "Area Attention", section 3, take means over neighbouring cells, too: of their keys, in rectangles.
+    Li et al. 2019, "Area Attention", section 3, also take means over neighbouring cells, but of keys, in rectangles.
 
     Args:
         scores: (B, ..., L) e; finite.
@@ -20,12 +20,12 @@ def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor |
         mask: (B, L) bool, True where there is a region; None when all are real.
 
     Returns:
-        (B, ..., L) in single precision at least; without meaning at regions that are not real.
+        (B, ..., L) in single precision at least; undefined at masked regions.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     cells = cell_positions(grid, scores) / width
     nearness = ((cells[:, None] - cells).square().sum(-1) / -2).exp()
-    # Without autocast, which would round the means to half precision.
+    # Autocast would round the means to half precision.
     with torch.autocast(scores.device.type, enabled=False):
         if mask is None:
             return scores @ (nearness / nearness.sum(0))

@@ -1,4 +1,4 @@
-"""The common part of mechanisms that sample, and contexts that control their sampling."""
+"""The base class of mechanisms that sample, and context managers that control their sampling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Draw = Callable[[Tensor], Tensor]
 
 
 class Stochastic(nn.Module):
-    """Base class of attention parts that sample a location. Custom mechanisms that sample derive from it, too: first
+    """Base class of attention parts that sample a location. Custom mechanisms that sample also derive from it: first
     from `Stochastic`, then from `Attention` or `Alignment`.
 
     Args:
@@ -76,8 +76,8 @@ def override_at_test(model: nn.Module, how: AtTest | None) -> Iterator[None]:
             part.at_test = how
         yield
     finally:
-        for part, own in zip(parts, before, strict=True):
-            part.at_test = own
+        for part, setting in zip(parts, before, strict=True):
+            part.at_test = setting
 
 
 @contextmanager

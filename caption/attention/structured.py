@@ -1,4 +1,4 @@
-"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for those that are alike."""
+"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty on their similarity."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class StructuredAttention(Attention):
     """A = softmax(Q tanh(W_1 aᵀ)) (eq. 6), z = W_o vec(A a): S maps per image, the same at every word.
 
     The rows of Q, the paper's W_2, are the learned queries. A penalty makes them differ; the loss term
-    `caption.objectives.AttentionPenalty` weighs it. That of the paper is on the maps, ‖A Aᵀ − I‖²_F (eq. 8): each query
-    attends to few regions, and no two to the same. That on the queries, ‖Q Qᵀ − I‖²_F, makes them orthogonal and of
-    length 1, wherever they attend.
+    `caption.objectives.AttentionPenalty` adds it. The paper's penalty is on the maps, ‖A Aᵀ − I‖²_F (eq. 8): each query
+    attends to few regions, and no two to the same. A penalty on the queries, ‖Q Qᵀ − I‖²_F, makes them orthogonal and
+    of length 1, but does not constrain the maps.
 
     Args:
         queries: S.
         size: width of the comparison.
-        diverse: what the penalty is on.
+        diverse: the matrix of the penalty: "maps" (A) or "queries" (Q).
 
     Raises:
         ValueError: `diverse` is another string.

@@ -196,7 +196,7 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         (first._replace(grid=(5, 4)), "12 regions, which do not fill its grid of 5 rows and 4 columns"),
         (first._replace(mask=first.mask[:, 1:]), r"mask of view 0 has the shape \(2, 11\)"),
         (first._replace(mask=hidden), "mask of view 0 hides all regions of image 1"),
-        (first._replace(vectors=first.vectors[..., 1:]), "region vectors of 4 numbers, and .* built for 5"),
+        (first._replace(vectors=first.vectors[..., 1:]), "region vectors of 4 numbers, but .* built for 5"),
     ]:
         with pytest.raises(UserError, match=said):
             attention.project((misfit, *others))
@@ -289,10 +289,10 @@ def test_options_that_do_not_fit_are_named(kind: str, arguments: tuple[Any, ...]
 
 
 def test_a_score_names_vectors_that_it_lacks_or_cannot_compare() -> None:
-    with pytest.raises(UserError, match="previous_word needs a decoder"):
+    with pytest.raises(UserError, match="previous_word of AdditiveScore needs a decoder"):
         AdditiveScore(5, previous_word=True).build(3, QuerySizes(4))
     for score in (library.TrilinearScore(), library.SymmetricScore()):
-        with pytest.raises(UserError, match=r"one length, .* regions have 4 numbers and queries 5"):
+        with pytest.raises(UserError, match=r"same length, .* regions have 4 numbers and queries 5"):
             score.build(4, QuerySizes(5))
 
 

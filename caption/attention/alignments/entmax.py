@@ -1,7 +1,7 @@
 """1.5-entmax: sparse weights as with sparsemax, but smoother (Peters et al. 2019).
 
-It is computed exactly, by sorting, as in the paper's algorithm 2. The gradient flows through the formula for the
-regions in the support, as in `sparsemax`.
+It is computed exactly, by sorting, as in the paper's algorithm 2. The gradient is that of the formula for the regions
+in the support, as in `sparsemax`.
 """
 
 from __future__ import annotations

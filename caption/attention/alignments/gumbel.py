@@ -15,10 +15,10 @@ from caption.attention.stochastic import AtTest
 class GumbelSoftmax(Multinoulli):
     """z = a_s with s ~ Multinoulli(α), and the gradient of a relaxed sample.
 
-    With Gumbel noise g, s is the largest of log α + g, which is distributed as α; the gradient is that of softmax((log
-    α + g) / temperature). No estimator is needed, so the objective is `CrossEntropy`. The gradient is biased, because
-    it is that of the relaxed context instead of the context that was read. A lower temperature lowers the bias and
-    raises the variance.
+    With Gumbel noise g, s = argmax(log α + g), which is distributed as α; the gradient is that of softmax((log α + g) /
+    temperature). No estimator is needed, so the objective is `CrossEntropy`. The gradient is biased, because it is that
+    of the relaxed context instead of the context that was read. A lower temperature lowers the bias and raises the
+    variance.
 
     Args:
         temperature: of the relaxed sample.
@@ -39,7 +39,7 @@ class GumbelSoftmax(Multinoulli):
         self.temperature = temperature
 
     def _sample(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        tiny = torch.finfo(weights.dtype).tiny  # whose logarithm is finite
+        tiny = torch.finfo(weights.dtype).tiny  # its logarithm is finite
         noise = -torch.empty_like(weights).exponential_().clamp_min(tiny).log()
         noisy = weights.clamp_min(tiny).log() + noise
         location = noisy.argmax(-1)
@@ -47,4 +47,4 @@ class GumbelSoftmax(Multinoulli):
         return location, one_hot(location, weights) + (relaxed - relaxed.detach())
 
     def _log_prob(self, weights: Tensor, location: Tensor, chooses: Tensor) -> None:
-        return None  # there is no score-function term
+        return None  # no score-function term

@@ -22,9 +22,9 @@ class Multinoulli(Stochastic, Alignment):
     term.
 
     Args:
-        expectation: probability of the expectation in training; the paper's is 0.5.
-        share: whether the choice is drawn for each caption, as in the paper ("for a given image"), or once for the
-            whole batch, as in the authors' code.
+        expectation: probability of the expectation in training; 0.5 in the paper.
+        share: "caption" = the choice between sample and expectation is drawn for each caption, as in the paper ("for a
+            given image"); "batch" = once for the batch, as in the authors' code.
         at_test: what is read outside training: the expected context (the authors' default), the most probable region,
             or a sample. `caption.attention.override_at_test` changes it for a trained model.
     """
@@ -58,14 +58,14 @@ class Multinoulli(Stochastic, Alignment):
     def select(
         self, weights: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The regions that are read, s̃ ~ Multinoulli(α) or the most probable ones, where a hypothesis chooses any.
+        """The region to read, s̃ ~ Multinoulli(α) or the most probable one, for hypotheses that choose a region.
 
         Args:
-            weights: (B, K, L) α, perhaps edited: samples and log p are those of the weights, normalised.
-            state: (B, K) which hypotheses choose; None = none of them, as for hypothetical maps.
+            weights: (B, K, L) α, perhaps edited: samples and log p are those of the normalised weights.
+            state: (B, K) bool, True for hypotheses that choose; None = none of them, as for hypothetical maps.
 
         Returns:
-            Weights (B, K, L), one-hot where a region was chosen; its index (B, K), else -1; log p (B, K), else 0.
+            weights (B, K, L), one-hot where a region was chosen; its index (B, K), else -1; log p (B, K), else 0.
         """
         if state is None:
             return weights, None, None
@@ -84,16 +84,16 @@ class Multinoulli(Stochastic, Alignment):
         )
 
     def _sample(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """α (B, K, L) -> locations (B, K), and the weights s (B, K, L) for reading the regions."""
+        """α (B, K, L) -> locations (B, K), and the weights s (B, K, L) of the weighted sum."""
         location = self.draw(weights)
         return location, one_hot(location, weights)
 
     def _log_prob(self, weights: Tensor, location: Tensor, chooses: Tensor) -> Tensor | None:
         """(B, K) log α of the location, 0 where nothing was chosen."""
-        of_location = weights.gather(-1, location[..., None]).squeeze(-1)
-        return torch.where(chooses, of_location.log(), 0.0)
+        probability = weights.gather(-1, location[..., None]).squeeze(-1)
+        return torch.where(chooses, probability.log(), 0.0)
 
 
 def one_hot(location: Tensor, like: Tensor) -> Tensor:
-    """(B, K) -> (B, K, L), with the dtype and the L of `like`."""
+    """(B, K) -> (B, K, L), with the dtype and L of `like`."""
     return functional.one_hot(location, like.shape[-1]).to(like.dtype)

@@ -16,9 +16,9 @@ from caption.core.tensor_tree import TensorTree
 class PredictedWindow(Alignment):
     """Local-p: α_i = softmax_window(e)_i · exp(−‖x_i − p‖² / 2σ²), with the centre p predicted from the state.
 
-    p = (rows − 1, cols − 1) · σ(V tanh(W h)) in cells, σ = reach / 2 (eqs. 9 and 10). The window holds the cells
-    within `reach` of p in both directions. Weights outside are 0, and those inside sum to less than 1. p learns through
-    the Gaussian.
+    p = (rows − 1, cols − 1) · σ(V tanh(W h)) in cells, σ = reach / 2 (eqs. 9 and 10). The window consists of the cells
+    within `reach` of p in both directions. Weights outside are 0, and those inside sum to less than 1. The gradient of
+    p comes from the Gaussian.
 
     Args:
         reach: D, in cells.
@@ -83,13 +83,13 @@ class FollowingWindow(Alignment):
         return _softmax_within(scores, offsets, self.reach)
 
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
-        """(B, K, L) the weights that were read, detached: the edge of a window has no gradient."""
+        """(B, K, L) the weights that were read, detached: the window's position has no gradient."""
         return weights.detach()
 
 
 def _check_reach(reach: float) -> None:
     if not reach >= 1:
-        raise UserError(f"reach {reach} of a window must be at least 1 cell, so that a cell is always inside")
+        raise UserError(f"reach {reach} of a window must be at least 1, so that it always contains a cell")
 
 
 def _softmax_within(scores: Tensor, offsets: Tensor, reach: float) -> Tensor:

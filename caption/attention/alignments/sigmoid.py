@@ -1,4 +1,4 @@
-"""Weights that are normalised one by one: each region is read or not, whatever the others are."""
+"""Sigmoid weights, normalised one by one: each region is read or not, independently of the others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from caption.core.tensor_tree import TensorTree
 class Sigmoid(Alignment):
     """α_i = σ(e_i + b), each between 0 and 1, with any sum from 0 to L.
 
-    The offset b is learned. Scores of this package leave it out, because it would cancel in a softmax. Here it decides
-    how much is read in all. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid
-    Self-Attention", whose b = −log L lets the weights of scores near 0 sum to about 1, as those of a softmax.
+    The offset b is learned. The scores of this package leave it out, because it would cancel in a softmax. Here it
+    determines the sum of the weights. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid
+    Self-Attention", who set b = −log L so that the weights of scores near 0 sum to about 1, as in a softmax.
 
     Args:
         initial_offset: b before training.

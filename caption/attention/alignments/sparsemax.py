@@ -1,8 +1,8 @@
 """Sparsemax: weights can be exactly 0 and are still differentiable (Martins and Astudillo 2016).
 
-The scores are projected onto distributions; a region whose score is far enough below the largest gets no weight. The
-projection is computed exactly, by sorting, as in the paper's algorithm 1. The gradient flows through the formula for
-the regions in the support. It is exact almost everywhere, because the support is locally constant.
+The scores are projected onto distributions; a region whose score is far enough below the largest gets weight 0. The
+projection is computed exactly, by sorting, as in the paper's algorithm 1. The gradient is that of the formula for the
+regions in the support. It is exact almost everywhere, because the support is locally constant.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shifted(scores: Tensor, least: float) -> Tensor:
 
     Args:
         scores: (..., L), -inf where masked.
-        least: the smallest value returned; every region in the support must lie above it.
+        least: the smallest value returned; all scores in the support must be above it.
 
     Returns:
         (..., L) in single precision at least.
@@ -55,7 +55,7 @@ def shifted(scores: Tensor, least: float) -> Tensor:
 
 
 def in_support(z: Tensor, ranked: Tensor, size: Tensor) -> Tensor:
-    """Which scores are among the `size` largest; all of them for NaN, so that the weights are NaN, too.
+    """Which scores are among the `size` largest; all of them for NaN, so that the weights are NaN as well.
 
     Args:
         z: (..., L).

@@ -34,12 +34,12 @@ class AffinityCoAttention(CoAttention):
         return self.affinity.keys(keys)
 
     def affinities(self, words: Tensor, memory: GridMemory, masked: float) -> Tensor:
-        """(B, K, T, L) Aᵀ of words (B, K, T, A), with the value `masked` for regions that are not real.
+        """(B, K, T, L) the affinities Aᵀ.
 
         Args:
-            words: the features of the words so far.
-            memory: with the keys of the score.
-            masked: the value.
+            words: (B, K, T, A) the features of the words so far.
+            memory: its keys are those of the score.
+            masked: the affinity of masked regions.
         """
         affinities = self.affinity(Query(words.flatten(1, 2)), memory).unflatten(1, words.shape[1:3])
         if memory.mask is None:

@@ -17,20 +17,20 @@ from caption.core.tensor_tree import TensorTree
 
 
 class AlternatingKeys(NamedTuple):
-    """The regions' keys, as they are and as the score reads them."""
+    """The regions' keys, and the score's projections of them."""
 
     vectors: Tensor
     """(B, L, A)."""
     compared: TensorTree
-    """Of the score, tensors (B, ...)."""
+    """The keys of the score, tensors (B, ...)."""
 
 
 class AlternatingCoAttention(CoAttention):
     """One side after the other: s = attention over the words with a learned query c⁰, v = attention over the regions
     with the query s, q̂ = attention over the words with the query v.
 
-    Each e = score(query, k), and the three attentions have scores of their own. v guides with the regions' keys, whose
-    weights are the map. c⁰ starts at 0, the absent guidance of Lu et al. 2016 (eq. 6).
+    Each e = score(query, k), and each of the three attentions has its own score. v is the mean of the regions' keys
+    under the map. c⁰ is 0 before training, which is the missing guidance of Lu et al. 2016 (eq. 6).
 
     Args:
         words: the features of the words so far.

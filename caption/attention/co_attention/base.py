@@ -1,4 +1,4 @@
-"""What all co-attentions share: keys of the regions, features of the words so far, and the reading of both."""
+"""The base class of co-attentions: keys of the regions, features of the words so far, and the reading of both."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CoMaps(NamedTuple):
 class CoAttention(Attention):
     """Base class of the co-attentions: z = [Σ_i α_i a_i; q̂], the attended regions and the attended words.
 
-    The regions have keys k_i = W a_i + b, as long as the words' features, which are their own keys. The words so far
-    are kept in the mechanism's state. Only the map of the regions is over the image; the maps also contain q̂.
+    The regions have keys k_i = W a_i + b of the same length as the words' features, which are their own keys. The words
+    so far are kept in the mechanism's state. Only the map of the regions is over the image; the maps also contain q̂.
 
     Args:
         words: the features of the words so far.
@@ -48,7 +48,8 @@ class CoAttention(Attention):
         self.create_comparison(size)
 
     def create_comparison(self, size: int) -> None:
-        """Create the weights of the comparison of keys and features, both of length A = `size`: those of its scores."""
+        """Create the weights that compare keys and features, both of length A = `size`; by default, build the
+        scores."""
         for score in self.children():
             if isinstance(score, Score):
                 build_stateless(self, score, size, QuerySizes(size))
@@ -58,7 +59,7 @@ class CoAttention(Attention):
         return GridMemory.of(regions, self.prepare(regions._replace(vectors=self.key(regions.vectors))))
 
     def prepare(self, keys: Regions) -> TensorTree:
-        """What the comparison needs of the regions' keys (B, L, A), tensors (B, ...), computed once per image."""
+        """Keys (B, L, A) of the regions -> tensors (B, ...) for the comparison, computed once per image."""
         raise NotImplementedError
 
     def start(self, memory: GridMemory, hypotheses: int) -> WordState:

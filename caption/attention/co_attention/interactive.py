@@ -16,10 +16,10 @@ from caption.core.tensor_tree import TensorTree
 
 
 class InteractiveKeys(NamedTuple):
-    """The regions' keys, as the scores read them."""
+    """The regions' keys in the forms that the scores use."""
 
     compared: TensorTree
-    """Of the score of the regions, tensors (B, ...)."""
+    """The keys of the regions' score, tensors (B, ...)."""
     mean: Tensor
     """(B, 1, A) k̄₁, the mean of the keys of the real regions."""
 
@@ -27,7 +27,7 @@ class InteractiveKeys(NamedTuple):
 class InteractiveCoAttention(CoAttention):
     """e⁽¹⁾_i = score(k̄₂, k⁽¹⁾_i) and e⁽²⁾_j = score(k̄₁, k⁽²⁾_j), in parallel; k̄ is the mean of the keys of a side.
 
-    Both sides have scores of their own. In Ma et al. 2017 (eqs. 5 to 7) the score is `ActivatedGeneralScore`,
+    Each side has its own score. In Ma et al. 2017 (eqs. 5 to 7) the score is `ActivatedGeneralScore`,
     tanh(kᵀ W k̄ + b).
 
     Args:
@@ -47,6 +47,6 @@ class InteractiveCoAttention(CoAttention):
 
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         keys: InteractiveKeys = memory.keys
-        of_regions = self.region_score(Query(words.mean(2)), memory._replace(keys=keys.compared))
+        region_scores = self.region_score(Query(words.mean(2)), memory._replace(keys=keys.compared))
         mean = keys.mean.expand(-1, words.shape[1], -1)
-        return of_regions, attended_words(score_each(self.word_score, Query(mean), words), words)
+        return region_scores, attended_words(score_each(self.word_score, Query(mean), words), words)

@@ -15,10 +15,10 @@ from caption.core.regions import Views, mean_region
 
 
 class MutualKeys(NamedTuple):
-    """The regions, as the correlation and the reading need them."""
+    """The regions in the forms that the correlation and the reading use."""
 
     unit: Tensor
-    """(B, L, A) keys of length 1, of masked regions 0."""
+    """(B, L, A) keys of length 1; 0 for masked regions."""
     real: Tensor
     """(B, 1, 1) the number of real regions."""
     mean: Tensor
@@ -29,10 +29,10 @@ class MutualCrossAttention(CoAttention):
     """Both sides are reweighted by their correlation with the other: α_i = softmax_i(mean_j u_j R_ij / τ), and likewise
     for the words, with the correlations R_ij = cos(k_i, f_j).
 
-    The kernel u, which says which correlations count, is u_j = W₂ ReLU(W₁ g_j + b₁) + b₂ of the mean correlation g_j =
+    The kernel u, which weighs the correlations, is u_j = W₂ ReLU(W₁ g_j + b₁) + b₂ of the mean correlation g_j =
     mean_i R_ij (the "meta fusion layer"). In the authors' code (github.com/blue-blue272/fewshot-CAN, cam.py) it is one
-    network of all g at once, with batch normalisation behind W₁, the same for both inputs, which have one fixed size;
-    captions and grids have any size, so here it is a network of each g_j, and the two sides have one each.
+    network of all g together, with batch normalisation after W₁, and both inputs share it, since they have one fixed
+    size. Captions and grids have any size, so here it is a network of each g_j, and each side has its own.
 
     A reweighted side is read as its mean: z = [mean_i (1 + L α_i) a_i; mean_j (1 + T β_j) f_j] = [ā + Σ α_i a_i; f̄ +
     Σ β_j f_j]. The authors multiply by 1 + α_i; the mean of that would have only a share of 1/L from the attention.
@@ -71,10 +71,10 @@ class MutualCrossAttention(CoAttention):
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         keys: MutualKeys = memory.keys
         correlations = keys.unit[:, None] @ functional.normalize(words, dim=-1).mT  # (B, K, L, T) R
-        of_words = correlations.sum(2) / keys.real  # g_j
-        of_regions = correlations.mean(3)  # g_i
-        u = self.word_kernel(of_words[..., None])  # (B, K, T, 1)
-        v = self.region_kernel(of_regions[..., None])  # (B, K, L, 1)
+        word_means = correlations.sum(2) / keys.real  # g_j
+        region_means = correlations.mean(3)  # g_i
+        u = self.word_kernel(word_means[..., None])  # (B, K, T, 1)
+        v = self.region_kernel(region_means[..., None])  # (B, K, L, 1)
         region_scores = (correlations @ u).squeeze(-1) / words.shape[2] / self.temperature
         word_scores = (correlations.mT @ v).squeeze(-1) / keys.real / self.temperature
         return region_scores, words.mean(2) + attended_words(word_scores, words)

@@ -16,10 +16,10 @@ from caption.core.tensor_tree import TensorTree
 
 
 class ParallelKeys(NamedTuple):
-    """The regions' keys, as the affinity and the sums read them."""
+    """The regions' keys in the forms that the affinity and the sums use."""
 
     compared: TensorTree
-    """Of the affinity, tensors (B, ...)."""
+    """The keys of the affinity, tensors (B, ...)."""
     mapped: Tensor
     """(B, L, A) W₁ k_i."""
 
@@ -44,16 +44,16 @@ class ParallelCoAttention(AffinityCoAttention):
         keys: ParallelKeys = memory.keys
         affinities = self.affinities(words, memory._replace(keys=keys.compared), masked=0.0)  # Aᵀ
         regions, mapped = keys.mapped[:, None], self.map_words(words)  # W₁ K₁, W₂ K₂
-        of_regions = self.region_energy((weighted_sum(affinities.mT, mapped) + regions).tanh()).squeeze(-1)
-        of_words = self.word_energy((weighted_sum(affinities, regions) + mapped).tanh()).squeeze(-1)
-        return of_regions, attended_words(of_words, words)
+        region_scores = self.region_energy((weighted_sum(affinities.mT, mapped) + regions).tanh()).squeeze(-1)
+        word_scores = self.word_energy((weighted_sum(affinities, regions) + mapped).tanh()).squeeze(-1)
+        return region_scores, attended_words(word_scores, words)
 
 
 class MaxCoAttention(AffinityCoAttention):
-    """The maximum form: e⁽¹⁾_i = max_j A_ij, e⁽²⁾_j = max_i A_ij. A region's score is that of its best word, and a
-    word's that of its best region.
+    """The maximum form: e⁽¹⁾_i = max_j A_ij, e⁽²⁾_j = max_i A_ij. A region's score is its highest affinity with
+    a word, and a word's score its highest affinity with a region.
 
-    Lu et al. 2016 (section 3.3) name it as the alternative to the parallel form.
+    Lu et al. 2016 (section 3.3) mention it as the alternative to the parallel form.
     """
 
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Features of the words so far, the second input of co-attention: word vectors, or features that know their order."""
+"""Features of the words so far, the second input of co-attention: word vectors, or features that depend on order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class WordState(NamedTuple):
     features: Tensor
     """(B, K, T, A) of the T words so far, the query's word last."""
     recent: TensorTree = None
-    """What the next feature needs beside its word, tensors (B, K, ...)."""
+    """Further inputs of the next feature, tensors (B, K, ...)."""
 
 
 class WordFeatures(Part, nn.Module):
     """Base class: a feature for each of the words so far, computed once, when the word is fed.
 
-    The feature of a word depends on this word and those before it only, so that it stays the same as the caption grows.
+    The feature of a word depends only on this word and the preceding ones, so it does not change as the caption grows.
 
     Args:
         size: A, the length of a feature.
@@ -44,12 +44,12 @@ class WordFeatures(Part, nn.Module):
         """Create the weights for word vectors of length `word_size`. Called once.
 
         Raises:
-            UserError: the decoder hands its attention no words.
+            UserError: the decoder does not pass words to its attention.
         """
         if word_size < 1:
             raise UserError(
-                f"{type(self).__name__} reads the words so far, and this decoder hands its attention none: take a "
-                "decoder that does, such as ShowAttendAndTellDecoder"
+                f"{type(self).__name__} reads the words so far, but this decoder does not pass words to its attention: "
+                "take a decoder that does, such as ShowAttendAndTellDecoder"
             )
         self.create_weights(word_size)
 
@@ -76,7 +76,7 @@ class WordFeatures(Part, nn.Module):
         """
         if query.word is None:
             raise UserError(
-                f"{type(self).__name__} reads the words so far, and the query has no word: give Query the vector of "
+                f"{type(self).__name__} reads the words so far, but the query has no word: give Query the vector of "
                 "the word just fed"
             )
         feature, recent = self.step(query.word, state.recent)
@@ -124,14 +124,14 @@ class WordLSTM(WordFeatures):
 
 
 class PhraseConvolutions(WordFeatures):
-    """f_t = max_s tanh(W_s [y_{t-s+1}; …; y_t]): convolutions over one, two and three words, and the largest of each
+    """f_t = max_s tanh(W_s [y_{t-s+1}; …; y_t]): convolutions over one, two and three words, and the maximum of each
     feature (Lu et al. 2016, section 3.2, "phrase level").
 
-    The windows end at the word, because the words after it are not there yet. Before the first word they contain zeros.
+    The windows end at the word, because later words are not known yet. Before the first word they contain zeros.
 
     Args:
         size: A, the length of a feature.
-        longest: S, the words of the longest window; s runs from 1 to S.
+        longest: S, the number of words in the longest window; s runs from 1 to S.
 
     Raises:
         UserError: the size or the longest window is below 1.
@@ -149,7 +149,7 @@ class PhraseConvolutions(WordFeatures):
         )
 
     def before_first(self, like: Tensor, shape: tuple[int, int]) -> Tensor:
-        """(B, K, (S - 1) E) zeros, for the words before the word."""
+        """(B, K, (S - 1) E) zeros, in place of earlier words."""
         return like.new_zeros(*shape, (self.longest - 1) * self.word_size)
 
     def step(self, word: Tensor, recent: TensorTree) -> tuple[Tensor, TensorTree]:

@@ -20,8 +20,8 @@ Activation = Literal["tanh", "relu"]
 class AdditiveScore(Score):
     """e_i = v · tanh(U a_i + W h + b): a small network that compares each region with the query.
 
-    With tanh, scores lie between −‖v‖₁ and ‖v‖₁, so no weight exceeds 1 / (1 + (L − 1) e^(−2‖v‖₁)). v is learned, and
-    this cap with it.
+    With tanh, scores are between −‖v‖₁ and ‖v‖₁, so no weight exceeds 1 / (1 + (L − 1) e^(−2‖v‖₁)). v is learned, so
+    this bound changes in training.
 
     Without the nonlinearity, the term of h would be the same for every region and cancel in the softmax, so the weights
     would not depend on h.
@@ -31,14 +31,14 @@ class AdditiveScore(Score):
         activation: the nonlinearity; "tanh" as in the paper, or "relu".
         layers: affine layers on the regions. Each layer after the first is followed by the activation, as in the
             authors' code: with two layers, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
-        previous_word: whether the query knows the previous word, too: W h + W_y Ey. In the paper h[t-1], with which
-            word t is attended, has read the words before y[t-1] only. W_y starts at 0. Source: Sennrich et al. 2017,
-            "Nematus", section 2, whose queries have read y[t-1]; there in a recurrent layer of its own.
+        previous_word: whether the query also contains the previous word: W h + W_y Ey. In the paper, h[t-1], the query
+            of word t, has read only the words before y[t-1]. W_y is 0 before training. Source: Sennrich et al. 2017,
+            "Nematus", section 2, where a further recurrent layer reads y[t-1] for the query.
 
     Raises:
         ValueError: the activation is unknown.
-        UserError: `layers` is below 1.
-        UserError: when built, `previous_word` in a decoder that hands no words to its attention.
+        UserError: `layers` is below 1; when built, `previous_word` in a decoder that does not pass words to its
+            attention.
     """
 
     def __init__(
@@ -59,17 +59,21 @@ class AdditiveScore(Score):
         self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
         if self.previous_word:
             if not query_sizes.word:
-                raise UserError("previous_word needs a decoder that hands its attention the previous word")
+                raise UserError(
+                    "previous_word of AdditiveScore needs a decoder that passes the previous word to its attention, "
+                    "such as ShowAttendAndTellDecoder"
+                )
             self.word = nn.Linear(query_sizes.word, self.size, bias=False)
-            # At first the score is the one without, also that of a trained model.
-            nn.init.zeros_(self.word.weight)
+            nn.init.zeros_(
+                self.word.weight
+            )  # so that adding it to a trained model does not change the scores
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) U a_i + b."""
         keys = self.region(regions.vectors)
         for layer in self.deeper:
             keys = self.nonlinearity(layer(keys))
-        # Under autocast, too, the sums below are computed in the precision of the regions.
+        # Under autocast as well, the sums in `forward` have the precision of the regions.
         return keys.to(regions.vectors.dtype)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:

@@ -13,10 +13,10 @@ class ConcatenationScore(LearnedQueryScore):
     """e_i = w · [h; a_i] = w₁ · h + w₂ · a_i, as surveys list it.
 
     It is degenerate under a softmax: w₁ · h is the same for all regions and cancels, so the weights are those of
-    `LearnedQueryScore`, the same at every word. With weights normalised one by one (`Sigmoid`) the query remains: it
-    raises or lowers all weights together. Their order never depends on it, nor would it if an increasing function
-    followed (Brody et al. 2022, "How Attentive are Graph Attention Networks?", "static attention"). With a tanh between
-    W [h; a_i] and w it is `AdditiveScore`.
+    `LearnedQueryScore`, the same at every word. With weights normalised one by one (`Sigmoid`), the query raises or
+    lowers all weights together. Their order never depends on the query, even if an increasing function follows (Brody
+    et al. 2022, "How Attentive are Graph Attention Networks?", "static attention"). With a tanh between W [h; a_i] and
+    w it is `AdditiveScore`.
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:

@@ -1,5 +1,4 @@
-"""Dot-product scores: e_i = q · k_i (Luong et al. 2015, section 3.1), and divided by √A (Vaswani et al. 2017, eq.
-1)."""
+"""Dot-product scores: e_i = q · k_i (Luong et al. 2015, section 3.1), or divided by √A (Vaswani et al. 2017, eq. 1)."""
 
 from __future__ import annotations
 

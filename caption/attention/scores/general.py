@@ -44,9 +44,9 @@ class GeneralScore(Score):
 class ActivatedGeneralScore(GeneralScore):
     """e_i = f(a_iᵀ W h + b): bilinear, with a bias and an activation around it.
 
-    "tanh" bounds the scores to a span of 2, "sigmoid" to 1. Under a softmax no weight then exceeds
-    1 / (1 + (L − 1) e^−span): 0.105 and 0.041 of 64 regions. This cap is a property of the formula, not of what it
-    compares: a learned, positive strength s lifts it, e_i = s · f(a_iᵀ W h + b).
+    "tanh" limits the scores to a range of 2, "sigmoid" to 1. Under a softmax no weight then exceeds
+    1 / (1 + (L − 1) e^−range): 0.105 and 0.041 with 64 regions. A learned, positive strength s removes this bound:
+    e_i = s · f(a_iᵀ W h + b).
 
     Args:
         activation: f.

@@ -33,7 +33,7 @@ class LearnedQueryScore(Score):
 class BoundedLearnedQueryScore(LearnedQueryScore):
     """e_i = tanh(q · a_i + b), the network of Raffel and Ellis 2015, section 1.1.
 
-    The scores lie between -1 and 1, so no weight of L regions exceeds e² / (e² + L − 1).
+    The scores are between -1 and 1, so with L regions no weight exceeds e² / (e² + L − 1).
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
@@ -45,11 +45,11 @@ class BoundedLearnedQueryScore(LearnedQueryScore):
 
 
 class NeighbourhoodScore(LearnedQueryScore):
-    """e_i = Σ_o q_o · a_{i + o}: a convolution over the grid, with a learned query for each place around a region.
+    """e_i = Σ_o q_o · a_{i + o}: a convolution over the grid, with a learned query for each offset o from a region.
 
     The local attention of D-Attn (Seo et al. 2017, "Interpretable Convolutional Neural Networks with Dual Local and
     Global Attention for Review Rating Prediction", section 3.1), with `Sigmoid` as its alignment and windows of cells
-    in place of words. Beyond the grid, and where a region is masked, vectors are 0.
+    in place of words. Vectors outside the grid and of masked regions are 0.
 
     Args:
         kernel: width and height of the window in cells, an odd number.
@@ -77,10 +77,10 @@ class NeighbourhoodScore(LearnedQueryScore):
 class FeedForwardScore(LearnedQueryScore):
     """e_i = w · tanh(Q a_i + b): feed-forward attention of two layers.
 
-    The rows of Q are S learned queries, and w makes one score, so one map, of their answers; `StructuredAttention` has
-    a map for each query. Scores are bounded as those of `AdditiveScore`, by the learned w. The loss term
-    `caption.objectives.AttentionPenalty` weighs a penalty for queries that are alike, ‖Q Qᵀ − I‖²_F: it makes them
-    orthogonal and of length 1, for which S must not exceed the length of a region.
+    The rows of Q are S learned queries, and w combines their results into one score, and so one map;
+    `StructuredAttention` has a map for each query. Scores are bounded by the learned w, as in `AdditiveScore`. The loss
+    term `caption.objectives.AttentionPenalty` adds a penalty on similar queries, ‖Q Qᵀ − I‖²_F. It makes them
+    orthogonal and of length 1, which is possible if S does not exceed the length of a region.
 
     Args:
         size: S.

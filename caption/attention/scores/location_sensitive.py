@@ -1,4 +1,4 @@
-"""Location-sensitive score (Chorowski et al. 2015, eqs. 8 and 9): the previous weights are a further input."""
+"""Location-sensitive score (Chorowski et al. 2015, eqs. 8 and 9): the previous weights are another input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LocationSensitiveScore(Score):
     """e_i = v · tanh(U a_i + W h + V f_i + b), with f = F * α[t-1]: filters F over the previous step's map.
 
     The convolution is two-dimensional, over the grid. Before the first word the map is 0. With `cumulative`, the sum of
-    all maps so far is a second input. Scores are bounded as those of `AdditiveScore`, by the learned v.
+    all maps so far is a second input. Scores are bounded by the learned v, as in `AdditiveScore`.
 
     Args:
         size: width of the comparison.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -14,10 +15,10 @@ from caption.core.tensor_tree import TensorTree
 
 
 class MLPScore(Score):
-    """e_i = w · ReLU(W_n … ReLU(W_1 [h; a_i] + b_1) …): the additive score with more layers on the pair.
+    """e_i = w · ReLU(W_n … ReLU(W_1 [h; a_i] + b_1) …): the additive score with more layers on each pair.
 
-    The region's part of the first layer is computed once per image. The later layers need memory for every pair of
-    query and region.
+    The first layer's product with the regions is computed once per image. The later layers need memory for every pair
+    of query and region.
 
     Args:
         sizes: widths of the hidden layers, one or more.
@@ -29,22 +30,19 @@ class MLPScore(Score):
     def __init__(self, sizes: Sequence[int] = (256, 128)) -> None:
         super().__init__()
         if not sizes or min(sizes) < 1:
-            raise UserError(
-                f"sizes {list(sizes)} of MLPScore must contain one or more widths, each at least 1"
-            )
+            raise UserError(f"sizes {list(sizes)} of MLPScore must be one or more widths, each at least 1")
         self.sizes = list(sizes)
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        first, *rest = self.sizes
-        self.region = nn.Linear(region_size, first)
-        self.query = nn.Linear(query_sizes.hidden, first, bias=False)  # the bias is in `region`
+        self.region = nn.Linear(region_size, self.sizes[0])
+        self.query = nn.Linear(query_sizes.hidden, self.sizes[0], bias=False)  # the bias is in `region`
         layers: list[nn.Module] = [nn.ReLU()]
-        for before, size in zip(self.sizes, rest, strict=False):
-            layers += [nn.Linear(before, size), nn.ReLU()]
+        for inputs, outputs in pairwise(self.sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(self.sizes[-1], 1, bias=False))
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, L, first size) the regions' part of the first layer."""
+        """(B, L, first size) the first layer's product with the regions, and its bias."""
         return self.region(regions.vectors)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:

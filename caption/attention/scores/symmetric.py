@@ -15,7 +15,7 @@ class SymmetricScore(Score):
     """e_i = (P a_i)ᵀ D (P h), the general score a_iᵀ W h with a symmetric W = Pᵀ D P, so that e(a, h) = e(h, a).
 
     P projects both sides to a common space, where the diagonal D scales each feature. Every symmetric W has this form
-    with an orthogonal P; P is not held orthogonal here, which gives the same set of W. D starts at 1.
+    with an orthogonal P. Here P need not be orthogonal, which gives the same set of W. D is 1 before training.
 
     Raises:
         UserError: when built, regions and queries have different lengths.

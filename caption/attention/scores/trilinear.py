@@ -13,19 +13,19 @@ from caption.core.tensor_tree import TensorTree
 
 
 class TrilinearKeys(NamedTuple):
-    """Regions, as the trilinear score reads them."""
+    """The terms of the trilinear score that depend on the regions."""
 
     vectors: Tensor
     """(B, L, A) k."""
-    own: Tensor
-    """(B, 1, L) the region's own part w₁ · k."""
+    products: Tensor
+    """(B, 1, L) w₁ · k."""
 
 
 class TrilinearScore(Score):
     """e_i = w · [k_i; q; k_i ∘ q] = w₁ · k_i + w₂ · q + w₃ · (k_i ∘ q), where w has 3A numbers.
 
-    Keys and queries are compared as they are. w₂ · q is the same for all regions: a softmax over the regions cancels
-    it, the affinity of a co-attention does not.
+    Keys and queries are not projected. w₂ · q is the same for all regions. It cancels in a softmax over the regions,
+    but not in the affinity of a co-attention.
 
     Raises:
         UserError: when built, regions and queries have different lengths.
@@ -36,13 +36,11 @@ class TrilinearScore(Score):
         self.energy = nn.Linear(3 * region_size, 1, bias=False)
 
     def keys(self, regions: Regions) -> TrilinearKeys:
-        of_region, _, _ = self.energy.weight.chunk(3, -1)
-        return TrilinearKeys(regions.vectors, (regions.vectors @ of_region.mT).mT)
+        w1, _, _ = self.energy.weight.chunk(3, -1)
+        return TrilinearKeys(regions.vectors, (regions.vectors @ w1.mT).mT)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         keys: TrilinearKeys = memory.keys
-        _, of_query, of_product = self.energy.weight.chunk(3, -1)
+        _, w2, w3 = self.energy.weight.chunk(3, -1)
         queries = query.hidden
-        return (
-            (queries * of_product).to(keys.vectors.dtype) @ keys.vectors.mT + queries @ of_query.mT + keys.own
-        )
+        return (queries * w3).to(keys.vectors.dtype) @ keys.vectors.mT + queries @ w2.mT + keys.products

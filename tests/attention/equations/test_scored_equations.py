@@ -259,26 +259,26 @@ def middle(weights: Vector) -> Vector:
     return np.array([dot(weights, places // COLS), dot(weights, places % COLS)])
 
 
-@pytest.mark.parametrize("both_looks", [False, True])
-def test_the_centre_of_a_following_window_is_the_middle_of_its_weights_before(both_looks: bool) -> None:
-    """The first step sees the whole grid. With a second look at everything, the mean of both would be another."""
+@pytest.mark.parametrize("local_global", [False, True])
+def test_the_centre_of_a_following_window_is_the_middle_of_its_weights_before(local_global: bool) -> None:
+    """The first step sees the whole grid. With global attention beside it, the mean of both maps would differ."""
     score, window = AdditiveScore(6), FollowingWindow(1.0)
     attention = ScoredAttention(score, window)
-    if both_looks:
+    if local_global:
         attention = library.LocalGlobalAttention(score, window, AdditiveScore(5))
     assert attention.properties.sums_to_one
     done = run(attention, steps=3, grids=((ROWS, COLS),))
     for case in done.cases():
         inside = list(case.real)
         for t in range(3):
-            name = "local.score" if both_looks else "score"
+            name = "local.score" if local_global else "score"
             scores = [additive(done.p, name, a, case.hidden[t]) for a in case.regions]
             weights = softmax(scores, inside)
-            close(case.maps[t]["looks"][0] if both_looks else case.weights[t], weights)
+            close(case.maps[t]["local_global"][0] if local_global else case.weights[t], weights)
             inside = within(case.real, middle(weights), 1.0)
 
 
-def test_local_and_global_looks() -> None:
+def test_local_and_global_attention() -> None:
     """[c_local; c_global]: a predicted window, and a softmax over everything."""
 
     def both(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
@@ -289,7 +289,7 @@ def test_local_and_global_looks() -> None:
         local = predicted_window(p, "local.alignment", of_local, case)
         everywhere = softmax(of_everywhere, case.real)
         context = np.concatenate([weighted(local, case.regions), weighted(everywhere, case.regions)])
-        return context, {"looks": [local, everywhere], "weights": (local + everywhere) / 2}
+        return context, {"local_global": [local, everywhere], "weights": (local + everywhere) / 2}
 
     attention = library.LocalGlobalAttention(AdditiveScore(6), PredictedWindow(REACH, 3), AdditiveScore(5))
     assert not attention.properties.sums_to_one
