@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     config, spec = _config_and_reader(plan)
     limits = _limits(plan.options, config)
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, limits, known=_known_words(config))
+    check = check_data(reader, limits, _base_vocabulary(config))
     report = make_report(plan.options.data, spec, limits, check)
     as_json = plan.options.format == "json"
     print(json_text(report, indent=1) if as_json else as_text(report, check, detected=not plan.is_config))
@@ -178,7 +178,7 @@ def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, 
     say("check", f"wrote {path}. Next:", *next_commands(path, config))
 
 
-def _known_words(config: Mapping[str, Any]) -> Vocabulary | None:
+def _base_vocabulary(config: Mapping[str, Any]) -> Vocabulary | None:
     """The words of the model that a configuration starts from, if there is one; it may not have been trained yet."""
     from caption.cli.configuration.own_data import warm_start
     from caption.core.errors import UserError
@@ -260,8 +260,8 @@ def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
         parts = [f"{data}: {reader['class_path']}", _table(report["splits"])]
     if check.vocabulary is not None:
         rule = f"training captions, count {limits['min_count']} or more, tokenizer {limits['tokenizer']}"
-        if check.known is not None:
-            new = len(check.vocabulary) - len(check.known)
+        if check.base_vocabulary is not None:
+            new = len(check.vocabulary) - len(check.base_vocabulary)
             rule = f"those of the model that training starts from, and new: {new:,}; {rule}"
         parts.append(f"vocabulary: {check.words:,} words ({rule})")
     if check.images:

@@ -13,7 +13,7 @@ from caption.core.errors import DataError
 
 
 def mirror(pixels: Tensor) -> Tensor:
-    """Pixels (..., H, W), left and right exchanged."""
+    """Pixels (..., H, W) with left and right exchanged."""
     return pixels.flip(-1)
 
 
@@ -31,7 +31,7 @@ class HorizontalFlip:
             precomputed regions; None = mirror pixels.
 
     Raises:
-        DataError: the probability is not one.
+        DataError: the probability is not between 0 and 1.
     """
 
     probability: float = 0.5

@@ -1,4 +1,4 @@
-"""From images with captions to batches: what the training loop receives."""
+"""Batches of images and captions for the training loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     captions: CaptionBatch
     """Padded with PAD."""
     ids: list[int | str]
-    """Of the images."""
+    """The images' ids."""
     references: list[tuple[str, ...]]
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
@@ -52,7 +52,7 @@ class BatchItem(NamedTuple):
 
 
 MOST_KEPT = 100_000_000
-"""Bytes of the pixels of a split up to which they are kept in memory: 8,000 scenes of 64 pixels, and no photos."""
+"""A split whose pixels take at most this many bytes is kept in memory: 8,000 scenes of 64 pixels, but no photos."""
 
 
 class CaptionedImages(Dataset[BatchItem]):
@@ -63,7 +63,7 @@ class CaptionedImages(Dataset[BatchItem]):
         vocabulary: encodes the captions.
         transform: makes pixels of an image.
         per_image: captions drawn at random for an image each time; None = all, in order.
-        max_words: captions are cut after so many words; None = never.
+        max_words: captions are cut after this many words; None = never.
         single: give one caption at a time: an image with K captions occurs K times.
         store: precomputed regions; None = decode the images.
         flip: mirrors images at random; None = never.
@@ -98,8 +98,8 @@ class CaptionedImages(Dataset[BatchItem]):
         return len(self.examples)
 
     def __getitem__(self, key: int | tuple[int, int]) -> BatchItem:
-        """An example by its index, or by index and seed: the seed decides which captions are drawn, and what is
-        mirrored."""
+        """An example by its index, or by index and seed. The seed decides which captions are drawn, and whether the
+        image is mirrored."""
         index, seed = key if isinstance(key, tuple) else (key, int(torch.randint(2**62, ())))
         random = np.random.default_rng((seed, index))
         image, captions = self.examples[index]
@@ -113,7 +113,7 @@ class CaptionedImages(Dataset[BatchItem]):
         return BatchItem(image, None, captions, self.transform.box(width, height), mirrored)
 
     def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> Batch | UserError:
-        """A batch, which PyTorch asks for by this name, or why there is none: `BatchLoader` raises it."""
+        """A batch, or the error that prevents it, which `BatchLoader` raises. PyTorch's fetcher calls this method."""
         try:
             return collate([self[key] for key in keys], self.store, self.mirrored)
         except UserError as error:
@@ -130,7 +130,7 @@ class CaptionedImages(Dataset[BatchItem]):
 
 
 def draw(captions: list[list[int]], count: int | None, random: np.random.Generator) -> list[list[int]]:
-    """`count` of an image's captions in random order; all, as they are, for None or if there are no more."""
+    """`count` of an image's captions in random order; all in their order if `count` is None or there are no more."""
     if count is None or count >= len(captions):
         return captions
     return [captions[k] for k in random.permutation(len(captions))[:count]]
@@ -139,7 +139,8 @@ def draw(captions: list[list[int]], count: int | None, random: np.random.Generat
 def collate(
     examples: Sequence[BatchItem], store: FeatureStore | None = None, mirrored: FeatureStore | None = None
 ) -> Batch:
-    """Examples -> batch, captions padded to the longest and the most; regions from one store or the other."""
+    """A batch of examples. Captions are padded to the longest and to the largest number per image; the regions of
+    mirrored images come from `mirrored`, the others from `store`."""
     pixels = [example.pixels for example in examples if example.pixels is not None]
     return Batch(
         images=torch.stack(pixels) if pixels else None,
@@ -152,14 +153,14 @@ def collate(
 
 
 def pad_captions(captions: Sequence[Sequence[Sequence[int]]]) -> CaptionBatch:
-    """Up to K captions of each of B images, as word ids with the end token -> a batch, padded with PAD."""
-    steps = max(len(ids) for several in captions for ids in several)
-    most = max(len(several) for several in captions)
-    # In NumPy, where a thousand short rows are written in a third of the time.
+    """A batch, padded with PAD, of up to K captions of each of B images, given as word ids with the end token."""
+    steps = max(len(ids) for of_image in captions for ids in of_image)
+    most = max(len(of_image) for of_image in captions)
+    # NumPy writes a thousand short rows in a third of the time.
     words, targets = (np.full((len(captions), most, steps), PAD, np.int64) for _ in range(2))
     lengths = np.zeros((len(captions), most), np.int64)
-    for b, several in enumerate(captions):
-        for k, ids in enumerate(several):
+    for b, of_image in enumerate(captions):
+        for k, ids in enumerate(of_image):
             words[b, k, 0], words[b, k, 1 : len(ids)] = START, ids[:-1]
             targets[b, k, : len(ids)] = ids
             lengths[b, k] = len(ids)

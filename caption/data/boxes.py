@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Boxes = Mapping[str, Sequence[BoxLike]]
 """The boxes of one image by object name.
 
-A name with no boxes is an object that the data annotates and the image does not show: a caption that names it is
-wrong. The data says nothing about a word that is not a key.
+A name without boxes is an object that the data annotates and the image does not show: a caption that names it is
+wrong. Words that are not keys are not annotated.
 """
 
 
@@ -53,15 +53,15 @@ class ObjectMask(Box):
 class Instances:
     """A COCO instances file, indexed by pycocotools.
 
-    Crowd regions (`iscrowd`) are left out, and so is, of an image with one, its whole category: objects inside a crowd
-    cannot be told from single objects. An object with a polygon or a run-length code has its mask.
+    Crowd regions (`iscrowd`) are left out. In an image with one, its whole category is left out, because objects inside
+    a crowd cannot be told from single objects. An object with a polygon or a run-length code has its mask.
 
-    A file may have the key "all", ids of the images in which the objects of all categories are annotated; without it
-    they are all images.
+    A file may have the key "all": the ids of the images in which the objects of all categories are annotated. Without
+    it, these are all images.
 
     Args:
         data: the content of the file.
-        name: of the file, for messages.
+        name: the file's name, for messages.
 
     Raises:
         DataError: the content is not in COCO's format.
@@ -76,16 +76,16 @@ class Instances:
 
         try:
             names = {category["id"]: category["name"] for category in categories}
-            known = {image["id"] for image in images}
-            for entries, ids in ((categories, names), (images, known)):
+            image_ids = {image["id"] for image in images}
+            for entries, ids in ((categories, names), (images, image_ids)):
                 if len(ids) < len(entries):
                     raise ValueError(f"{len(entries)} entries have {len(ids)} ids")
             for annotation in annotations:
                 _bounds(annotation)
                 names[annotation["category_id"]]
-                if annotation["image_id"] not in known:
+                if annotation["image_id"] not in image_ids:
                     raise KeyError(annotation["image_id"])
-            self._complete = frozenset(data.get("all", known))
+            self._complete = frozenset(data.get("all", image_ids))
             self._index = COCO()
             self._index.dataset = data
             with contextlib.redirect_stdout(io.StringIO()):  # it reports each step
@@ -94,14 +94,14 @@ class Instances:
             raise DataError(
                 f"{self.name} is not a COCO instances file ({kind_and_reason(error)}): each image and category "
                 "needs an id of its own; each annotation an id, the image_id and category_id of an entry and a bbox "
-                '[x, y, width, height]; "all", if it is there, is a list of images\' ids.'
+                '[x, y, width, height]; "all", if present, is a list of image ids.'
             ) from error
         self.images: dict[int | str, dict[str, Any]] = self._index.imgs
         """The entries of the images by their ids."""
 
     @property
     def categories(self) -> dict[str, str]:
-        """The supercategory of every category, by the category's name; the name itself where there is none."""
+        """The supercategory of every category by the category's name; without a supercategory, the name itself."""
         return {
             str(category["name"]): str(category.get("supercategory") or category["name"])
             for category in self._index.cats.values()
@@ -166,7 +166,7 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
 
 
 def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:
-    """What is wrong with the polygons of an image of this size; None if nothing is."""
+    """Why the polygons are invalid for an image of this size; None if they are valid."""
     for polygon in polygons:
         is_polygon = isinstance(polygon, list) and len(polygon) >= 6 and not len(polygon) % 2
         if not is_polygon or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in polygon):
@@ -174,23 +174,23 @@ def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:
         if not all(-width <= x <= 2 * width for x in polygon[::2]) or not all(
             -height <= y <= 2 * height for y in polygon[1::2]
         ):
-            return f"{short_repr(polygon)} lies outside of an image of {width}x{height} pixels"
+            return f"{short_repr(polygon)} is outside of an image of {width}x{height} pixels"
     return None
 
 
 def _rle_fault(rle: Any, height: int, width: int) -> str | None:
-    """What is wrong with a run-length code, compressed or not, of an image of this size; None if nothing is."""
+    """Why a run-length code, compressed or not, is invalid for an image of this size; None if it is valid."""
     if not isinstance(rle, dict) or rle.get("size") != [height, width]:
         return f"its size is not that of the image, [{height}, {width}]"
     pixels = height * width
-    # pycocotools refuses runs of more pixels than an image has; of fewer, it would leave the rest as it was in memory.
+    # pycocotools refuses runs of more pixels than an image has. With fewer, it would leave pixels uninitialized.
     if not _fits(rle.get("counts"), pixels) or (pixels and _fits(rle.get("counts"), pixels - 1)):
         return f"{short_repr(rle.get('counts'))} are not the runs of {pixels} pixels"
     return None
 
 
 def _fits(counts: Any, pixels: int) -> bool:
-    """Whether the runs of a code, a string or a list, are at most so many pixels."""
+    """Whether the runs of a code, a string or a list, cover at most this many pixels."""
     from pycocotools import mask
 
     try:

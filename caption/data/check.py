@@ -25,11 +25,11 @@ from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 MANY = 0.1
-"""Share of unknown words from which a split is reported."""
+"""A split is reported if a larger share of its words is unknown."""
 DARK = 16
-"""An image whose pixels are all below this is reported, such as one of 12 bits in a file of 16."""
+"""An image whose pixels are all below this value, such as a 12-bit image in a 16-bit file, is reported."""
 AHEAD = 64
-"""Images that are being decoded, or wait to be reported."""
+"""Number of images that are decoded ahead."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Check:
     """Number of those that were decoded and compared: all, unless the check was stopped."""
     stop: BaseException | None = None
     """KeyboardInterrupt or `Stopped`, if a signal stopped the check."""
-    known: Vocabulary | None = None
-    """Words of the model that training starts from; they are in `vocabulary`, too."""
+    base_vocabulary: Vocabulary | None = None
+    """The words of the model that training starts from; `vocabulary` has them, too."""
 
     @property
     def faults(self) -> list[Finding]:
@@ -110,7 +110,7 @@ class Check:
 def check_data(
     reader: CaptionReader,
     limits: Limits | None = None,
-    known: Vocabulary | None = None,
+    base_vocabulary: Vocabulary | None = None,
 ) -> Check:
     """Read a data set, decode all its images, and count its words.
 
@@ -122,10 +122,10 @@ def check_data(
     Args:
         reader: of the data.
         limits: how words are counted; None = the defaults.
-        known: words of the model that training starts from, which are kept; None = it starts from no model.
+        base_vocabulary: the words of the model that training starts from, which are kept; None = a new model.
 
     Raises:
-        UserError: there is no such tokenizer, or `known` has another one.
+        UserError: there is no such tokenizer, or `base_vocabulary` has a different one.
     """
     findings = Findings()
     splits: Splits = {}
@@ -137,20 +137,20 @@ def check_data(
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
-    summaries, vocabulary = check_captions(splits, findings, limits or Limits(), known)
+    summaries, vocabulary = check_captions(splits, findings, limits or Limits(), base_vocabulary)
     examined = check_images(splits, findings)
-    return Check(findings, summaries, vocabulary, *examined, known)
+    return Check(findings, summaries, vocabulary, *examined, base_vocabulary)
 
 
 def check_captions(
-    splits: Splits, findings: Findings, limits: Limits, known: Vocabulary | None = None
+    splits: Splits, findings: Findings, limits: Limits, base_vocabulary: Vocabulary | None = None
 ) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
-    """Report captions without a word and over-long ones, and words that a model will not know; and count. For the
+    """Report captions without words, over-long captions and words that a model will not know, and count words. For the
     arguments see `check_data`.
 
     Returns:
-        each split in numbers, and the vocabulary of training: the words of the training split, and those that are
-        `known`; None if there is no such split.
+        each split in numbers; and the vocabulary of training, the words of the training split and of `base_vocabulary`,
+        or None if there is no training split.
     """
     tokenize = get_tokenizer(limits.tokenizer)
     summaries = {}
@@ -183,9 +183,9 @@ def check_captions(
     except DataError as error:
         findings.add(Kind.NO_WORDS, str(error))
         return summaries, None
-    if known is not None:
-        vocabulary = known.widened(vocabulary)
-        new, examples = _unknown(known, words_of["train"])
+    if base_vocabulary is not None:
+        vocabulary = base_vocabulary.widened(vocabulary)
+        new, examples = _unknown(base_vocabulary, words_of["train"])
         if new > MANY:
             text = f"{100 * new:.0f} % of the training words are new to it, such as {examples}"
             findings.add(Kind.NEW_WORDS, text)
@@ -199,7 +199,7 @@ def check_captions(
 
 
 def _unknown(vocabulary: Vocabulary, counts: Counter[str]) -> tuple[float, str]:
-    """The share of words that are not in a vocabulary, 0 without words, and the most frequent of these."""
+    """The share of words that are not in a vocabulary (0 without words), and the most frequent ones of these."""
     # Special tokens in a text are unknown words.
     unknown = {word: count for word, count in counts.items() if vocabulary[word] < len(SPECIAL_TOKENS)}
     examples = first_few(repr(word) for word, _ in Counter(unknown).most_common())
@@ -221,11 +221,11 @@ def fingerprint(path: Path) -> tuple[bytes, int]:
 
 
 def check_images(splits: Splits, findings: Findings) -> tuple[int, int, BaseException | None]:
-    """Decode and compare all images, without those that `findings` already has as missing.
+    """Decode and compare all images, except those that `findings` already reports as missing.
 
     Returns:
-        the number of files, each counted once however often it is named; of those that were examined; and what stopped
-        the examination: Ctrl-C or another signal.
+        the number of different files; the number of files examined; and the exception of a stop signal such as Ctrl-C,
+        or None.
     """
     missing = {path for finding in findings.of_kind(Kind.MISSING) for path in finding.images}
     # The first entry of each file, with its split.
@@ -240,7 +240,7 @@ def check_images(splits: Splits, findings: Findings) -> tuple[int, int, BaseExce
     stop = None
     try:
         with closing(outcomes), warnings.catch_warnings(), progress_bar("checking", len(files)) as advance:
-            warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
+            warnings.simplefilter("ignore")  # Pillow's, about oddities of files that it can decode
             for (image, split), outcome in outcomes:
                 if isinstance(outcome, ImageError):
                     findings.add(Kind.UNDECODABLE, f"{image.within(split)}: {outcome}", image.path)

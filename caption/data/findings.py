@@ -16,7 +16,7 @@ class Kind(Enum):
     """A kind of fault or note: its name, its plural, a remedy, and whether training on such data would be wrong."""
 
     # fmt: off
-    MALFORMED = "malformed entry", "malformed entries", "Correct or delete what is malformed."
+    MALFORMED = "malformed entry", "malformed entries", "Correct or delete these entries."
     MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
     UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
     EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
@@ -25,7 +25,7 @@ class Kind(Enum):
     REPEATED = "image listed twice", "images listed twice", "Keep one entry."
     SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
     LEAKAGE = ("duplicate across splits", "duplicates across splits",
-               "Keep one: otherwise the scores measure memory.")
+               "Keep one: otherwise the scores reward memorisation.")
     EMPTY_SPLIT = "empty split", "empty splits", "Give it images, or leave it out."
     NO_TRAINING = "missing training split", "missing training splits", "Name the training images."
     NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
@@ -71,7 +71,7 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """Everything that was found, in that order.
+    """All findings, in the order in which they were added.
 
     As a context, it turns a DataError into a finding, so that a reader goes on with the next entry.
     """

@@ -25,7 +25,7 @@ from caption.data.splits import Splits
 from caption.text.vocabulary import Vocabulary
 
 MOST_WORKERS = 256
-"""Processes of one training that decode images."""
+"""Limit of the processes that decode images."""
 LARGEST_BATCH = 100_000
 
 
@@ -42,7 +42,7 @@ class CaptionData(LightningDataModule):
         captions_per_image: how many of an image's captions a training batch has, drawn at random each time; None = all.
         batching: "images" or "lengths".
         min_count: words rarer than this in the training captions become the unknown word.
-        vocabulary_size: only so many of the most frequent words are kept, special tokens not counted; None = all.
+        vocabulary_size: at most this many of the most frequent words are kept, special tokens not counted; None = all.
         tokenizer: name of the tokenizer that splits captions into words.
         max_words: training captions are cut after this many words; None = never.
         features: folder of precomputed regions (`caption features`); None = encode images each time.
@@ -132,7 +132,7 @@ class CaptionData(LightningDataModule):
             yield [self.vocabulary.encode(text, self.max_words) for text in image.captions]
 
     def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
-        """Batches of the training split in an order that depends on seed and epoch; of shards, if there are some."""
+        """Batches of the training split, or of the shards, in an order that depends on seed and epoch."""
         if self.shards is not None:
             return self._shard_loader(self.shards)
         single = self.batching == "lengths"
@@ -154,7 +154,7 @@ class CaptionData(LightningDataModule):
         return TrainingLoader(images, batches, **self._loading())
 
     def _processes(self) -> tuple[int, int]:
-        """The number of processes, and this one's number. All take the seed of the first."""
+        """The number of processes, and the rank of this one. All processes use the seed of the first."""
         if self.trainer is None:
             return 1, 0
         self.seed = self.trainer.strategy.broadcast(self.seed)
@@ -182,7 +182,7 @@ class CaptionData(LightningDataModule):
             workers=max(self.workers, 1),
             seed=self.seed,
         )
-        # Each epoch has another data set, and so other workers.
+        # Each epoch has a new data set, and therefore new workers.
         return ShardLoader(batches, **self._loading() | {"persistent_workers": False})
 
     def val_dataloader(self) -> DataLoader[Any]:
@@ -226,8 +226,8 @@ class CaptionData(LightningDataModule):
             tensor = tensor.to(device, non_blocking=True)
             return tensor.float() if tensor.dtype is torch.float16 else tensor
 
-        images, views, captions, *rest = batch
-        return Batch(*map_tensors(move, (images, views, captions)), *rest)
+        images, views, captions, *metadata = batch
+        return Batch(*map_tensors(move, (images, views, captions)), *metadata)
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

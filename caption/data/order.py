@@ -1,4 +1,4 @@
-"""The order of training: a function of seed and epoch alone, so that a stopped run goes on at any batch of an epoch."""
+"""The order of training: a function of seed and epoch alone, so that a run can be resumed at any batch of an epoch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from caption.core.runtime.seeds import derive_seed
 from caption.data.batches import Batch, CaptionedImages
 
 Key = tuple[int, int]
-"""The index of an example, and the seed of what is drawn for it in this epoch."""
+"""The index of an example, and the seed of its random draws in this epoch."""
 POOL = 50
-"""Batches that are sorted by length together."""
+"""Number of batches that are sorted by length together."""
 
 
 class EpochBatches(BatchSampler):
@@ -47,14 +47,16 @@ class EpochBatches(BatchSampler):
         self.seed = seed
         self.lengths = lengths
         self.start = 0
-        """Number of batches to leave out, because training had them before it was stopped."""
+        """Number of batches to leave out, because training used them before it was stopped."""
 
     def __iter__(self) -> Iterator[list[Key]]:  # type: ignore[override]
         seed = derive_seed(self.seed, self.sampler.epoch)
         batches = super().__iter__()
         if self.lengths is not None:
-            drawn = torch.Generator().manual_seed(seed)
-            batches = similar_lengths([*self.sampler], self.lengths, self.batch_size, self.drop_last, drawn)
+            generator = torch.Generator().manual_seed(seed)
+            batches = similar_lengths(
+                [*self.sampler], self.lengths, self.batch_size, self.drop_last, generator
+            )
         for batch in islice(batches, self.start, None):
             yield [(index, seed) for index in batch]
 
@@ -76,18 +78,18 @@ def similar_lengths(
 
 
 class EpochPlace:
-    """Counts the batches that a loader has given in its epoch. Lightning writes `state_dict` into checkpoints."""
+    """Counts the batches that a loader has yielded in its epoch. Lightning writes `state_dict` into checkpoints."""
 
     given = 0
     _restored: dict[str, int] | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that comes next, or runs."""
+        """The epoch that is running, or the next one."""
         raise NotImplementedError
 
     def begin(self) -> int:
-        """Begin an epoch. Returns the number of batches to leave out, because training had them before it was stopped.
+        """Begin an epoch. Returns the number of batches to leave out, because training used them before it was stopped.
 
         Lightning sets the epoch of a resumed run only after it has called iter(): call this from a generator.
         """
@@ -100,14 +102,14 @@ class EpochPlace:
         return {"epoch": self.epoch, "given": self.given}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a place in an epoch, if that epoch comes next."""
+        """Continue at a place in an epoch, if that epoch is next."""
         self._restored = state
 
 
 class BatchLoader(DataLoader[Any]):
-    """Gives the batches of `CaptionedImages`, and raises its errors.
+    """Yields the batches of `CaptionedImages`, and raises its errors.
 
-    A worker sends an error as a value. PyTorch would raise another one, with a traceback for its message.
+    A worker sends an error as a value. PyTorch would raise a different one, with a traceback as its message.
     """
 
     def __init__(self, dataset: CaptionedImages, **options: Any) -> None:
@@ -118,7 +120,7 @@ class BatchLoader(DataLoader[Any]):
             if isinstance(batch, UserError):
                 try:
                     raise batch
-                finally:  # its traceback has this frame: a circle, in which PyTorch stops its workers after 10 s
+                finally:  # its traceback refers to this frame; with such a cycle PyTorch stops its workers after 10 s
                     del batch
             yield batch
 
@@ -128,13 +130,13 @@ def _unchanged(batch: Batch | UserError) -> Batch | UserError:
 
 
 class TrainingLoader(EpochPlace, BatchLoader):
-    """A loader that goes on inside an epoch after a restart. Batches that workers hold ready do not count."""
+    """A loader that can continue inside an epoch after a restart. Batches prefetched by workers are not counted."""
 
     batch_sampler: EpochBatches
 
     def __init__(self, dataset: CaptionedImages, batches: EpochBatches, **options: Any) -> None:
         super().__init__(dataset, batch_sampler=batches, **options)
-        # Lightning looks here whether the examples are already divided among the processes.
+        # By this attribute Lightning sees that the examples are already divided among the processes.
         vars(self)["sampler"] = batches.sampler
 
     @property

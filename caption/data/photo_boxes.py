@@ -1,8 +1,8 @@
-"""The objects in photos by the words that captions use for them: from COCO instances files, or this package's own.
+"""The objects in photos by the words that captions use for them, from COCO instances files or this package's own files.
 
-This package's own file is a JSON object: by the name of a photo, its `size` (width, height) in pixels, and `objects`,
-each with a `kind`, the `names` that captions call it, and a `box` (left, top, right, bottom). In a COCO file the names
-are those of `caption.text.english.coco_words`, and the kind is the supercategory.
+The package's own format is a JSON object. It maps the name of a photo to its `size` (width, height) in pixels and its
+`objects`, each with a `kind`, the `names` that captions use for it, and a `box` (left, top, right, bottom). For a COCO
+file the names are those of `caption.text.english.coco_words`, and the kind is the supercategory.
 
 All boxes and masks are in the pixels of the photo as it is stored, upright, whatever a model resizes or crops it to.
 """
@@ -29,51 +29,49 @@ class BoxedPhoto(NamedTuple):
 
     path: Path
     boxes: Boxes
-    """By the words for what is in them; a word without boxes is for what the photo does not show."""
+    """By the words for the objects; a word without boxes names an object that the photo does not show."""
     kinds: Mapping[str, str]
-    """What kind of thing a word names, such as "person"."""
+    """The kind of object that a word names, such as "person"."""
     shown: frozenset[str] | None = None
-    """The categories of the objects in the photo; None unless a COCO file annotates all of its own in it."""
+    """The categories of the objects in the photo; None unless a COCO file annotates all its categories there."""
 
 
 class PhotoBoxes(NamedTuple):
-    """What files say about some photos."""
+    """The boxes that files have for some photos."""
 
     boxed: list[BoxedPhoto]
     """The photos that have an entry, in the order of the files."""
     missing: list[str]
-    """The photos of the files that are not among those asked for."""
+    """Names of photos in the files that were not asked for."""
     words: dict[str, tuple[str, ...]]
     """The words for the objects of every category of COCO files."""
 
 
 def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[str | Path]) -> PhotoBoxes:
-    """The objects that files tell of in some photos. Photos are found by the names of their files.
+    """The objects that files annotate in some photos. Photos are matched by file name.
 
     Raises:
-        DataError: a file has another form, or an object of one of the photos is broken.
-        UserError: a file has entries of none of the photos, two photos have one name, or a photo has another size than
-            the one that its boxes were drawn on.
+        DataError: a file has another format, or an object of one of the photos is invalid.
+        UserError: a file has an entry for none of the photos, two photos have the same name, or a photo does not have
+            the size that its boxes were drawn on.
     """
     by_name: dict[str, list[Path]] = {}
     for photo in photos:
         by_name.setdefault(PurePath(photo).name, []).append(Path(photo))
     result = PhotoBoxes([], [], {})
     for file in files:
-        named = f"'{file}'"
+        quoted = f"'{file}'"
         boxed, missing = len(result.boxed), []
         for name, size, boxes, kinds, shown in _entries(file, set(by_name), result.words):
             if name not in by_name:
                 missing.append(name)
                 continue
             if len(by_name[name]) > 1:
-                raise UserError(f"two photos are called {name}: {named} does not say which one it means")
+                raise UserError(f"two photos are called {name}: {quoted} does not say which one it means")
             result.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds, shown))
         if len(result.boxed) == boxed:
             has = f"has boxes of {first_few(missing)}" if missing else "has boxes of no photo"
-            raise UserError(
-                f"{named} {has}, and none of the photos is called so: give the boxes of these photos"
-            )
+            raise UserError(f"{quoted} {has}, but no photo has such a name: give the boxes of these photos")
         result.missing.extend(missing)
     return result
 
@@ -120,9 +118,9 @@ def _coco_entries(
     instances: Instances, names: set[str], words: dict[str, tuple[str, ...]]
 ) -> Iterator[Objects]:
     kinds_of = instances.categories
-    called = {category: coco_words(category) for category in kinds_of}
-    words.update(called)
-    kinds = {word: kinds_of[category] for category, several in called.items() for word in several}
+    words_of = {category: coco_words(category) for category in kinds_of}
+    words.update(words_of)
+    kinds = {word: kind for category, kind in kinds_of.items() for word in words_of[category]}
     for number, image in instances.images.items():
         name = PurePath(field(image, "file_name", str, f"image {number} of {instances.name}")).name
         if name not in names:
@@ -131,13 +129,13 @@ def _coco_entries(
         size = [side for side in (image.get("width"), image.get("height")) if isinstance(side, int)]
         boxes: dict[str, list[Sequence[float]]] = {}
         for category, objects in instances.boxes(number).items():
-            for word in called[category]:
+            for word in words_of[category]:
                 boxes.setdefault(word, []).extend(objects)
         yield name, size if len(size) == 2 else None, boxes, kinds, instances.shown(number)
 
 
 def _of_size(photo: Path, drawn_on: Sequence[float] | None) -> Path:
-    """The photo, whose size must be this one."""
+    """The photo, if it has this size. Raises a UserError otherwise."""
     size = open_image(photo).size
     if drawn_on is not None and list(size) != list(drawn_on):
         raise UserError(
@@ -148,9 +146,11 @@ def _of_size(photo: Path, drawn_on: Sequence[float] | None) -> Path:
 
 
 def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list[float]:
-    """`entry[key]`, which must be so many numbers."""
+    """`entry[key]`, which must be a list of `count` finite numbers."""
     numbers = field(entry, key, list, where)
-    if len(numbers) != count or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+    if len(numbers) != count or not all(
+        type(number) in (int, float) and math.isfinite(number) for number in numbers
+    ):
         raise DataError(
             f"{where} has {short_repr(numbers)} as '{key}', not {count} numbers: use another file"
         )

@@ -26,7 +26,7 @@ def read_text(path: str | os.PathLike[str], kind: Kind = TEXT) -> str:
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path that a user named, with `~` as the home folder; `~name` of an unknown user stays as it is."""
+    """A path from a user, with `~` as the home folder; `~name` of an unknown user stays as it is."""
     return Path(os.path.expanduser(path))
 
 
@@ -77,7 +77,7 @@ def json_or_none(text: str) -> Any:
 
 
 class JsonError(ValueError):
-    """A text is not JSON, or not JSON that says one thing; `fault` is the message without the line."""
+    """A text is not JSON, or is ambiguous JSON; `fault` is the message without the line."""
 
     def __init__(self, fault: str, line: int | None = None) -> None:
         super().__init__(fault if line is None else f"{fault} in line {line}")
@@ -88,10 +88,9 @@ def load_json(text: str) -> Any:
     """The content of a JSON text.
 
     Raises:
-        JsonError: the text is not JSON; an object has a key twice, of which one value would be lost; values are nested
-            too deeply; an integer has more digits than Python converts; a string has half of a character (a lone
-            surrogate), other than those that stand for bytes of file names that are not UTF-8; or the memory is too
-            small.
+        JsonError: the text is not JSON; an object has a key twice, so that one value would be lost; values are nested
+            too deeply; an integer has more digits than Python converts; a string has half a character (a lone
+            surrogate), other than those that encode bytes of file names that are not UTF-8; or the memory is too small.
     """
     try:
         data = json.loads(text, object_pairs_hook=_object)
@@ -106,7 +105,7 @@ def load_json(text: str) -> Any:
     except ValueError:  # int() limits the digits, because converting them takes quadratic time
         raise JsonError("a number has too many digits") from None
     if _SURROGATE.search(text) and (lone := _lone_surrogate(data)) is not None:
-        raise JsonError(f"half a character, {lone!a}, stands in a string")
+        raise JsonError(f"a string has half a character, {lone!a}")
     return data
 
 
@@ -117,7 +116,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise JsonError(f"the key {short_repr(twice)} stands twice in one object")
+        raise JsonError(f"one object has the key {short_repr(twice)} twice")
     return data
 
 
@@ -145,7 +144,7 @@ def load_yaml(text: str) -> Any:
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             for key, count in keys.most_common(1):
                 if count > 1:
-                    fault = f"the key {short_repr(key)} stands twice in one mapping"
+                    fault = f"one mapping has the key {short_repr(key)} twice"
                     raise yaml.MarkedYAMLError(problem=fault, problem_mark=node.start_mark)
             return node
 
@@ -173,7 +172,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 class YamlError(ValueError):
-    """A text is not YAML that can be used; the message names the line, if it is known."""
+    """A text is not valid YAML; the message names the line, if it is known."""
 
 
 def short_repr(value: Any) -> str:

@@ -88,7 +88,7 @@ def test_run_lengths_are_those_that_pycocotools_writes(height: int, width: int, 
     [
         ([TRIANGLE[:5]], r"\[0, 0, 8, 0, 0\] is not a polygon"),
         ([[*TRIANGLE[:5], "6"]], "is not a polygon of numbers"),
-        ([[*TRIANGLE[:5], 1e300]], "lies outside of an image of 8x6 pixels"),
+        ([[*TRIANGLE[:5], 1e300]], "is outside of an image of 8x6 pixels"),
         (3, "its size is not that of the image"),
         ({"size": [8, 6], "counts": [48]}, "its size is not that of the image"),
         ({"size": [6, 8], "counts": [40, 20]}, "are not the runs of 48 pixels"),

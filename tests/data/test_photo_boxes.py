@@ -81,14 +81,14 @@ def with_box(*box: object) -> dict[str, Any]:
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "other photos": ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, and none of the photos is called so"),
+    "other photos": ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, but no photo has such a name"),
     "size": ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "has 60x40 pixels, and its boxes were drawn on 40x60"),
     "size of COCO": (
         {**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"
     ),
     "no names": ({**INSTANCES, "images": [{"id": 1}, {"id": 2}]}, "image 1 of .* has no valid 'file_name'"),
     "captions": ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
-    "not a list": ({**INSTANCES, "all": 2}, '"all", if it is there, is a list'),
+    "not a list": ({**INSTANCES, "all": 2}, '"all", if present, is a list'),
     "no area": (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
     "outside": (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
     "inf": (with_box(0, 0, float("inf"), 9), "not 4 numbers"),

@@ -163,7 +163,7 @@ def flip(path: Path, marker: bytes, offset: int) -> None:
 
 DAMAGE = {
     "an image": (lambda path: flip(path, b"IDAT", 6), 1, "not those that were written"),
-    "a description": (lambda path: flip(path, b'"captions"', 2), 1, "does not say id, captions"),
+    "a description": (lambda path: flip(path, b'"captions"', 2), 1, "has no valid id, captions"),
     "the end cut off": (lambda path: os.truncate(path, 2100), PER_SHARD - 1, "unexpected end|ends before"),
     "no shard": (lambda path: path.unlink(), PER_SHARD, "does not exist"),
     "not a tar file": (
@@ -268,7 +268,7 @@ def test_numbers_are_those_that_an_index_can_have(shards: Path):
     samples = [{"shards": [first | {"samples": n}, *others]} for n in (-15, 0, 10**10, True, 2.5, "5", None)]
     for change in (*samples, *({"words": words | {"red": count}} for count in ("5", 1.5, None, [1]))):
         path.write_text(json.dumps(index | change))
-        with pytest.raises(DataError, match=r"shards\.json.*(samples|numbers of words)"):
+        with pytest.raises(DataError, match=r"shards\.json.*(samples|counts of words)"):
             ShardIndex.read(str(shards))
 
 

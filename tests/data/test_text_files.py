@@ -61,11 +61,11 @@ def test_entries_of_the_wrong_type():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' stands twice in one object"),
+        ('{"a": 1, "b": 2, "a": 3}', "one object has the key 'a' twice"),
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         (
             "{" + "".join(f'"{number}": 1, ' for number in range(20_000)) + '"19999": 1}',
-            "key '19999' stands twice",
+            "the key '19999' twice",
         ),
         ("[" + "9" * 5000 + "]", "a number has too many digits"),
         (r'["\ud83d\ude00", "a \udc7f"]', r"half a character, '\\udc7f'"),
@@ -97,11 +97,11 @@ def test_sound_json_and_yaml():
         ("a: !!int x", "invalid literal"),
         ("a: !!python/object/apply:os.system [ls]", "line 1: .*could not determine a constructor"),
         ("a: " + "9" * 5000, "digits"),
-        ("model: {}\ndata: {}\ndata: {}", "line 1: the key 'data' stands twice"),
+        ("model: {}\ndata: {}\ndata: {}", "line 1: one mapping has the key 'data' twice"),
         ("? {a: 1}\n: b", "unhashable"),
         ("a: b: c", "line 1: mapping values are not allowed"),
         ("[" * 1_000, "its values are nested too deeply"),
-        ("".join(f"k{number}: 1\n" for number in range(2_000)) + "k7: 2", "the key 'k7' stands twice"),
+        ("".join(f"k{number}: 1\n" for number in range(2_000)) + "k7: 2", "the key 'k7' twice"),
     ],
 )
 def test_yaml_that_cannot_be_used(text: str, message: str):

@@ -1,4 +1,4 @@
-"""Making a feature store, or adding to one: decode, encode and store images, all three at the same time.
+"""Building a feature store, or adding to one: images are decoded, encoded and stored, all three at the same time.
 
 Threads decode, the caller's thread runs the encoder, and one more thread writes.
 """
@@ -37,16 +37,16 @@ from caption.data.splits import CaptionedImage
 from caption.encoders.base import Encoder
 
 AHEAD = 3
-"""Batches that are decoded, or being decoded, while one is encoded."""
+"""Number of batches that are decoded ahead of the encoder."""
 FILES_AHEAD = 64
-"""Files that are being compared, or were."""
+"""Number of files that are read ahead when files are compared."""
 BACKLOG_BYTES = 256 * 2**20
-"""Regions that may wait to be written, so that the encoder does not wait for the disk."""
+"""Bytes of regions that may wait to be written, so that the encoder does not wait for the disk."""
 
 
 @dataclass
 class Extraction:
-    """Counts of what was done to a store; `__str__` says what each means."""
+    """Counts of the images stored, stored before and failed; `__str__` describes them."""
 
     stored: int = 0
     present: int = 0
@@ -84,22 +84,22 @@ def write_features(
         encoder: with its weights loaded.
         transform: makes pixels of an image.
         images: of all splits; one that is listed several times is stored once.
-        folder: made where it does not exist.
+        folder: created if it does not exist.
         batch_size: images encoded at once.
         workers: threads that decode images; None = one per processor, 16 at most.
         device: where to encode.
         mirrored: encode the images with left and right exchanged.
 
     Raises:
-        DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
-            changed, or a file that is not of a store; two images have one id; regions are not finite numbers in half
-            precision.
-        UserError: the folder cannot be made or written to, or the disk has too little room.
+        DataError: the folder holds a store made with another encoder or transform, a damaged store, a store of images
+            that have changed, or a file that is not of a store; two images have the same id; regions are not finite
+            numbers in half precision.
+        UserError: the folder cannot be created or written to, or the disk has too little room.
     """
     target = Path(os.path.expanduser(folder))
     wanted = _distinct(images)
     device = torch.device(device)
-    done = Extraction()
+    result = Extraction()
     with locked(target, "--out", wait=True), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
@@ -110,11 +110,11 @@ def write_features(
             store.matches(encoder, transform.to_dict(), mirrored)
             stored = [image for image in wanted if image.id in store]
             _refuse_changed(store, stored, workers)
-            done.present = len(stored)
+            result.present = len(stored)
             wanted = [image for image in wanted if image.id not in store]
         _check_room(target, views, len(wanted))
         writer = FeatureWriter(target, store.header if store else Header(key, [view.grid for view in views]))
-        with progress_bar("extracting", len(wanted), done.present) as advance:
+        with progress_bar("extracting", len(wanted), result.present) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
                 photos_read = prefetch(
@@ -130,16 +130,16 @@ def write_features(
                                 pixels = tuple(map(mirror, pixels))
                             regions = _encode(encoder, pixels, batch_size, device)
                             writes.append(writing.submit(_write, writer, ids, files, regions))
-                        done.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]
+                        result.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]
                         while len(writes) > backlog:
                             writes.popleft().result()
-                        done.stored += len(decoded)
+                        result.stored += len(decoded)
                         advance(len(batch))
                     for write in writes:
                         write.result()
             finally:
-                writer.flush()  # after Ctrl-C, too: what was encoded is good
-    return done
+                writer.flush()  # after Ctrl-C, too
+    return result
 
 
 def _refuse_changed(store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None) -> None:
@@ -156,7 +156,7 @@ def _refuse_changed(store: FeatureStore, images: Sequence[CaptionedImage], worke
 def changed_photos(
     store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None
 ) -> list[CaptionedImage]:
-    """Images of the store whose file is not the one that their regions were computed from; reads all files."""
+    """Images of the store whose files have changed since their regions were computed; reads all files."""
     changed = []
     digests = prefetch(lambda image: photo_digest(image.path), images, FILES_AHEAD, workers)
     with closing(digests), progress_bar("comparing", len(images)) as advance:
@@ -187,13 +187,13 @@ def photo_digest(path: Path) -> int | None:
 
 
 def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:
-    """Every image once; features are stored under the id alone, so an id must mean one image."""
+    """Every image once. Features are stored under the id alone, so every id must mean one image."""
     by_id: dict[int | str, CaptionedImage] = {}
     for image in images:
-        other = by_id.setdefault(image.id, image)
-        if other.path != image.path:
+        first = by_id.setdefault(image.id, image)
+        if first.path != image.path:
             raise DataError(
-                f"'{other.path}' and '{image.path}' have the same id {image.id!r}, under which only one can "
+                f"'{first.path}' and '{image.path}' have the same id {image.id!r}, under which only one can "
                 "be stored: give every image of the data an id of its own."
             )
     return list(by_id.values())
@@ -206,13 +206,13 @@ def _image_bytes(views: Views) -> int:
 
 
 def _check_room(folder: Path, views: Views, images: int) -> None:
-    """Say how large the store will be, if the disk has room for it."""
+    """Print how large the store will be. Raises a UserError if the disk has too little room for it."""
     needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
     shapes = " + ".join(f"{rows}×{cols}×{vectors.shape[2]}" for vectors, (rows, cols), _ in views)
-    what = f"{images:,} images of {shapes} numbers"
-    check_room(folder, needed, what)
+    description = f"{images:,} images of {shapes} numbers"
+    check_room(folder, needed, description)
     if images:
-        print(f"{what} take {decimal(needed)} in '{folder}'", file=sys.stderr)
+        print(f"{description} take {decimal(needed)} in '{folder}'", file=sys.stderr)
 
 
 def _encode(
@@ -239,7 +239,7 @@ def _write(
     writer: FeatureWriter, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: dict[str, Tensor]
 ) -> None:
     for values in regions.values():
-        # A sum is finite if all its terms are, and takes a third of the time of testing each number.
+        # A sum is finite if all its terms are; it takes a third of the time of testing each number.
         finite = values.flatten(1).sum(1, dtype=torch.float32).isfinite().tolist()
         if not all(finite):
             raise DataError(

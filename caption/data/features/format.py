@@ -1,4 +1,4 @@
-"""The files of a feature store: safetensors files, each complete in itself.
+"""The files of a feature store: safetensors files, each readable without the others.
 
 A store is a folder of `features-00000.safetensors`, `features-00001.safetensors`, ... A file of n images holds
 
@@ -31,7 +31,7 @@ from caption.core.runtime.safe_loading import load_safetensors
 
 FORMAT = 2
 FILE_BYTES = 64 * 2**20
-"""A file is written once its regions take so much; a kill loses no more than that."""
+"""A file is written once its regions take this many bytes, so a kill loses no more than these."""
 REMEDY = "and give the `caption features` command that made it again: it computes what is missing."
 
 Arrays = dict[str, np.ndarray]
@@ -46,10 +46,10 @@ class PhotoFile(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What all files of a store have in common."""
+    """The metadata that all files of a store share."""
 
     key: dict[str, Any]
-    """What the regions were computed with, see `caption.data.features.key`."""
+    """The encoder and transform that computed the regions, see `caption.data.features.key`."""
     grids: list[tuple[int, int]]
     """(rows, cols) of each view."""
 
@@ -63,7 +63,7 @@ class FeatureFile:
         photos: (n, 3) uint64, width, height and digest.
         checksums: (n,) uint64, of the regions and masks of each image.
         regions: the views and masks.
-        kinds: type and shape of one image's, by the same names.
+        kinds: type and shape of one image's views and masks, by the same names.
 
     Raises:
         DataError: it is not a file of a store, or is damaged. Regions are not compared with their checksums here.
@@ -72,7 +72,7 @@ class FeatureFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # PyTorch's tensors share the mapped file. NumPy's would be copies of all of it.
+            # PyTorch's tensors share the mapped file; NumPy's would copy all of it.
             texts, tensors = load_safetensors(path, STREAM)
             arrays = {name: tensors[name].numpy() for name in sorted(tensors)}
             checksum, text = arrays.pop("checksum").item(), texts["feature_store"]
@@ -124,7 +124,7 @@ class FeatureWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added as a file, full or not. It is on the disk when this returns.
+        """Write the images added since the last file as a file of any size. It is on the disk when this returns.
 
         Raises:
             DataError: it cannot be written.
@@ -148,7 +148,7 @@ class FeatureWriter:
                 file.write(data)
         except UserError as error:
             raise DataError(
-                f"the feature store '{self.folder}' cannot be written ({error}). What was stored before is kept: "
+                f"the feature store '{self.folder}' cannot be written ({error}). The images stored before are kept: "
                 "make room or repair the disk, and give the same command again: it continues."
             ) from error
 
@@ -168,7 +168,7 @@ def checksums(regions: Arrays) -> np.ndarray:
 
 
 def _are_views(kinds: dict[str, tuple[str, tuple[int, ...]]], grids: Sequence[tuple[int, int]]) -> bool:
-    """Whether there is a view for each grid, perhaps with a mask, and nothing else."""
+    """Whether the arrays are one view for each grid, with or without a mask, and nothing else."""
     expected: dict[str, tuple[str, tuple[int, ...]]] = {}
     for k, (rows, cols) in enumerate(grids):
         expected[f"view.{k}"] = ("<f2", (rows * cols, kinds[f"view.{k}"][1][1]))

@@ -1,4 +1,4 @@
-"""The key of a feature store: everything its regions depend on, apart from the images."""
+"""The key of a feature store: everything that its regions depend on, except the images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 
 def feature_key(encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> dict[str, Any]:
-    """Describe an encoder and a transform, in plain types that survive JSON.
+    """A description of an encoder and a transform, in plain types that survive JSON.
 
     Args:
         encoder: with its weights loaded.
@@ -29,7 +29,7 @@ def feature_key(encoder: Encoder, transform: dict[str, Any], mirrored: bool = Fa
         mirrored: whether the pixels are mirrored.
 
     Returns:
-        by names for messages: the encoder's class path and arguments (the layer among them, without the path of the
+        by names for messages: the encoder's class path and arguments (including the layer, without the path of the
         weights), the digest of the weights in use, the transform, whether images are mirrored, and the release of this
         package. Releases that differ only in the last part of their version compute the same regions.
     """
@@ -59,7 +59,7 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """How two keys differ, in words; empty if both give the same regions. An unknown release fits all."""
+    """How two keys differ, in words; empty if both give the same regions. An unknown release matches every release."""
     names = set(wanted) | set(stored)
     if UNKNOWN in (stored.get("release"), wanted["release"]):
         names.discard("release")

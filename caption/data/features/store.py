@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class FeatureStore:
     """Regions of images in half precision, read from memory-mapped files.
 
-    Opening reads what the files say about their images. The checksum of an image is compared when it is first read. A
-    store pickles as its path, so that each worker process opens it for itself.
+    Opening reads the files' metadata. The checksum of an image is compared when it is first read. A store pickles as
+    its path, so that each worker process opens its own.
 
     Args:
         folder: made by `caption features`.
@@ -66,7 +66,7 @@ class FeatureStore:
         return image_id in self._places
 
     def file_name(self, image_id: int | str) -> str:
-        """The name of the file that has an image's regions.
+        """The name of the file that holds an image's regions.
 
         Raises:
             DataError: the image is not in the store.
@@ -75,7 +75,7 @@ class FeatureStore:
         return self._places[image_id][0].path.name
 
     def photo(self, image_id: int | str) -> PhotoFile:
-        """Size and digest of the file that an image's regions were computed from.
+        """Size and digest of the image file that the regions were computed from.
 
         Raises:
             DataError: the image is not in the store.
@@ -94,7 +94,7 @@ class FeatureStore:
         kinds = self.files[0].regions.items()
         regions = {name: np.empty((len(image_ids), *array.shape[1:]), array.dtype) for name, array in kinds}
         damaged: dict[int | str, str] = {}
-        # Row by row is as fast as np.take and torch.stack.
+        # Copying row by row is as fast as np.take and torch.stack.
         for b, image_id in enumerate(image_ids):
             file, row = self._places[image_id]
             for name, array in regions.items():
@@ -120,7 +120,7 @@ class FeatureStore:
         """Make sure, before training starts, that all these images are in the store.
 
         Raises:
-            DataError: some are not; it names them and the remedy.
+            DataError: some are missing; the message names them.
         """
         missing = [repr(image_id) for image_id in image_ids if image_id not in self]
         if missing:
@@ -134,7 +134,7 @@ class FeatureStore:
         """Make sure that this encoder and transform would compute the same regions now; see `feature_key`.
 
         Raises:
-            DataError: the store was made with something else; it names the differences.
+            DataError: the store was made with another encoder or transform; the message names the differences.
         """
         changes = differences(self.header.key, feature_key(encoder, transform, mirrored))
         kinds = self.files[0].kinds

@@ -1,8 +1,8 @@
-"""What all readers of caption files share: entries, the images that these make, and the checks of splits.
+"""The base of all readers of caption files: entries, the images built from them, and checks of splits.
 
-Each reader says whether a file is of its format (`matches`), and reads the file's entries for every command
-(`entries`): malformed ones go to `findings` and are left out; a file of another format is a DataError. Training and
-scoring then refuse faulty data; `caption check` lists all faults.
+`matches` tests whether a file has the reader's format. `entries` reads the file's entries, for every command: malformed
+ones are added to `findings` and left out; a file of another format is a DataError. Training and scoring then refuse
+faulty data; `caption check` lists all faults.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from caption.data.splits import (
 from caption.data.text_files import json_or_none, numbered_lines, parsed, read_text, short_repr, user_path
 
 MAX_CHARACTERS = 20_000
-"""Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""
+"""The longest caption: ten times a long paragraph. Tokenizing some texts takes time quadratic in their length."""
 LINE_END = re.compile(r"[\r\n]")
 LIST = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
 """A text that looks like a list of texts in Python or JSON."""
 MARKS = re.compile(
     r"<(?i:/?s|start|end|pad|bos|eos|sos|\|endoftext\|)>|\[(?:CLS|SEP|PAD)\]|\[/EN#|(?:start|end)seq\b"
 )
-"""What other programs write around captions, or into them (Flickr30k Entities)."""
+"""Marks that other programs write around captions, or into them (Flickr30k Entities)."""
 EXAMINED = 20
-"""The lines or images of a file that decide its format and the folder of its images."""
+"""Number of lines or images of a file from which its format and the folder of its images are detected."""
 IMAGE_FOLDERS = ("images", "Images", "Flicker8k_Dataset", "flickr30k-images")
 ALL = ""
 """The key of a folder that holds the images of all splits."""
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
     file: str
     """The file of the image, relative to the folder of the images; "" if the entry does not name it."""
     captions: Sequence[str]
-    """As written: there may be blank ones, or none."""
+    """As written; captions may be blank, and the list may be empty."""
     split: str | None = None
     """As written; None if the entry has none."""
 
@@ -66,8 +66,8 @@ class CaptionText:
     """The content of a caption file.
 
     Args:
-        text: all of it.
-        name: of the file, in quotes, for messages.
+        text: the whole file.
+        name: the file's name in quotes, for messages.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -76,7 +76,7 @@ class CaptionText:
 
     @cached_property
     def head(self) -> list[str]:
-        """Its first lines that are not blank."""
+        """The first `EXAMINED` lines that are not blank."""
         return [line for _, line in islice(numbered_lines(self.text), EXAMINED)]
 
     @cached_property
@@ -96,14 +96,14 @@ class CaptionText:
 
 
 class Layout(NamedTuple):
-    """What a user says about the folders and splits of caption files, for `caption.data.readers.detect.reader_for`."""
+    """A user's options for the folders and splits of caption files, see `caption.data.readers.detect.reader_for`."""
 
     images: Mapping[str, str]
-    """Folders of images by split; under `ALL` the one for all splits."""
+    """Folders of images by split; under `ALL` the folder for all splits."""
     splits: Mapping[str, str]
-    """As `reader_for` takes them."""
+    """See `reader_for`."""
     fractions: Mapping[str, float]
-    """Of each split, for data without splits; {} if `splits` has files, or nothing was said."""
+    """The share of each split, for data without splits; {} if `splits` names files or is empty."""
     captions: Mapping[str, DetectedFile]
     """The files of `splits`, for COCO."""
 
@@ -116,10 +116,14 @@ class DetectedFile(NamedTuple):
     examples: list[str]
     """Names of some of its images."""
 
-    def image_folder(self, *others: Path) -> str:
-        """The likely folder that has most of the example images; the file's own if no folder has any."""
+    def image_folder(self, *candidates: Path) -> str:
+        """The likely folder with the most example images; the file's own folder if none has any.
+
+        Args:
+            candidates: more folders to try.
+        """
         beside = self.path.parent
-        folders = [beside, *(beside / name for name in IMAGE_FOLDERS), *others]
+        folders = [beside, *(beside / name for name in IMAGE_FOLDERS), *candidates]
         return str(
             max(folders, key=lambda folder: sum(os.path.isfile(folder / name) for name in self.examples))
         )
@@ -152,14 +156,14 @@ class CaptionReader(ABC):
 
 
 class CheckedReader(CaptionReader):
-    """A reader of a caption file; a subclass says what the file's entries are.
+    """A reader of a caption file; a subclass reads the file's entries.
 
     A subclass has the arguments `captions`, the file, and `images`, the folder that image names are relative to; None =
     the file's own.
     """
 
     format: ClassVar[str]
-    """For messages."""
+    """Its name, for messages."""
     captions: Any
     images: Any
     fractions: dict[str, float] | None = None
@@ -192,15 +196,15 @@ class CheckedReader(CaptionReader):
         return arguments | ({"fractions": dict(layout.fractions)} if layout.fractions else {})
 
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
-        """The entries of a file by the arguments of this reader, with their splits as training calls them."""
+        """The entries of a file, read with this reader's arguments; the splits have the names that training uses."""
         return self.entries(file, findings)
 
     def key(self, entry: Entry) -> int | str:
-        """What entries of one image have in common."""
+        """The key that all entries of an image share."""
         return str(PurePath(entry.file))
 
     def collect(self, findings: Findings) -> Splits:
-        """The images by the split of their entries; where they have none, as `fractions` divide them.
+        """The images by the split of their entries; entries without splits are divided by `fractions`.
 
         Malformed entries are added to `findings` and left out.
 
@@ -219,10 +223,10 @@ class CheckedReader(CaptionReader):
             entries = list(_with_split(entries, findings))
         images = gather(entries, folder, findings, self.key)
         if not has_splits:
-            named = [(entry.file, image) for entry, image in images]
-            return split_by_fraction(named, self.fractions) if named or self.fractions else {}
+            pairs = [(entry.file, image) for entry, image in images]
+            return split_by_fraction(pairs, self.fractions) if pairs or self.fractions else {}
         splits = {split: [image for entry, image in images if entry.split == split] for split in SPLIT_NAMES}
-        return {split: some for split, some in splits.items() if some}
+        return {split: members for split, members in splits.items() if members}
 
     def read(self) -> Splits:
         findings = Findings()
@@ -237,7 +241,7 @@ class CheckedReader(CaptionReader):
 
 
 def _with_split(entries: Iterable[Entry], findings: Findings) -> Iterator[Entry]:
-    """The entries that have a split; others are reported."""
+    """The entries with a valid split; the others are reported."""
     names = ", ".join(SPLIT_NAMES)
     for entry in entries:
         if entry.split in SPLIT_NAMES:
@@ -254,8 +258,8 @@ def gather(
 ) -> list[tuple[Entry, CaptionedImage]]:
     """The images of entries in a folder, each with its first entry and the captions of all its entries.
 
-    Entries with the same `key` are of one image. An entry that names no file, or another file or split than the
-    image's first one, is reported and left out.
+    Entries with the same `key` belong to one image. An entry that names no file, or a different file or split than the
+    image's first entry, is reported and left out.
     """
     firsts: dict[int | str, Entry] = {}
     paths: dict[int | str, Path] = {}
@@ -275,9 +279,9 @@ def gather(
         if name not in paths:  # reported
             continue
         if entry.file != first.file and folder / entry.file != paths[name]:
-            other = folder / entry.file
-            text = f"image {entry.image} is both '{paths[name]}' and, by {entry.where}, '{other}'"
-            findings.add(Kind.SAME_ID, text, paths[name], other)
+            path = folder / entry.file
+            text = f"image {entry.image} is both '{paths[name]}' and, by {entry.where}, '{path}'"
+            findings.add(Kind.SAME_ID, text, paths[name], path)
         elif entry.split != first.split:
             if (name, entry.split) not in overlaps:
                 text = f"{entry.where} ({entry.file}) is in '{entry.split}', but {first.where} in '{first.split}'"
@@ -292,10 +296,11 @@ def gather(
 
 
 def image_path(folder: Path, name: str, where: str) -> Path:
-    """The file of an image that a caption file names, in the folder of the images. Links there may lead elsewhere.
+    """The path of an image that a caption file names, within the folder of the images. Links there may lead elsewhere.
 
     Raises:
-        DataError: the name leads out of the folder: a stranger's captions could have any file read and copied.
+        DataError: the name leads out of the folder. Without this check, a stranger's caption file could make a command
+            read and copy any file.
     """
     path, given = folder / name, PurePath(name)
     if ".." in given.parts or (given.anchor and not path.is_relative_to(os.path.abspath(folder))):
@@ -307,10 +312,10 @@ def image_path(folder: Path, name: str, where: str) -> Path:
 
 
 def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
-    """The captions of an entry without spaces at their ends. Blank ones are left out and reported as empty, those
-    with a `caption_fault` are reported as malformed, and left out if they are too long. Line ends are noted.
+    """The captions of an entry without spaces at their ends. Blank ones are reported as empty and left out. Those with
+    a `caption_fault` are reported as malformed, and left out if they are too long. Line ends are noted.
     """
-    kept = []
+    captions = []
     for number, caption in enumerate(map(str.strip, entry.captions), start=1):
         place = entry.where if len(entry.captions) == 1 else f"caption {number} of {entry.where}"
         if not caption:
@@ -321,12 +326,12 @@ def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
         elif LINE_END.search(caption):
             findings.add(Kind.LINES, f"{place} ({entry.file}): {short_repr(caption)}", path)
         if len(caption) <= MAX_CHARACTERS:
-            kept.append(caption)
-    return kept
+            captions.append(caption)
+    return captions
 
 
 def caption_fault(caption: str) -> str | None:
-    """What is wrong with a caption that is not one person's sentence, and what to do; None for a sound one."""
+    """The fault of a text that is not one caption, with the remedy; None for a sound caption."""
     if len(caption) > MAX_CHARACTERS:
         return (
             f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line "
@@ -335,9 +340,9 @@ def caption_fault(caption: str) -> str | None:
     if re.search("[\ud800-\udfff]", caption):
         return f"a caption with half a character, {caption[:60]!a}. Write the whole character, or delete it."
     if LIST.fullmatch(caption):
-        return f"a list as one caption, {short_repr(caption)}. Write it as JSON does, or each caption for itself."
+        return f"a list as one caption, {short_repr(caption)}. Write it as a JSON list, or each caption separately."
     if mark := MARKS.search(caption):
-        return f"a caption with the mark '{mark[0]}' of another program. Take its marks out: training adds its own."
+        return f"a caption with the mark '{mark[0]}' of another program. Remove such marks: training adds its own."
     return None
 
 
@@ -346,7 +351,7 @@ def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
     images with one id, and image files that do not exist.
 
     Raises:
-        DataError: there is no split at all, although nothing was found wrong; a split has an unknown name.
+        DataError: there are neither splits nor findings; a split has an unknown name.
     """
     if not splits and not findings:
         where = f" in {source}" if source else ""
@@ -360,26 +365,26 @@ def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
             if not all(image.captions) or not image.captions:
                 kind = Kind.EMPTY if image.captions else Kind.UNCAPTIONED
                 findings.add(kind, image.within(split), image.path)
-            other = by_id.setdefault(image.id, image)
-            if other.path != image.path:  # one file listed twice is another finding
-                text = f"{image.within(split)} is both '{other.path}' and '{image.path}'"
-                findings.add(Kind.SAME_ID, text, other.path, image.path)
+            first = by_id.setdefault(image.id, image)
+            if first.path != image.path:  # one file listed twice is another finding
+                text = f"{image.within(split)} is both '{first.path}' and '{image.path}'"
+                findings.add(Kind.SAME_ID, text, first.path, image.path)
     _check_overlap(splits, findings)
     findings.extend(_missing(image.path for images in splits.values() for image in images))
 
 
 def _check_overlap(splits: Splits, findings: Findings) -> None:
     """Images are compared by file, because ids may start from 0 in every split."""
-    owners: dict[tuple[str, str], list[str]] = {}
+    splits_of: dict[tuple[str, str], list[str]] = {}
     for split, images in splits.items():
         for image, file in zip(images, real_files(image.path for image in images), strict=True):
-            seen = owners.setdefault(file, [])
-            if split in seen:
-                findings.add(Kind.REPEATED, f"'{image.path}' stands twice in split '{split}'", image.path)
-            elif seen:
-                text = f"'{image.path}' is in the splits '{seen[0]}' and '{split}'"
+            earlier = splits_of.setdefault(file, [])
+            if split in earlier:
+                findings.add(Kind.REPEATED, f"'{image.path}' is listed twice in split '{split}'", image.path)
+            elif earlier:
+                text = f"'{image.path}' is in the splits '{earlier[0]}' and '{split}'"
                 findings.add(Kind.OVERLAP, text, image.path)
-            seen.append(split)
+            earlier.append(split)
 
 
 def real_files(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
@@ -411,16 +416,16 @@ def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
         missing = [name for name in names if name not in present]
         by_spelling = {key: name for name in sorted(present) for key in spellings(name)} if missing else {}
         for name in missing:
-            other = next((by_spelling[key] for key in spellings(name) if key in by_spelling), None)
+            similar = next((by_spelling[key] for key in spellings(name) if key in by_spelling), None)
             if "\\" in name and os.path.isfile(os.path.join(folder, name.replace("\\", "/"))):
-                other = name.replace("\\", "/")
-            hint = f" (there is '{other}': write its name so)" if other else reason
+                similar = name.replace("\\", "/")
+            hint = f" (there is '{similar}': write this name)" if similar else reason
             path_text = os.path.join(folder, name)
             yield Finding(Kind.MISSING, f"'{path_text}'{hint}", (path_text,))
 
 
 def spellings(name: str) -> tuple[str, str]:
-    """A file's name in one form of Unicode, small letters and without the escapes of URLs; and this without suffix."""
+    """A file name in lower case, in one form of Unicode and without URL escapes; and the same without its suffix."""
     plain = unicodedata.normalize("NFC", unquote(name)).casefold()
     return plain, os.path.splitext(plain)[0]
 

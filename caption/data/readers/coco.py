@@ -70,11 +70,11 @@ class Coco(CheckedReader):
 
     @classmethod
     def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:
-        """One file and folder, if fractions divide them; otherwise the file and the folder of each split."""
+        """One file and folder if there are fractions; otherwise the file and the folder of each split."""
         if layout.fractions and (len(files) > 1 or len(layout.images) > 1):
             names = first_few(f"'{file.path}'" for file in files)
             raise DataError(
-                f"--splits by fraction divides one file and one folder, and here are {names}: name one."
+                f"--splits by fraction divides one file and one folder, but there are {names}: name one."
             )
         if layout.fractions:
             return super().arguments(files, layout)
@@ -86,7 +86,7 @@ class Coco(CheckedReader):
         return {"captions": captions, "images": folders}
 
     def collect(self, findings: Findings) -> Splits:
-        """The images of each split; those of a single file in one split, or as `fractions` divide them."""
+        """The images of each split; a single file is one split, or is divided by `fractions`."""
         if isinstance(self.captions, str) and isinstance(self.images, str):
             return super().collect(findings)
         if isinstance(self.captions, str) or isinstance(self.images, str) or self.fractions is not None:
@@ -106,7 +106,7 @@ class Coco(CheckedReader):
         return splits
 
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
-        """All entries but the captions of images without a file: the missing file is the fault to report."""
+        """All entries except the captions of images without a file: only the missing file is reported."""
         object_list(file.json, "images", file.name)
         return (entry for entry in self.entries(file, findings) if entry.file or not entry.captions)
 
@@ -115,21 +115,21 @@ class Coco(CheckedReader):
 
 
 def _id(entry: Mapping[str, Any], key: str, where: str, ids: dict[str, int | str]) -> int | str:
-    """An id as its file first wrote it: 7, "7" and 7.0, which pandas makes of it, are one."""
-    given = entry.get(key)
-    whole = int(given) if isinstance(given, float) and given.is_integer() else given
-    image = field({key: whole}, key, (int, str), where)
+    """An id as first written in its file: 7, "7" and 7.0, which pandas makes of it, are the same id."""
+    value = entry.get(key)
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    image = field({key: value}, key, (int, str), where)
     return ids.setdefault(str(image), image)
 
 
 def files_by_split(
-    files: Sequence[DetectedFile], named: Mapping[str, DetectedFile]
+    files: Sequence[DetectedFile], from_options: Mapping[str, DetectedFile]
 ) -> dict[str, DetectedFile]:
-    """The captions JSON of each split: those that --splits names, the others by the split in their name."""
-    by_split = dict(named)
+    """The captions JSON of each split: the files that --splits names, and the others by the split in their name."""
+    by_split = dict(from_options)
     assigned = {file.path for file in by_split.values()}
     for file in files:
-        if file.path not in assigned and (not named or len(files) == 1):
+        if file.path not in assigned and (not from_options or len(files) == 1):
             split = split_in_name(file.path) or ("train" if len(files) == 1 else None)
             if split is None or split in by_split:
                 names = first_few(f"'{file.path}'" for file in (*by_split.values(), *files))
@@ -141,7 +141,7 @@ def files_by_split(
 
 
 def split_in_name(file: Path) -> str | None:
-    """The split that a file is named after; None if there is none, or two."""
+    """The split in a file's name; None if there is none, or more than one."""
     stem = file.stem.lower()
     splits = [split for split, words in SPLIT_WORDS.items() if any(word in stem for word in words)]
     return splits[0] if len(splits) == 1 else None

@@ -22,7 +22,7 @@ class Combined(CaptionReader):
             None = each once.
 
     Raises:
-        DataError: there is no reader; `repeats` has another number of entries, or one below 1.
+        DataError: there is no reader; `repeats` has a different number of entries, or an entry below 1.
     """
 
     readers: list[CaptionReader]
@@ -35,7 +35,7 @@ class Combined(CaptionReader):
             )
         if self.repeats is not None and (len(self.repeats) != len(self.readers) or min(self.repeats) < 1):
             raise DataError(
-                f"repeats {self.repeats} do not fit {len(self.readers)} readers: give each a whole number from 1 on."
+                f"repeats {self.repeats} do not fit {len(self.readers)} readers: give each a whole number, 1 or more."
             )
 
     def read(self) -> Splits:
@@ -50,15 +50,15 @@ class Combined(CaptionReader):
         return _joined(self._survey(findings))
 
     def _survey(self, findings: Findings) -> list[Splits]:
-        """The splits of each data set. Images that two of them share are looked for once each is sound."""
+        """The splits of each data set. Shared images are looked for if each data set is sound."""
         parts = [reader.survey(findings) for reader in self.readers]
         if not any(finding.kind.is_fault for finding in findings):
             check_splits(_joined(parts), findings, "the combined data sets")
         return parts
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
-        found = [boxes for reader in self.readers if (boxes := reader.boxes(split)) is not None]
-        return {image: boxes for part in found for image, boxes in part.items()} if found else None
+        parts = [boxes for reader in self.readers if (boxes := reader.boxes(split)) is not None]
+        return {image: boxes for part in parts for image, boxes in part.items()} if parts else None
 
 
 def _joined(parts: list[Splits]) -> Splits:

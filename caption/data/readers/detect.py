@@ -1,6 +1,6 @@
-"""The format of a caption file, by its content, and the reader for a file or folder.
+"""Detects the format of a caption file by its content, and builds the reader for a file or folder.
 
-The name of a file decides nothing but the split, where COCO and Flickr have one file for each.
+File names matter only for the splits of COCO and Flickr, which have one file for each split.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from caption.data.readers.tables import Csv, JsonLines
 from caption.data.text_files import read_text, user_path
 
 READERS: tuple[type[CheckedReader], ...] = (Flickr, Csv, JsonLines, Coco, Karpathy)
-"""In the order in which they are asked."""
+"""In the order in which they are tried."""
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".token")
-"""Of the files in a folder that are examined."""
+"""Suffixes of the files in a folder that are examined."""
 EXPECTED = (
     "It may be COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or "
     "JSON lines with the keys image and caption."
@@ -37,14 +37,14 @@ METADATA = {
     "*/metadata.jsonl": ("", "map(json.loads, filter(str.strip, table.open(encoding='utf-8-sig')))"),
     "**/metadata.parquet": ("pyarrow.parquet, ", "pyarrow.parquet.read_table(table).to_pylist()"),
 }
-"""Tables of Hugging Face's image folders that no reader takes: the module to import, and how `table` gives rows."""
+"""Tables of Hugging Face's image folders that no reader accepts: the module to import, and code for `table`'s rows."""
 JOIN = (
     """python -c "import {module}json, pathlib; [print(json.dumps({{**row, 'file_name': """
     """(table.parent / row['file_name']).as_posix(), """
     """'split': {{'validation': 'val'}}.get(table.parent.name, table.parent.name)}})) """
     """for table in sorted(pathlib.Path().glob('{pattern}')) for row in {rows}]" > captions.jsonl"""
 )
-"""Makes one table of those in the folders `train/`, `validation/`, `test/`."""
+"""A command that joins the tables in the folders `train/`, `validation/` and `test/`."""
 
 
 class OtherFormatError(DataError):
@@ -55,8 +55,8 @@ def detect_format(file: CaptionText) -> type[CheckedReader]:
     """The reader for the content of a caption file.
 
     Raises:
-        OtherFormatError: it is in no known format.
-        DataError: it begins like JSON, and is neither JSON nor JSON lines.
+        OtherFormatError: its format is unknown.
+        DataError: it begins like JSON, but is neither JSON nor JSON lines.
     """
     if not file.head:
         raise OtherFormatError(f"{file.name} is empty. {EXPECTED}")
@@ -119,7 +119,7 @@ def _fractions(splits: Mapping[str, str], reader: type[CheckedReader]) -> dict[s
     if len(numbers) < len(splits) and (numbers or reader not in (Coco, Flickr)):
         files = first_few(f"'{given}'" for split, given in splits.items() if split not in numbers)
         raise DataError(
-            f"--splits takes fractions for data in {reader.format} format, such as train=0.8 val=0.1 test=0.1, and "
+            f"--splits takes fractions for data in {reader.format} format, such as train=0.8 val=0.1 test=0.1, "
             f"not {files}."
         )
     return numbers

@@ -63,7 +63,7 @@ class Flickr(CheckedReader):
         return super().arguments(files, layout) | {"splits": lists}
 
     def collect(self, findings: Findings) -> Splits:
-        """The images that the lists of the splits name, in their order, or all of them as `fractions` divide them."""
+        """The images in the list of each split, in its order, or all images divided by `fractions`."""
         if (self.splits is None) == (not self.fractions):
             raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
         if self.splits is None:
@@ -93,7 +93,7 @@ def _lists_beside(tokens: Path) -> dict[str, str]:
                     lists.setdefault(split, []).append(str(file))
     if not lists or any(len(files) > 1 for files in lists.values()):
         raise DataError(
-            f"there is not one list of images for each split beside '{tokens}': name them with --splits, as in "
+            f"beside '{tokens}' there must be one list of images for each split: name them with --splits, as in "
             "train=trainImages.txt test=testImages.txt."
         )
     return {split: lists[split][0] for split in SPLIT_NAMES if split in lists}

@@ -33,8 +33,8 @@ class Karpathy(CheckedReader):
     @classmethod
     def matches(cls, file: CaptionText) -> bool:
         images = file.object.get("images")
-        some = images[:EXAMINED] if isinstance(images, list) else []
-        return any("sentences" in image for image in some if isinstance(image, dict))
+        examples = images[:EXAMINED] if isinstance(images, list) else []
+        return any("sentences" in image for image in examples if isinstance(image, dict))
 
     @classmethod
     def entries(cls, file: CaptionText, findings: Findings) -> Iterator[Entry]:
@@ -53,7 +53,7 @@ class Karpathy(CheckedReader):
                 yield Entry(where, image_id, str(PurePosixPath(folder, name)), captions, split)
 
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
-        """The entries, those of `restval` as training images or not at all."""
+        """The entries; those of `restval` become training images or are left out."""
         for entry in self.entries(file, findings):
             if entry.split != "restval":
                 yield entry

@@ -31,9 +31,9 @@ from caption.data.text_files import (
 
 DELIMITERS = (",", ";", "\t", "|")
 IMAGE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)", re.IGNORECASE)
-"""An id of an image that names its file."""
+"""An image's id that is the name of its file."""
 HEADER = 10_000
-"""The characters of a CSV text that are searched for the header."""
+"""Number of characters of a CSV text that are searched for the header."""
 
 
 class Keys(NamedTuple):
@@ -47,8 +47,8 @@ class Keys(NamedTuple):
     split: str = "split"
 
     @classmethod
-    def named(cls, image: str | None, caption: str | None, split: str) -> Keys:
-        """The keys that a user named; None = the usual ones."""
+    def chosen(cls, image: str | None, caption: str | None, split: str) -> Keys:
+        """The keys that a user chose; None = the usual ones."""
         usual = cls(split=split)
         usual = usual._replace(caption=(caption,)) if caption else usual
         return usual._replace(image=(image,), file=(image,)) if image else usual
@@ -56,14 +56,14 @@ class Keys(NamedTuple):
 
 USUAL_KEYS = Keys()
 ENTRY_KEYS = (*USUAL_KEYS.file, "image_id", "caption", "text")
-"""Keys that tell an entry from another JSON object."""
+"""Keys that distinguish an entry from other JSON objects."""
 
 
 def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
     """An entry from values by column or key; `where` is its place.
 
     Raises:
-        DataError: it names no image, its captions are not texts, or its split is not.
+        DataError: it names no image, or its captions or its split are not text.
     """
     image, file, captions = (
         next((values[key] for key in names if key in values), None)
@@ -92,7 +92,7 @@ def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
 
 
 def _listed(caption: str) -> list[Any]:
-    """The captions in a text that is a list of them, exactly as JSON or Python writes it; the text itself otherwise."""
+    """The captions in a text that is a list of them, exactly as JSON or Python writes it; otherwise the text itself."""
     captions = None
     if LIST.fullmatch(caption) and (captions := json_or_none(caption)) is None:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
@@ -106,7 +106,7 @@ def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = No
     """The delimiter that splits the header of a CSV text into columns of images and captions; None if none does.
 
     Args:
-        text: of the whole file.
+        text: the whole file.
         keys: the columns, in lower case.
         delimiter: the only one that is tried; None = comma, semicolon, tab and bar.
     """
@@ -193,7 +193,7 @@ class Csv(TableReader):
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """One entry for each row below the header. Rows of blank cells, which spreadsheets write, are left out."""
         image, caption = (key and key.casefold() for key in (self.image_key, self.caption_key))
-        keys = Keys.named(image, caption, self.split_key.casefold())
+        keys = Keys.chosen(image, caption, self.split_key.casefold())
         delimiter = csv_delimiter(file.text, keys, self.delimiter)
         if delimiter is None:
             raise DataError(
@@ -253,24 +253,26 @@ class JsonLines(TableReader):
 
     def training_entries(self, file: CaptionText, findings: Findings) -> Iterator[Entry]:
         """One entry for each object."""
-        keys = Keys.named(self.image_key, self.caption_key, self.split_key)
+        keys = Keys.chosen(self.image_key, self.caption_key, self.split_key)
         begins_list = file.text.lstrip()[:1] == "["
-        whole = file.json if begins_list else file.object  # pretty-printed, one object has several lines
-        is_whole = begins_list or bool(whole)
+        content = file.json if begins_list else file.object  # pretty-printed, one object has several lines
+        is_one_text = begins_list or bool(content)
         items: Iterable[tuple[str, Any]]
-        if not is_whole:
+        if not is_one_text:
             items = ((f"line {number}", line) for number, line in numbered_lines(file.text))
-        elif begins_list or any(key in whole for key in (*ENTRY_KEYS, *keys.file, *keys.caption)):
-            entries = enumerate(whole if begins_list else [whole])
+        elif begins_list or any(key in content for key in (*ENTRY_KEYS, *keys.file, *keys.caption)):
+            entries = enumerate(content if begins_list else [content])
             items = ((f"entry {number}", item) for number, item in entries)
         else:
             image, caption = keys.image[0], keys.caption[0]
-            items = ((f"image {name[:100]}", {image: name, caption: texts}) for name, texts in whole.items())
+            items = (
+                (f"image {name[:100]}", {image: name, caption: texts}) for name, texts in content.items()
+            )
         for place, item in items:
             where = f"{place} of {file.name}"
             with findings:
                 try:
-                    values = item if is_whole else load_json(item)
+                    values = item if is_one_text else load_json(item)
                 except JsonError as error:
                     raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
                 if not isinstance(values, dict):

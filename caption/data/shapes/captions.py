@@ -27,8 +27,8 @@ from caption.data.shapes.silhouettes import SHAPES
 
 
 def describe_scene(scene: Scene) -> list[str]:
-    """Five different true captions of a `random_scene`, in lower case, without punctuation. `scene.seed` decides only
-    their order."""
+    """Five different true captions of a `random_scene`, in lower case and without punctuation. `scene.seed` decides
+    only their order."""
     things = from_left_to_right(scene)
     names = [f"a {thing.name}" for thing in things]
     first, last = relation(*things[:2]), relation(*things[-2:])
@@ -55,7 +55,7 @@ def dependencies(words: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
 
     Returns:
         "subject": a relation with the object before it; "object": an object with the relation, or the verb "see",
-        "look" or "is", before it. Objects stand there by their shape.
+        "look" or "is", before it. The place of an object is that of its shape word.
     """
     pairs: dict[str, list[tuple[int, int]]] = {"subject": [], "object": []}
     governor = noun = None

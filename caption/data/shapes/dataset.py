@@ -1,8 +1,8 @@
 """Shapes, the built-in dataset: generated scenes with captions in COCO's format and the box of every object.
 
 A scene cannot be captioned without looking at it: every object has its own pair of colour and shape, objects of one
-scene often share a colour or a shape, and a relation needs both of its objects. Every name denotes one box, so it is
-known where a word should look.
+scene often share a colour or a shape, and a relation needs both of its objects. Every name denotes one box, so the
+region that a word should look at is known.
 
     folder/images/{split}_{number}.png     the scenes
     folder/{split}.json                    captions: info, images, annotations
@@ -43,7 +43,7 @@ class Shapes(CaptionReader):
     """Reads Shapes, and generates it first if it is not there.
 
     Args:
-        folder: where the images and annotations are, or will be written.
+        folder: of the images and annotations; created if it does not exist.
         train: number of training scenes.
         val: number of validation scenes.
         test: number of test scenes.
@@ -87,17 +87,16 @@ def write_shapes(
 ) -> bool:
     """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`, if they are not there yet.
 
-    A Shapes dataset with other parameters is replaced; other files are kept. The same
-    parameters give the same files, byte for byte. A scene depends only on its split, number, size and seed, so a larger
-    split begins with the smaller one. When several processes start together, one of them writes, and the others wait
-    for it.
+    A Shapes dataset with other parameters is replaced; other files are kept. The same parameters give the same files,
+    byte for byte. A scene depends only on its split, number, size and seed, so a larger split begins with the smaller
+    one. When several processes start together, one of them writes, and the others wait for it.
 
     Returns:
         whether it was written.
 
     Raises:
         DataError: a count is negative or over 999,999, the size is under 48 pixels, or the seed is negative.
-        UserError: the folder cannot be written, or holds files of others under the names needed.
+        UserError: the folder cannot be written, or has files under the names needed that this package did not write.
     """
     folder, counts = Path(folder), {"train": train, "val": val, "test": test}
     if is_complete(folder, train, val, test, size, seed):
@@ -105,16 +104,16 @@ def write_shapes(
     with locked(folder, FOLDER, wait=True):
         if is_complete(folder, train, val, test, size, seed):
             return False
-        own = OwnFolder(folder, FOLDER)
+        output = OwnFolder(folder, FOLDER)
         jsons = [name for split in SPLIT_NAMES for name in _json_names(split)]
         pictures = [_picture(split, number) for split in counts for number in range(1, counts[split] + 1)]
-        own.check([*jsons, *pictures])
-        # JSON files are deleted first and written last, so that the folder of a killed run is seen to be incomplete.
-        own.delete(jsons)
-        own.delete(own.names.difference(pictures))
-        own.claim([*jsons, *pictures])
+        output.check([*jsons, *pictures])
+        # JSON files are deleted first and written last, so that the folder of a killed run counts as incomplete.
+        output.delete(jsons)
+        output.delete(output.names.difference(pictures))
+        output.claim([*jsons, *pictures])
         for split, count in counts.items():
-            _write_split(own, split, count, size, seed)
+            _write_split(output, split, count, size, seed)
     return True
 
 
@@ -131,13 +130,13 @@ def is_complete(folder: Path, train: int, val: int, test: int, size: int, seed: 
     return all(_is_complete(folder, split, count, size, seed) for split, count in counts.items())
 
 
-def _write_split(own: OwnFolder, split: str, count: int, size: int, seed: int) -> None:
+def _write_split(output: OwnFolder, split: str, count: int, size: int, seed: int) -> None:
     captions, boxes, images = [], [], []
     for number in range(1, count + 1):
         scene = random_scene(seed, split, number, size)
         image_id = SPLIT_NAMES.index(split) * _IDS_PER_SPLIT + number
         name = _picture(split, number)
-        with own.write(name, durable=False) as file:
+        with output.write(name, durable=False) as file:
             # Level 1 takes half the time of the default level, for 15 % more bytes.
             render(scene).save(file, "PNG", compress_level=1)
         images.append({"id": image_id, "file_name": Path(name).name, "width": size, "height": size})
@@ -147,8 +146,8 @@ def _write_split(own: OwnFolder, split: str, count: int, size: int, seed: int) -
             boxes.append({"id": image_id * 10 + k, "image_id": image_id, **_box_record(thing)})
     captions_name, boxes_name = _json_names(split)
     common = {"info": _info(split, count, size, seed), "images": images}
-    own.write_json(boxes_name, {**common, "categories": CATEGORIES, "annotations": boxes})
-    own.write_json(captions_name, {**common, "annotations": captions})
+    output.write_json(boxes_name, {**common, "categories": CATEGORIES, "annotations": boxes})
+    output.write_json(captions_name, {**common, "annotations": captions})
 
 
 def _box_record(thing: Object) -> dict[str, Any]:

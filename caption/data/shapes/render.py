@@ -47,8 +47,8 @@ def _interpolation(cells: int, size: int) -> tuple[np.ndarray, int]:
     """(size, cells + 1) weights of linear interpolation from knots to pixels, and the sum of a row."""
     scale = 2 * size
     position = (2 * np.arange(size) + 1) * cells  # of pixel centres, in knots times scale
-    knot, rest = np.divmod(position, scale)
+    knot, offset = np.divmod(position, scale)
     weights = np.zeros((size, cells + 1), dtype=np.int64)
-    weights[np.arange(size), knot] = scale - rest
-    weights[np.arange(size), knot + 1] = rest
+    weights[np.arange(size), knot] = scale - offset
+    weights[np.arange(size), knot + 1] = offset
     return weights, scale

@@ -49,7 +49,7 @@ class Object(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Colour and shape, as captions say them: "red circle"."""
+        """Colour and shape as in captions: "red circle"."""
         return f"{self.colour} {self.shape}"
 
     @property
@@ -91,7 +91,7 @@ def relation(a: Object, b: Object) -> str | None:
 
 
 def scene_split(scene: Scene) -> str:
-    """The split a scene belongs to: a function of which object stands in which 64th of the picture.
+    """The split of a scene: a function of the cell of an 8 x 8 grid that each object is in.
 
     No arrangement is therefore in two splits, whatever their sizes and seeds. Three fifths of all arrangements belong
     to the training split.
@@ -106,7 +106,7 @@ def scene_split(scene: Scene) -> str:
 
 
 def random_scene(seed: int, split: str, index: int, size: int = 64) -> Scene:
-    """Scene number `index` of a split: two or three objects, each pair in a clear relation and order."""
+    """Scene number `index` of a split: two or three objects, each pair with a clear relation and order."""
     generator = np.random.default_rng([seed, SPLIT_NAMES.index(split), index])
     numbers = _uniform(generator)
     while True:
@@ -124,7 +124,7 @@ def _uniform(generator: np.random.Generator) -> Iterator[float]:
 
 
 def _random_objects(numbers: Iterator[float], size: int) -> tuple[Object, ...] | None:
-    """Two or three objects, or None if there was no room for them."""
+    """Two or three objects, or None if they do not fit."""
     placed: list[Object] = []
     for colour, shape in _random_names(numbers, 2 + int(next(numbers) * 2)):
         thing = _place(colour, shape, placed, numbers, size)
@@ -155,7 +155,7 @@ def _random_names(numbers: Iterator[float], count: int) -> list[tuple[str, str]]
 def _place(
     colour: str, shape: str, placed: list[Object], numbers: Iterator[float], size: int
 ) -> Object | None:
-    """An object apart from those placed and in a clear relation to each, or None after 20 attempts."""
+    """An object at a distance from those placed and in a clear relation to each, or None after 20 attempts."""
     smallest, largest, margin = (round(part * size) for part in (_SMALLEST, _LARGEST, _MARGIN))
     diameter = smallest + int(next(numbers) * (largest - smallest + 1))
     rgb = tuple(
@@ -167,8 +167,8 @@ def _place(
         top = 1 + int(next(numbers) * (size - height - 1))
         thing = Object(colour, shape, left, top, diameter, (rgb[0], rgb[1], rgb[2]))
         if all(
-            _apart(thing, other, margin) and _ordered(thing, other, size) and relation(thing, other)
-            for other in placed
+            _apart(thing, earlier, margin) and _ordered(thing, earlier, size) and relation(thing, earlier)
+            for earlier in placed
         ):
             return thing
     return None

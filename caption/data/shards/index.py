@@ -16,18 +16,18 @@ from caption.text.vocabulary import Vocabulary
 
 INDEX = "shards.json"
 MOST_SAMPLES = 1_000_000
-"""Of a shard: many times those of the largest file that anybody would write."""
+"""The limit of a shard, many times the samples of any real one."""
 
 
 @dataclass
 class TrainingShards:
-    """Where training samples come from, if not from the reader.
+    """The shards that training samples come from, instead of the reader.
 
     Args:
         url: the folder that `caption shards` has written, or the URL of its shards.json: of any kind that
             webdataset opens (http, s3, gs, "pipe:COMMAND", ...). The shards are beside it.
-        shuffle_buffer: number of encoded samples that each worker holds in memory, and draws the next one from. The
-            order of the shards is shuffled in any case.
+        shuffle_buffer: number of encoded samples that each worker holds in memory and draws the next one from. The
+            order of the shards is always shuffled, too.
         max_damaged: the share of an epoch's samples, 0 to 1, that may be damaged. Damaged samples are named and
             skipped; training stops when there are more.
     """
@@ -49,8 +49,8 @@ class Shard:
     """One tar file of samples.
 
     Raises:
-        DataError: the name is not that of a file beside the index, or the number of samples is not one. The index may
-            come from somebody else, and webdataset runs commands that a URL names.
+        DataError: the name is not that of a file beside the index, or the number of samples is out of range. The index
+            may come from a stranger, and webdataset runs commands in URLs.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name, re.ASCII):
             raise DataError(
-                f"{self.name[:100]!r} is not the name of a shard: it has letters, digits, '_', '-' and '.' alone"
+                f"{self.name[:100]!r} is not the name of a shard: use letters, digits, '_', '-' and '.' only"
             )
         if self.samples is True or not 1 <= self.samples <= MOST_SAMPLES:
             raise DataError(
@@ -85,12 +85,12 @@ class ShardIndex:
         return sum(shard.samples for shard in self.shards)
 
     def url(self, shard: Shard) -> str:
-        """The URL of a shard, which lies beside the index."""
+        """The URL of a shard, beside the index."""
         before, _, after = self.location.rpartition(INDEX)
         return f"{before}{shard.name}{after}"
 
     def vocabulary(self, min_count: int, tokenizer: str, max_size: int | None = None) -> Vocabulary:
-        """The words that occur `min_count` times, at most `max_size` of them.
+        """The words that occur at least `min_count` times, at most `max_size` of them.
 
         Raises:
             DataError: the words were counted with another tokenizer.
@@ -128,7 +128,7 @@ class ShardIndex:
             raise DataError(f"{where}: {error}") from None
         words = field(data, "words", dict, where)
         if not all(type(count) is int for count in words.values()):
-            raise DataError(f"{where} has numbers of words that are not whole numbers: make it again")
+            raise DataError(f"{where} has counts of words that are not whole numbers: make it again")
         return cls(shards, field(data, "tokenizer", str, where), Counter(words), location)
 
     def to_json(self) -> str:

@@ -23,12 +23,12 @@ from caption.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
-    """The batches of one process in one epoch, each with the damaged samples that it lacks.
+    """The batches of one process in one epoch, each with messages about its damaged samples.
 
     The samples of all shards, in the epoch's order of shards, are divided into equal ranges for the processes, and
     these into ranges for the workers, so each sample is read once. A worker divides its range, after shuffling, into
-    batches of fixed places. A damaged sample leaves its batch smaller; one without any repeats the last,
-    and is None before the first.
+    batches of fixed places. A batch with damaged samples is smaller. A batch of damaged samples only repeats the last
+    intact sample, and is None if there was none yet.
     """
 
     index: ShardIndex
@@ -45,7 +45,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
     seed: int
     epoch: int = 0
     given: int = 0
-    """Batches of the process that training used before it was stopped: None in their place."""
+    """Number of the process's batches that training used before it was stopped; they are None."""
 
     def samples(self, rank: int, worker: int) -> tuple[int, int]:
         """The range of one worker of a process."""
@@ -53,7 +53,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
 
     @property
     def batches_per_worker(self) -> int:
-        """As many as the largest range needs: the same number everywhere."""
+        """The batches that the largest range needs, the same number for every worker."""
         ranges = [
             self.samples(rank, worker) for rank in range(self.processes) for worker in range(self.workers)
         ]
@@ -68,7 +68,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         in_order = (sample for samples in ranges for sample in read_range(self.index, samples))
         random = np.random.default_rng((self.seed, self.epoch, 1 + first))
         samples = enumerate(shuffled(in_order, self.source.shuffle_buffer, random), first)
-        # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
+        # Rounded up: with more batches than samples (at batch size 1) the last batch is empty, not the first.
         number = self.batches_per_worker
         sizes = np.diff([-(-(last - first) * place // number) for place in range(number + 1)])
         last_intact: list[BatchItem] = []
@@ -82,7 +82,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
                     intact.append(self._example(sample, position))
                 except UserError as error:
                     damaged.append(f"{sample.name}: {error}")
-            # Without an intact sample, the last one again: every process must make the same number of steps.
+            # Without an intact sample, repeat the last one: every process must make the same number of steps.
             last_intact = intact[-1:] or last_intact
             yield collate(intact or last_intact) if last_intact else None, damaged
 
@@ -96,9 +96,9 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
 
 
 class ShardLoader(EpochPlace):
-    """Gives the batches of an epoch, warns about damaged samples, and goes on inside an epoch after a restart.
+    """Yields the batches of an epoch, warns about damaged samples, and can continue inside an epoch after a restart.
 
-    After a restart, the samples that training had before are read again, but not decoded.
+    After a restart, the samples that training has already used are read again, but not decoded.
 
     Args:
         batches: of this process.
@@ -125,7 +125,7 @@ class ShardLoader(EpochPlace):
         return self.batches.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the epoch."""
+        """Set the epoch, which decides the order."""
         self.batches = replace(self.batches, epoch=epoch)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""From shards to samples: what one worker of one process reads in one epoch."""
+"""Reading samples from shards: the range of one worker of one process in one epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     """The files of one sample, not decoded."""
 
     name: str
-    """For messages: its shard and its place in it."""
+    """Its shard and its place there, for messages."""
     files: dict[str, bytes]
     """By suffix: "json" and the image's."""
     error: str | None = None
@@ -47,7 +47,7 @@ def share(first: int, last: int, number: int, shares: int) -> tuple[int, int]:
 
 
 def shard_ranges(shards: Sequence[Shard], first: int, last: int) -> Iterator[ShardRange]:
-    """The ranges of shards that hold the samples `first` to `last` - 1 of their sequence."""
+    """The ranges of the shards that hold the samples `first` to `last` - 1, counted over all shards."""
     start = 0
     for shard in shards:
         begin, end = max(first - start, 0), min(last - start, shard.samples)
@@ -57,19 +57,19 @@ def shard_ranges(shards: Sequence[Shard], first: int, last: int) -> Iterator[Sha
 
 
 def read_range(index: ShardIndex, samples: ShardRange) -> Iterator[Sample]:
-    """The samples of a range, in order. Unreadable ones have an error, so that their number is always right."""
+    """The samples of a range, in order. Unreadable ones have an error, so the number of samples is always right."""
     shard, first, last = samples
-    done, error = 0, "the shard ends before it"
+    end, error = 0, "the shard ends before it"
     try:
         for number, files in enumerate(_files(index.url(shard))):
             if number >= last:
                 break
             if number >= first:
                 yield Sample(f"{shard.name}, sample {number}", files)
-            done = number + 1
+            end = number + 1
     except Exception as failure:  # webdataset and tarfile raise many kinds
         error = " ".join(str(getattr(failure, "strerror", None) or failure or type(failure).__name__).split())
-    for number in range(max(done, first), last):
+    for number in range(max(end, first), last):
         yield Sample(f"{shard.name}, sample {number}", {}, error)
 
 
@@ -83,7 +83,7 @@ def _files(url: str) -> Iterator[dict[str, bytes]]:
 def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, bytes]]:
     """The files of an archive: key, suffix, content."""
     for member in archive:
-        archive.members.clear()  # type: ignore[attr-defined]  # otherwise it keeps all
+        archive.members.clear()  # type: ignore[attr-defined]  # otherwise it keeps all members
         name = re.fullmatch(r"((?:.*/)?[^./]+)\.([^/]*)", member.name)
         if name is not None and member.isreg() and (file := archive.extractfile(member)) is not None:
             if member.issparse():
@@ -92,7 +92,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, bytes]]:
 
 
 def shuffled(samples: Iterator[Sample], buffer: int, random: np.random.Generator) -> Iterator[Sample]:
-    """The samples in an order in which each is drawn from the next `buffer` ones."""
+    """The samples in a random order; each is drawn from a buffer of `buffer` samples."""
     held: list[Sample] = []
     for sample in samples:
         if len(held) < buffer:
@@ -106,7 +106,7 @@ def shuffled(samples: Iterator[Sample], buffer: int, random: np.random.Generator
 
 
 def unpack(sample: Sample) -> tuple[CaptionedImage, bytes]:
-    """A sample's captions, and its image file.
+    """A sample's image with its captions, and the bytes of the image file.
 
     Raises:
         DataError: the sample is damaged.
@@ -125,7 +125,7 @@ def unpack(sample: Sample) -> tuple[CaptionedImage, bytes]:
     except (ValueError, KeyError, TypeError):
         valid = False
     if not valid:
-        raise DataError("its JSON file does not say id, captions and crc32")
+        raise DataError("its JSON file has no valid id, captions or crc32")
     if zlib.crc32(images[0]) != checksum:
         raise DataError("the image's bytes are not those that were written")
     return CaptionedImage(image_id, Path(sample.name), tuple(captions)), images[0]

@@ -1,4 +1,4 @@
-"""Writing shards: the training split in a shuffled order, and the other splits as files beside them."""
+"""Writing shards: the training split in a shuffled order, with the other splits as files beside them."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ def write_shards(
 ) -> ShardIndex:
     """Write the training split as shards, the other splits as files, and the index.
 
-    The files of images are copied; only their headers are decoded, so that nothing else is published. The order of the
-    samples is shuffled once, so that a shard is not of one kind. A stopped run goes on where it was: a shard's name has
-    a digest of what belongs in it, and a shard gets it when it is whole.
+    The files of images are copied. Only their headers are decoded, to make sure that they are images: other files may
+    not be meant for publishing. The samples are shuffled once, so that a shard has images of all kinds. A stopped run
+    can be continued: a shard's name has a digest of its intended content, and the shard gets this name when it is
+    complete.
 
     Args:
         splits: from a reader.
-        folder: made if it does not exist.
+        folder: created if it does not exist.
         samples_per_shard: number of samples of all shards but the last.
         tokenizer: splits captions into the words that the vocabulary counts.
         seed: of the order.
 
     Raises:
         DataError: there is no training split, or a file cannot be read or is not an image.
-        UserError: the extra webdataset is not installed; the folder cannot be written, or holds files of others under
-            the names needed.
+        UserError: the extra webdataset is not installed; the folder cannot be written, or has files under the names
+            needed that this package did not write.
     """
     if "train" not in splits:
         raise DataError("the data has no training split to write as shards")
@@ -56,25 +57,25 @@ def write_shards(
     ]
     check_webdataset()
     with locked(folder, "--out"):
-        own = OwnFolder(folder, "--out")
+        output = OwnFolder(folder, "--out")
         try:
             shards = [Shard(_name(number, group), len(group)) for number, group in enumerate(groups)]
             copied = _evaluation(splits)
-            own.claim([*(shard.name for shard in shards), *copied, EVALUATION, INDEX])
+            output.claim([*(shard.name for shard in shards), *copied, EVALUATION, INDEX])
             with progress_bar("writing", len(images)) as advance:
                 for number, (shard, group) in enumerate(zip(shards, groups, strict=True)):
-                    # One that was written before is kept as it is: training finds damaged ones.
+                    # An existing shard is kept unread: training finds damaged ones.
                     if not (folder / shard.name).exists():
-                        with own.write(shard.name) as file:
+                        with output.write(shard.name) as file:
                             _write_tar(file, number, group)
                     advance(len(group))
-            _write_evaluation(copied, own)
+            _write_evaluation(copied, output)
         except OSError as error:
             raise DataError(f"an image cannot be read: {error}") from error
         tokenize = get_tokenizer(tokenizer)
         words = Counter(word for image in images for text in image.captions for word in tokenize(text))
         index = ShardIndex(tuple(shards), tokenizer, words, str(folder / INDEX))
-        with own.write(INDEX) as file:
+        with output.write(INDEX) as file:
             file.write(index.to_json().encode())
     return index
 
@@ -85,7 +86,7 @@ def _name(number: int, images: Sequence[CaptionedImage]) -> str:
 
 
 def _description(image: CaptionedImage) -> dict[str, Any]:
-    """What decides the content of a sample, without reading the image."""
+    """The properties that identify the content of a sample without reading the image."""
     status = image.path.stat()
     return {"id": image.id, "captions": image.captions, "size": status.st_size, "time": status.st_mtime_ns}
 
@@ -103,7 +104,7 @@ def _write_tar(file: BinaryIO, number: int, images: Sequence[CaptionedImage]) ->
 
 
 def _photo(path: Path) -> bytes:
-    """The bytes of an image file. Raises a DataError for another file, which may not be meant for publishing."""
+    """The bytes of an image file. Raises a DataError for any other file, which may not be meant for publishing."""
     data = read_input(path, PHOTO)
     if fault := _image_fault(data):
         raise DataError(f"'{path}' is not an image: {fault}. `caption check` names all such files.")
@@ -111,7 +112,7 @@ def _photo(path: Path) -> bytes:
 
 
 def _image_fault(data: bytes) -> str | None:
-    """Why these bytes are not an image; None if they are. Only the header is decoded."""
+    """Why these bytes are not an image; None if they are one. Only the header is decoded."""
     if not data:
         return "it is empty"
     try:
@@ -130,17 +131,17 @@ def _evaluation(splits: Splits) -> dict[str, CaptionedImage]:
     }
 
 
-def _write_evaluation(copied: dict[str, CaptionedImage], own: OwnFolder) -> None:
+def _write_evaluation(copied: dict[str, CaptionedImage], output: OwnFolder) -> None:
     """Copy the other splits, for `caption.data.readers.JsonLines`."""
     lines = []
     for name, image in copied.items():
-        target = own.path / name
+        target = output.path / name
         if not target.exists() or target.stat().st_size != image.path.stat().st_size:
-            with own.write(name, durable=False) as file:
+            with output.write(name, durable=False) as file:
                 file.write(_photo(image.path))
         _, _, file_name = name.partition("/")
         split = file_name.partition("_")[0]
         entry = {"image_id": image.id, "image": file_name, "captions": image.captions, "split": split}
         lines.append(json.dumps(entry) + "\n")
-    with own.write(EVALUATION) as file:
+    with output.write(EVALUATION) as file:
         file.write("".join(lines).encode())

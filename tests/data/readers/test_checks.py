@@ -53,7 +53,7 @@ def test_a_missing_file_that_exists_under_another_spelling_is_named(folder: Path
         "photos\\0.jpg": "photos/0.jpg", "d.jpg": "D.JPG", "cafe\u0301.jpg": "caf\u00e9.jpg",
         "my%20dog.jpg": "my dog.jpg", "D": "D.JPG", "a.png": "a.jpg", "e.jpg": None,
     }  # fmt: skip
-    hints = [f" (there is '{other}': write its name so)" if other else "" for other in names.values()]
+    hints = [f" (there is '{other}': write this name)" if other else "" for other in names.values()]
     found = collected({"train": [image(folder / name) for name in names]})
     expected = [f"'{folder / name}'{hint}" for name, hint in zip(names, hints, strict=True)]
     assert [text for _, text in found] == expected
