@@ -1,5 +1,5 @@
-"""The adaptive decoder (Lu et al. 2017, section 2): it attends after the LSTM's update, and may read a sentinel instead
-of the image."""
+"""The adaptive decoder (Lu et al. 2017, section 2), which attends after the LSTM's update and may read a sentinel
+instead of the image."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from caption.decoders.word_embeddings import word_table
 class AdaptiveDecoder(CellDecoder):
     """(h[t], c[t]) = LSTM([E y[t-1]; v_g]), ĉ[t] = attention(h[t]), p ∝ exp(W_p tanh(W_h h[t] + W_c ĉ[t])).
 
-    v_g is the mean region, projected and rectified (section 2.4). The read-out has two weights and a tanh, where the
-    paper has W_p (h[t] + ĉ[t]). With `caption.attention.SentinelAttention` it is the paper's model; any other mechanism
-    can be read after the update, too.
+    v_g is the mean region, projected and rectified (section 2.4). The read-out has two weights and a tanh; the paper
+    has W_p (h[t] + ĉ[t]). With `caption.attention.SentinelAttention` it is the paper's model; any other mechanism can
+    be used as well.
 
     Args:
         attention: the attention mechanism.
         embedding_size: length of the word vectors, and of v_g.
         hidden_size: length of h and c.
-        initial: computes the first state from the image; None = `InitialState()`.
+        initial: computes the initial state from the image; None = `InitialState()`.
         dropout: on x[t] and before the output layer.
     """
 
@@ -57,8 +57,8 @@ class AdaptiveDecoder(CellDecoder):
         return Memory(views, (self.attention.project(views), self.image(mean_region(views[0]))))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        attending = self.attention.start(memory.projected[0], hypotheses)
-        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
+        attention_state = self.attention.start(memory.projected[0], hypotheses)
+        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attention_state)
 
     def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
         before, cell, attention_state = state.carried

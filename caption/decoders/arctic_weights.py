@@ -1,4 +1,4 @@
-"""First weights as the authors' code draws them: `norm_weight` and `ortho_weight` of capgen.py
+"""Initial weights as in the authors' code: `norm_weight` and `ortho_weight` of capgen.py
 (github.com/kelvinxu/arctic-captions)."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ DEVIATION = 0.01
 
 @torch.no_grad()
 def draw_arctic_weights(decoder: CellDecoder) -> None:
-    """Draw the weights of all affine layers and tables of a built decoder anew.
+    """Initialise the weights of all affine layers and tables of a built decoder again.
 
     Biases are 0, square matrices are orthogonal, and all others are normal with standard deviation 0.01. The gates'
-    matrices of the word and of h[t-1] count as one for each gate; that of the context, and the first one of the regions
-    in the additive score, are normal even if they are square.
+    matrices for the word and for h[t-1] are one matrix per gate. The matrix for the context, and the first one for the
+    regions in the additive score, are normal even if they are square.
     """
     for module in decoder.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -41,8 +41,8 @@ class Trace(NamedTuple):
     @classmethod
     def of(cls, output: AttentionOutput, gate: Tensor | None = None) -> Trace:
         """The trace of a decoder that attends once per step."""
-        more = {} if isinstance(output.maps, Tensor) else named_maps(output.maps)
-        return cls(output.weights, more, gate, output.location, output.log_prob)
+        maps = {} if isinstance(output.maps, Tensor) else named_maps(output.maps)
+        return cls(output.weights, maps, gate, output.location, output.log_prob)
 
 
 class Unrolled(NamedTuple):
@@ -114,7 +114,7 @@ class Decoder(Part, nn.Module):
 
     @property
     def map_views(self) -> dict[str, int]:
-        """The number of the view over which each map in `Trace.maps` lies, by name."""
+        """The index of the view that each map in `Trace.maps` covers, by name."""
         return {
             self.trace_name(number, name): view
             for number, attention in enumerate(self.attentions.values())
@@ -126,7 +126,7 @@ class Decoder(Part, nn.Module):
         return name
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
-        """The sum of what the attention mechanisms declare as penalties, given `Trace.maps` of an unroll; or None."""
+        """The sum of the attention mechanisms' penalties, given `Trace.maps` of an unroll; None if there are none."""
         penalties = []
         for number, attention in enumerate(self.attentions.values()):
             names = {name: self.trace_name(number, name) for name in attention.map_views}
@@ -196,8 +196,8 @@ class Decoder(Part, nn.Module):
 def in_working_precision(views: Views, weight: Tensor) -> Views:
     """Convert regions to the precision in which a decoder reads them at every step.
 
-    Stored regions are in half precision. Under autocast, a GPU reads them in the lower precision. A CPU is slow in it
-    for all but large matrix products, so there they get the precision of the decoder's weights.
+    Stored regions are in half precision. Under autocast, a GPU reads them in the lower precision. A CPU is slow in low
+    precision except for large matrix products, so there they get the precision of the decoder's weights.
 
     Args:
         views: of the images.

@@ -44,19 +44,19 @@ class CellDecoder(RecurrentDecoder):
         self.cell = cell or LSTMCell()
 
     def add_forget_bias(self, value: float) -> None:
-        """Add to the bias of the gate that keeps the state, when the weights are initialised."""
+        """Add a value to the bias of the gate that keeps the state, when the weights are initialised."""
         self.cell.from_word.bias.data.chunk(self.cell.blocks)[self.cell.keeps].add_(value)
 
     def state_before(
         self, memory: Memory, hypotheses: int, vectors: Sequence[Tensor], attention: TensorTree = None
     ) -> State:
-        """The state before the first word, given the vectors (B, 1, H) of `RecurrentCell.states` and the attention's
-        own state."""
+        """The state before the first word, given the vectors (B, 1, H) of `RecurrentCell.states` and the state of the
+        attention."""
         # The state sums over all steps, so it keeps full precision under autocast.
         dtype = self.cell.from_word.weight.dtype
         shape = (vectors[0].shape[0], hypotheses, self.hidden_size)
-        named = {
+        initial = {
             name: vector.to(dtype).expand(shape)
             for name, vector in zip(self.cell.states, vectors, strict=True)
         }
-        return State(memory, CellState(**named, attention=attention), trace=None)
+        return State(memory, CellState(**initial, attention=attention), trace=None)

@@ -11,16 +11,16 @@ from caption.core.parts import Part
 class RecurrentCell(Part, nn.Module):
     """Base class of recurrent cells.
 
-    The pre-activations of a cell's gates are V x + b, with x the word's vector, plus what h[t-1] and z add, the inputs
-    beside the word, such as the context. Weights have a block of H rows for each gate and candidate.
+    The pre-activations of a cell's gates are V x + b plus terms of h[t-1] and z; x is the word's vector, and z are the
+    other inputs, such as the context. Weights have a block of H rows for each gate and candidate.
     """
 
     blocks: int
     """Number of gates and candidates."""
     keeps: int
-    """The block of the gate that keeps the previous state where it is 1; `forget_bias` of decoders goes there."""
+    """The block of the gate that keeps the previous state if it is 1; decoders add `forget_bias` to its bias."""
     states: tuple[str, ...]
-    """The vectors of the state, "hidden" and perhaps "cell"."""
+    """The names of the state's vectors: "hidden", and "cell" if there is one."""
 
     from_word: nn.Linear
     """V and b, all blocks."""
@@ -53,7 +53,7 @@ class RecurrentCell(Part, nn.Module):
 
         Args:
             word: (B, K, ...) x, the word's vector.
-            inputs: (B, K, ...) z, the inputs beside it.
+            inputs: (B, K, ...) z, the other inputs.
             hidden: (B, K, H) h[t-1].
             cell: (B, K, H) c[t-1]; None for cells without one.
 
@@ -65,7 +65,7 @@ class RecurrentCell(Part, nn.Module):
 
 class LSTMCell(RecurrentCell):
     """c[t] = f ∘ c[t-1] + i ∘ g, h[t] = o ∘ tanh(c[t]), with i, f, o, g = σ, σ, σ, tanh of V x + W [h[t-1]; z] + b
-    (eqs. 1 to 3). There are no peepholes."""
+    (eqs. 1 to 3), without peepholes."""
 
     blocks, keeps = 4, 1
     states = ("hidden", "cell")
@@ -119,8 +119,9 @@ class ResetBeforeGRUCell(RecurrentCell):
     n = tanh(V_n x + W_n [r ∘ h[t-1]; z] + b_n).
 
     The GRU of Chung et al. 2014, "Empirical Evaluation of Gated Recurrent Neural Networks on Sequence Modeling",
-    section 3.2, whose z is 1 - u: the reset gate r multiplies h[t-1] itself, so the candidate n needs a product after
-    the gates are known. `GRUCell` has r behind the product. The order of the blocks is r, u, n. There is no c.
+    section 3.2, whose z is 1 - u. The reset gate r multiplies h[t-1] before the matrix product, so the product of the
+    candidate n must wait for the gates; in `GRUCell`, r multiplies the product. The order of the blocks is r, u, n.
+    There is no c.
     """
 
     blocks, keeps = 3, 1
@@ -151,7 +152,7 @@ def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def init_recurrent(weight: Tensor, hidden_size: int) -> None:
-    """Initialise the columns of h[t-1] in a weight (blocks · H, H + ...) orthogonally, block by block, as in the
+    """Initialise the columns for h[t-1] of a weight (blocks · H, H + ...) orthogonally, block by block, as in the
     authors' code."""
     for rows in weight.data[:, :hidden_size].split(hidden_size):
         nn.init.orthogonal_(rows)

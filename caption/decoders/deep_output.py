@@ -12,7 +12,7 @@ from caption.core.parts import Part
 
 
 class Readout(Part, nn.Module):
-    """Base class of read-outs. It takes any leading shape, so training calls it once for all steps."""
+    """Base class of read-outs. Inputs may have any leading shape, so training calls it once for all steps."""
 
     to_words: nn.Linear
     """The last layer, L_o."""
@@ -34,8 +34,8 @@ class DeepOutput(Readout):
         context: include the term L_z z[t].
         activation: "linear" as in eq. 7, or "tanh" around the sum as in the authors' code.
         dropout: on h[t] and on the sum.
-        without_hidden: share of the training steps at which the term L_h h[t] is left out as a whole, so that the
-            context must tell the word (modality dropout, Neverova et al. 2016); the paper has none.
+        without_hidden: share of the training steps without the term L_h h[t], so that the word must be predicted from
+            the context (modality dropout, Neverova et al. 2016); 0 in the paper.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DeepOutput(Readout):
         super().__init__()
         if not 0 <= without_hidden <= 1 or (without_hidden and not context):
             raise UserError(
-                f"without_hidden is {without_hidden}, and must be between 0 and 1, and 0 for a read-out without context"
+                f"without_hidden {without_hidden} must be between 0 and 1, and 0 for a read-out without context"
             )
         self.previous_word = previous_word
         self.context = context
@@ -99,14 +99,14 @@ def tie_weights(to_words: nn.Linear, embed: nn.Module) -> None:
     """Make the word vectors E and the weight of the last layer L_o one parameter (Press and Wolf 2017).
 
     Raises:
-        UserError: the decoder has several tables of word vectors, or a word vector and the last layer's input differ in
-            length.
+        UserError: the decoder has several tables of word vectors, or the length of a word vector differs from that of
+            the last layer's input.
     """
     if not isinstance(embed, nn.Embedding):
         raise UserError("tie_weights needs one table of word vectors: leave out embedding, or tie_weights")
     if to_words.in_features != embed.embedding_dim:
         raise UserError(
-            f"tie_weights needs word vectors as long as the last layer's input: embedding_size is "
-            f"{embed.embedding_dim}, the input {to_words.in_features}"
+            "tie_weights needs word vectors of the same length as the last layer's input, but embedding_size is "
+            f"{embed.embedding_dim} and the input has {to_words.in_features}: make them equal, or leave out tie_weights"
         )
     to_words.weight = embed.weight

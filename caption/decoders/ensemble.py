@@ -1,4 +1,4 @@
-"""An ensemble of decoders: their next words' probabilities are averaged at every step."""
+"""An ensemble of decoders: the probabilities of the next word are averaged at every step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from caption.encoders import Refiner
 
 
 class EnsembleDecoder(Decoder):
-    """p(y[t]) = 1/M Σ_m p_m(y[t]), over M decoders fed the same words.
+    """p(y[t]) = 1/M Σ_m p_m(y[t]), over M decoders that are fed the same words.
 
-    The weights α are the mean of the members', and so is the gate β where all have one. What else they record, such as
-    the maps of single heads or sampled locations, is left out.
+    The weights α are the mean over the members, and so is the gate β if all of them have one. Other records, such as
+    the maps of single heads or sampled locations, are left out.
 
     Args:
         decoders: the members.
@@ -63,12 +63,15 @@ class EnsembleDecoder(Decoder):
         grids = dict.fromkeys(memory.views[0].grid for memory in memories)
         if len(grids) > 1:
             names = " and ".join(f"{rows}x{cols}" for rows, cols in grids)
-            raise UserError(f"the models of an ensemble attend to grids of {names}, whose maps have no mean")
+            raise UserError(
+                f"the models of an ensemble attend to grids of different sizes, {names}, so that their maps cannot be "
+                "averaged: take models with the same grid"
+            )
         return Memory(memories[0].views, tuple(memories))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         members = zip(self.decoders, memory.projected, strict=True)
-        states = [decoder.start(own_memory, hypotheses) for decoder, own_memory in members]
+        states = [decoder.start(projected, hypotheses) for decoder, projected in members]
         return State(*_shared_and_carried(states), trace=None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
@@ -82,7 +85,7 @@ class EnsembleDecoder(Decoder):
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         members = zip(self.decoders, memory.projected, strict=True)
-        unrolled = [in_order(decoder(own_memory, words, lengths)) for decoder, own_memory in members]
+        unrolled = [in_order(decoder(projected, words, lengths)) for decoder, projected in members]
         log_probs = [member.logits.float().log_softmax(-1) for member in unrolled]
         return unrolled[0]._replace(
             logits=_averaged(log_probs), trace=_mean([member.trace for member in unrolled])
@@ -95,7 +98,7 @@ def _averaged(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 def in_order(unrolled: Unrolled) -> Unrolled:
-    """The steps by their positions, since each decoder has an order of its own."""
+    """The steps in the order of their positions; decoders return them in different orders."""
     order = unrolled.positions.argsort()
     return map_tensors(itemgetter(order), unrolled)
 

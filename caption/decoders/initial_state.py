@@ -1,4 +1,4 @@
-"""A recurrent cell's first state: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or a learned
+"""The initial state of a recurrent cell: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or a learned
 constant."""
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from caption.core.regions import Regions, mean_region
 
 
 class Initial(Part, nn.Module):
-    """A recurrent cell's first state."""
+    """Base class: the initial state of a recurrent cell."""
 
     def build(self, region_size: int, hidden_size: int, states: tuple[str, ...] = ("hidden", "cell")) -> None:
-        """Create the weights for the vectors that the state consists of, see `RecurrentCell.states`. Called once."""
+        """Create the weights for the vectors of the state, see `RecurrentCell.states`. Called once."""
         raise NotImplementedError
 
     def forward(self, regions: Regions) -> tuple[Tensor, ...]:
@@ -28,8 +28,8 @@ class Initial(Part, nn.Module):
 class ConstantState(Initial):
     """The same learned vectors h[0] and c[0] for all images.
 
-    With `InitialState`, the decoder gets the mean region vector before it attends to any region. With a constant state,
-    all information about the image passes through attention, which suits studies of attention.
+    With `InitialState`, the decoder gets the mean region before it attends to any region. With a constant state, all
+    information about the image passes through attention, which suits studies of attention.
     """
 
     def build(self, region_size: int, hidden_size: int, states: tuple[str, ...] = ("hidden", "cell")) -> None:
@@ -43,13 +43,13 @@ class ConstantState(Initial):
 
 
 class InitialState(Initial):
-    """An MLP on the mean region vector for each of h[0] and c[0].
+    """An MLP on the mean region for each of h[0] and c[0].
 
     Args:
         layers: affine layers of each MLP, with ReLU and dropout between them.
         activation: of the last layer; "tanh" as in the authors' code, or "linear".
         dropout: between the layers.
-        shared: whether they share all layers but the last, as in the authors' code.
+        shared: whether the MLPs share all layers but the last, as in the authors' code.
 
     Raises:
         ValueError: the activation is unknown.

@@ -1,4 +1,4 @@
-"""Sorting and packing captions of different lengths, so that an unroll computes next to nothing for padding."""
+"""Sorting and packing captions of different lengths, so that an unroll computes little padding."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from caption.core.tensor_tree import TensorTree, combine, map_tensors, select_im
 class PackedCaptions(NamedTuple):
     """Captions sorted so that those still running at step t fill a rectangle: the first b images, k captions each.
 
-    The rectangle shrinks from step to step. Its steps are packed one time after the other.
+    The rectangle shrinks from step to step. The steps are packed in the order of t.
     """
 
     words: Tensor
-    """(B, K, T) int64, sorted: the longest captions of each image first, the images with the longest in front."""
+    """(B, K, T) int64, sorted: the longest captions of each image first, the images with the longest captions first."""
     order: Tensor
-    """(B,) int64: index of the image at each place."""
+    """(B,) int64: the index of each sorted image in the batch."""
     shapes: list[tuple[int, int]]
     """(b, k) of each step."""
     steps: Tensor | None
@@ -40,13 +40,13 @@ class PackedCaptions(NamedTuple):
         running = lengths[order].gather(1, ranks)[..., None] > times  # (B, K, T)
         rows = running.any(1).sum(0).tolist()
         columns = running.any(0).sum(0).tolist()
-        # Without any caption, one empty step gives the shapes.
+        # A batch without captions has one empty step, which gives the shapes.
         shapes = list(zip(rows, columns, strict=True))[: max(1, sum(b > 0 for b in rows))]
         origins = ((order[:, None] * hypotheses + ranks) * longest)[..., None] + times
         packing = cls(words, order, shapes, None, origins)
         is_real = packing.pack(running)
-        real = None if is_real.all() else is_real.nonzero().squeeze(-1)
-        packing = packing._replace(steps=real)
+        steps = None if is_real.all() else is_real.nonzero().squeeze(-1)
+        packing = packing._replace(steps=steps)
         return packing._replace(positions=packing.real(packing.pack(origins)))
 
     @property

@@ -15,16 +15,16 @@ from caption.decoders.cells import lstm_update
 class ShowAndTellDecoder(CellDecoder):
     """x[-1] = W_I mean(a), x[t] = E y[t-1], (h[t], c[t]) = LSTM(x[t]), p ∝ exp(W h[t]) (eqs. 10 to 12).
 
-    Its trace has uniform weights for every word, because there is no attention to draw.
+    Its trace has uniform weights for every word, because there is no attention.
 
     Args:
         embedding_size: length of the word vectors and of the projected image.
         hidden_size: length of h and c.
         dropout: on the inputs and before the output layer.
-        forget_bias: added to the forget gate's bias at initialisation; 1 in the authors' code. With 0 the only look at
-            the image is forgotten before training has found it useful.
+        forget_bias: added to the forget gate's bias at initialisation; 1 in the authors' code. With 0 the LSTM forgets
+            the image, which it reads only once, before training has learned to use it.
         normalise_image: whether BatchNorm scales the projected image. Mean regions of different images are nearly
-            equal, and without it training with few steps hardly tells them apart.
+            equal; without it, a training with few steps hardly distinguishes them.
     """
 
     def __init__(

@@ -20,24 +20,24 @@ from caption.decoders.word_embeddings import MetaEmbedding, word_table
 
 
 class ShowAttendAndTellDecoder(CellDecoder):
-    """The paper's decoder: attends with h[t-1], updates the LSTM, or another cell, with the word and the context, and
+    """The paper's decoder attends with h[t-1], updates the LSTM (or another cell) with the word and the context, and
     reads out from h[t].
 
     Args:
         attention: the attention mechanism.
         embedding_size: length of the word vectors Ey.
         hidden_size: length of h and c.
-        initial: computes the first state from the image; None = the paper's `InitialState()`.
+        initial: computes the initial state from the image; None = the paper's `InitialState()`.
         gate: the gate β on the context; None = no gate.
         readout: computes logits from the state; None = the paper's `DeepOutput()`.
         dropout: on the word vectors entering the LSTM.
-        forget_bias: added at initialisation to the bias of the gate that keeps the state: of an LSTM the forget gate.
+        forget_bias: added at initialisation to the bias of the gate that keeps the state (the forget gate of an LSTM).
         first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
             the authors' code.
         embedding: computes Ey from several tables; None = one learned table.
         tie_weights: whether E and L_o are one parameter, see `deep_output.tie_weights`; the paper has two.
-        first_weights: how the weights are drawn; "pytorch", as its layers do, or "arctic", as in the authors' code
-            (`draw_arctic_weights`).
+        first_weights: how the weights are initialised; "pytorch", the defaults of its layers, or "arctic", as in the
+            authors' code (`draw_arctic_weights`).
         cell: updates h; None = the paper's `LSTMCell()`.
 
     Raises:
@@ -99,12 +99,12 @@ class ShowAttendAndTellDecoder(CellDecoder):
         return Memory(views, (self.attention.project(views),))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        attending = self.attention.start(memory.projected[0], hypotheses)
-        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
+        attention_state = self.attention.start(memory.projected[0], hypotheses)
+        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attention_state)
 
     def word_vectors(self, words: Tensor) -> Tensor:
         embedded = self.embed(words)
-        if self.first_input == "zero":  # the start token is only fed first
+        if self.first_input == "zero":  # the start token is fed only at the first step
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 

@@ -82,8 +82,8 @@ class TopDownDecoder(RecurrentDecoder):
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         weight = self.embed.weight
         zeros = weight.new_zeros(memory.views[0].vectors.shape[0], hypotheses, self.hidden_size)
-        attending = self.attention.start(memory.projected[0], hypotheses)
-        return State(memory, TopDownState(zeros, zeros, zeros, zeros, attending), trace=None)
+        attention_state = self.attention.start(memory.projected[0], hypotheses)
+        return State(memory, TopDownState(zeros, zeros, zeros, zeros, attention_state), trace=None)
 
     def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor]]:
         before, c1, h2, c2, attention_state = state.carried

@@ -1,7 +1,7 @@
 """The Transformer decoder (Vaswani et al. 2017): parallel in training, with a cache in decoding.
 
-Every layer attends to the image with one of this package's mechanisms, so its maps are traced, drawn and edited like
-those of the LSTM decoders; `caption.attention.map_hooks.record_self_attention` sees the self-attention over words. In
+Every layer attends to the image with a mechanism of this package, so its maps are traced, drawn and edited like those
+of the LSTM decoders; `caption.attention.map_hooks.record_self_attention` records the self-attention over words. In
 training, the T steps of a caption are computed in parallel, as K · T queries of one image.
 """
 
@@ -35,16 +35,16 @@ class Cache(NamedTuple):
 
 
 class TransformerDecoder(Decoder):
-    """Word vectors √H E y + positions; in every layer masked self-attention, attention to the image, a feed-forward
+    """Word vectors √H E y + positions; in every layer masked self-attention, attention to the image, and a feed-forward
     network.
 
     Layer normalisation precedes each part (pre-norm, Xiong et al. 2020), so training needs no warm-up. The weights for
-    heatmaps are the mean over the layers; the maps include each layer's own.
+    heatmaps are the mean over the layers; `Trace.maps` has the maps of each layer.
 
     Args:
-        attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike.
-            Or a list with one for each layer. It must carry no state from word to word. One that samples is trained
-            with `caption.objectives.Reinforce`: the log-density of a step is the sum over the layers.
+        attention: the mechanism that attends to the image, of which each layer gets a copy with its own weights; or a
+            list with a mechanism for each layer. It must not keep a state from word to word. A mechanism that samples
+            is trained with `caption.objectives.Reinforce`: the log-density of a step is the sum over the layers.
         layers: number of layers.
         hidden_size: H, width of the layers.
         heads: M, of the self-attention; H is divisible by it.
@@ -53,9 +53,8 @@ class TransformerDecoder(Decoder):
         longest: maximal number of words of a caption.
 
     Raises:
-        UserError: `layers` or `heads` is below 1; the width is not divisible by the number of heads; the list of
-            mechanisms is not as long as there are layers; in use, the attention carries a state, or a caption is too
-            long.
+        UserError: `layers` or `heads` is below 1; the width is not divisible by the number of heads; the number of
+            mechanisms in the list is not `layers`; in use, the attention keeps a state, or a caption is too long.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class TransformerDecoder(Decoder):
 
     @property
     def spec(self) -> Spec:
-        """Lists the layers' mechanisms where they have become different."""
+        """Lists the layers' mechanisms if they differ."""
         spec = super().spec
         mechanisms = [attention.spec for attention in self.attentions.values()]
         if any(mechanism != mechanisms[0] for mechanism in mechanisms):
@@ -118,7 +117,7 @@ class TransformerDecoder(Decoder):
         return State(memory, tuple(Cache(empty, empty) for _ in self.layers), trace=None)
 
     def _embedded(self, words: Tensor, first: int) -> Tensor:
-        """Words (B, K, T) at the positions from `first` on -> (B, K, T, H)."""
+        """Words (B, K, T), the first one at position `first` -> (B, K, T, H)."""
         positions: Tensor = self.positions  # type: ignore[assignment]
         if first + words.shape[-1] > len(positions):
             raise UserError(
@@ -131,13 +130,13 @@ class TransformerDecoder(Decoder):
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         caches: tuple[Cache, ...] = state.carried  # one for each layer
         hidden = self._embedded(words[..., None], first=caches[0].keys.shape[3])
-        longer, outputs = [], []
+        extended, outputs = [], []
         for layer, memory, cache in zip(self.layers, state.shared.projected, caches, strict=True):
             hidden, cache, output = layer(hidden, memory, cache)
-            longer.append(cache)
+            extended.append(cache)
             outputs.append(output)
         logits = self.to_words(self.norm(hidden)).squeeze(2)
-        return logits.float().log_softmax(-1), State(state.shared, tuple(longer), trace_of(outputs))
+        return logits.float().log_softmax(-1), State(state.shared, tuple(extended), trace_of(outputs))
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         images, hypotheses, longest = words.shape
@@ -159,7 +158,8 @@ class TransformerDecoder(Decoder):
 
 
 class Layer(nn.Module):
-    """One layer: masked self-attention, attention to the image, a feed-forward network, each around a residual."""
+    """One layer: masked self-attention, attention to the image, and a feed-forward network, each with a residual
+    connection."""
 
     def __init__(
         self, attention: Attention, hidden_size: int, heads: int, inner_size: int, dropout: float
@@ -192,7 +192,7 @@ class Layer(nn.Module):
         Args:
             hidden: output of the layer below.
             memory: the attention's memory of the B images.
-            cache: keys and values of the previous words; None = there are none, and the self-attention is causal.
+            cache: keys and values of the previous words; None = no previous words, and the self-attention is causal.
 
         Returns:
             (B, K, T, H), the cache with the new words, and the attention's output for K · T queries.
@@ -210,8 +210,8 @@ class Layer(nn.Module):
         )
         if any(tensor.is_floating_point() for tensor in leaves(attended.state)):
             raise UserError(
-                "the attention of a TransformerDecoder cannot carry anything from word to word, since training asks it "
-                "for all words at once: take a score and an alignment without a state"
+                "the attention of a TransformerDecoder cannot keep a state from word to word, since training computes "
+                "all words in parallel: take a score and an alignment without a state"
             )
         context = self.from_context(attended.context).unflatten(1, (hypotheses, steps))
         hidden = hidden + self.dropout(context)
@@ -220,7 +220,7 @@ class Layer(nn.Module):
 
 
 def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
-    """The layers' maps, their mean as the summary, and the log-density of all layers' samples together."""
+    """The maps of the layers, their mean as the summary, and the sum of the log-densities of their samples."""
     maps = {
         f"layer {number} {name}": tensor
         for number, output in enumerate(outputs)
@@ -236,7 +236,7 @@ def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
 
 def sinusoids(length: int, size: int) -> Tensor:
     """(T, H) positions as sines and cosines of wavelengths from 2π to 10000 · 2π (section 3.5)."""
-    place = torch.arange(length)[:, None]
+    position = torch.arange(length)[:, None]
     rate = torch.exp(torch.arange(0, size, 2) * (-torch.log(torch.tensor(10000.0)) / size))
-    angles = place * rate
+    angles = position * rate
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[:, :size]

@@ -1,8 +1,8 @@
 """Recurrent decoders, and their common unroll for training.
 
-In search, a step is embed, advance, read out. In training, the words are embedded before the loop over the steps, and
-read out after it, for all steps at once. Captions are sorted so that those still running at step t fill a rectangle in
-the corner of (B, K), which shrinks. Only padding inside this rectangle is computed.
+In search, a step is embed, advance, read out. In training, the words of all steps are embedded before the loop over the
+steps and read out after it. Captions are sorted so that those still running at step t fill a rectangle in the corner of
+(B, K), which shrinks. Only padding inside this rectangle is computed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class RecurrentDecoder(Decoder):
     embed: Any
     """The module that maps words to their vectors, such as `nn.Embedding`; created in `build`."""
     read_out: Callable[..., Tensor]
-    """A method of the subclass, `read_out(embedded, *outputs)`: Ey[t-1] (..., E) and the second result of `advance` for
-    it, each (..., N) -> logits (..., V)."""
+    """A method of the subclass, `read_out(embedded, *outputs)`: Ey[t-1] (..., E) and the second result of `advance`,
+    tensors (..., N) -> logits (..., V)."""
 
     def word_vectors(self, words: Tensor) -> Tensor:
         """(...) input words -> their vectors Ey (..., E)."""
@@ -70,12 +70,12 @@ class RecurrentDecoder(Decoder):
             packing: how the captions are sorted.
 
         Returns:
-            of the N real steps, tensors (N, ...): the inputs of the read-out, the traces, and the queries.
+            tensors (N, ...) of the N real steps: the inputs of the read-out, the traces, and the queries.
         """
         outputs, traces, queries = [], [], []
         images = len(packing.words)
         for vectors, (b, k) in zip(embedded.split(packing.sizes), packing.shapes, strict=True):
-            # A slice of the previous slice: the gradient of a slice is as large as what it was taken from.
+            # Slice the previous slice: the gradient of a slice is as large as the sliced tensor.
             if b < images:
                 state, images = state._replace(shared=map_tensors(itemgetter(slice(b)), state.shared)), b
             carried = map_tensors(itemgetter((slice(b), slice(k))), state.carried)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from caption.text.vocabulary import Vocabulary
 
 LONGEST_LINE = 1_000_000
-"""Characters of a line in a file of word vectors; the rest of a longer one is read as another line."""
+"""Maximal characters of a line in a file of word vectors; the rest of a longer line is read as another line."""
 
 
 def word_table(vocabulary_size: int, size: int, padding: int) -> nn.Embedding:
@@ -34,9 +34,9 @@ class WordVectors(Part, nn.Module):
     Args:
         size: length of the vectors.
         file: text file of vectors, a word and `size` numbers per line (GloVe; word2vec and fastText with their first
-            line of two counts); None = random vectors. It is read when training starts. Words that it lacks keep their
-            random vectors.
-        frozen: whether the whole table stays as it was at the start, words that the file lacks included.
+            line of two counts); None = random vectors. It is read when training starts. Words that are not in it keep
+            their random vectors.
+        frozen: whether the whole table keeps its initial values, including words that are not in the file.
 
     Raises:
         UserError: `size` is below 1, or `frozen` without a file.
@@ -46,7 +46,9 @@ class WordVectors(Part, nn.Module):
         super().__init__()
         at_least_one(self, size=size)
         if frozen and file is None:
-            raise UserError("frozen WordVectors need a file: random vectors that never change say nothing")
+            raise UserError(
+                "frozen WordVectors need a file, since random vectors would stay random: give file"
+            )
         self.size = size
         self.file = file
         self.frozen = frozen
@@ -57,7 +59,7 @@ class WordVectors(Part, nn.Module):
         self.table.weight.requires_grad_(not self.frozen)
 
     def load(self, vocabulary: Vocabulary) -> int:
-        """Read the vectors of the vocabulary's words from the file; returns how many were found.
+        """Read the vectors of the vocabulary's words from the file; returns the number of words found.
 
         Raises:
             UserError: the file cannot be read, has vectors of another length, or none of the words.
@@ -69,7 +71,7 @@ class WordVectors(Part, nn.Module):
                     self.table.weight[vocabulary[word]] = torch.tensor(numbers)
                     count += 1
         if not count:
-            raise UserError(f"{self.file} has a vector for none of the {len(vocabulary)} words of the data")
+            raise UserError(f"{self.file} has no vector for any of the {len(vocabulary)} words of the data")
         return count
 
     def _lines(self) -> Iterator[tuple[str, list[float]]]:
@@ -86,7 +88,7 @@ class WordVectors(Part, nn.Module):
                     continue
                 if len(numbers) != self.size:
                     raise UserError(
-                        f"line {line_number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: "
+                        f"line {line_number} of {self.file} has {len(numbers)} numbers, but size is {self.size}: "
                         "give the length of the file's vectors as size"
                     )
                 yield word, [float(number) for number in numbers]
@@ -101,7 +103,7 @@ class MetaEmbedding(Part, nn.Module):
 
     Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3.2. The bias of
     the score is left out, because it cancels in the softmax. A forward hook on `shares` receives the weights α
-    (..., J), and may return others.
+    (..., J), and may return edited weights.
 
     Args:
         tables: the tables w_j.
@@ -113,7 +115,7 @@ class MetaEmbedding(Part, nn.Module):
     def __init__(self, tables: Sequence[WordVectors]) -> None:
         super().__init__()
         if len(tables) < 2:
-            raise UserError(f"MetaEmbedding weighs several tables of word vectors, and got {len(tables)}")
+            raise UserError(f"MetaEmbedding needs two or more tables of word vectors, not {len(tables)}")
         self.tables = nn.ModuleList(tables)
         self.shares = nn.Identity()
 
@@ -141,7 +143,7 @@ class MetaEmbedding(Part, nn.Module):
 
 
 def load_word_vectors(module: nn.Module, vocabulary: Vocabulary) -> dict[str, int]:
-    """Load every table of a module that has a file; returns how many words each file had.
+    """Load every table of a module that has a file; returns the number of words found in each file, by its path.
 
     Raises:
         UserError: see `WordVectors.load`.

@@ -209,7 +209,7 @@ def test_a_transformer_refuses_attention_with_a_state_longer_captions_and_sizes_
         ScoredAttention(LocationSensitiveScore(6, 2, 3), Softmax()),
         library.ParallelCoAttention(library.WordProjection(6), DotScore()),
     ):
-        with pytest.raises(UserError, match="cannot carry anything from word to word"):
+        with pytest.raises(UserError, match="cannot keep a state from word to word"):
             unroll(transformer(inner))
     for options, said in [
         ({"layers": 0}, "layers 0 of TransformerDecoder must be at least 1"),

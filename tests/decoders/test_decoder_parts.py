@@ -121,9 +121,9 @@ def test_the_state_is_left_out_as_a_whole_at_a_share_of_the_training_steps():
     left_out = (logits == of_context).all(-1)
     assert torch.equal(logits[~left_out], whole[~left_out])
     assert left_out.float().mean() == pytest.approx(0.25, abs=0.04)  # four standard deviations
-    with pytest.raises(UserError, match=r"without_hidden is 0\.5, .* and 0 for a read-out without context"):
+    with pytest.raises(UserError, match=r"without_hidden 0\.5 must .* and 0 for a read-out without context"):
         DeepOutput(context=False, without_hidden=0.5)
-    with pytest.raises(UserError, match=r"without_hidden is 1\.5"):
+    with pytest.raises(UserError, match=r"without_hidden 1\.5"):
         DeepOutput(without_hidden=1.5)
 
 
@@ -158,9 +158,9 @@ def test_they_stay_one_in_copies_and_after_loading():
         other.load_state_dict(model.state_dict())
         assert other.readout.to_words.weight is other.embed.weight
         assert torch.equal(other.embed.weight.double(), model.embed.weight)
-    with pytest.raises(UserError, match="embedding_size is 5, the input 4"):
+    with pytest.raises(UserError, match="embedding_size is 5 and the input has 4"):
         top_down(5)
-    with pytest.raises(UserError, match="embedding_size is 5, the input 4"):
+    with pytest.raises(UserError, match="embedding_size is 5 and the input has 4"):
         decoder(tie_weights=True, readout=LinearOutput())
 
 
@@ -275,9 +275,9 @@ def test_vectors_are_read_for_the_words_that_the_file_has(tmp_path: Path, head: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cat 1 2 3\n", r"line 1 of .* has 3 numbers, and size is 2: give the length"),
+        ("cat 1 2 3\n", r"line 1 of .* has 3 numbers, but size is 2: give the length"),
         ("cat 1 x\n", "cannot be read as a file of word vectors"),
-        ("bird 1 2\n", "has a vector for none of the"),
+        ("bird 1 2\n", "has no vector for any of the"),
         (None, "does not exist"),
     ],
 )
@@ -296,7 +296,7 @@ def test_wrong_options_are_refused():
         WordVectors(0)
     with pytest.raises(UserError, match="need a file"):
         WordVectors(2, frozen=True)
-    with pytest.raises(UserError, match="several tables of word vectors, and got 1"):
+    with pytest.raises(UserError, match="two or more tables of word vectors, not 1"):
         MetaEmbedding([WordVectors(2)])
 
 
