@@ -350,7 +350,7 @@ def test_words_and_names_are_shown_as_they_are(show):
     assert page.run("document.querySelectorAll('b').length") == 0
     assert [page.text(".satt-name", index) for index in range(2)] == [name, "photo 2"]
     # A caption without words is a bare photo.
-    assert page.text(".satt-status", 1) == "The model said nothing."
+    assert page.text(".satt-status", 1) == "This caption has no words."
     page.click(".satt-group:nth-of-type(2) .satt-word")
     for key in ("ArrowRight", "End", "Home"):
         page.press(key)

@@ -66,7 +66,7 @@ def test_pointing_at_a_hypothesis_lights_its_cell_and_tells_its_sentence(show):
             "“the (end)”: p 0.5, log p so far −1.61; this is caption 2; 100 % of its attention lay elsewhere",
         ),
         (5, "“a dog (end)”: p 0.9, log p so far −1.02; this is the caption"),
-        (6, "“a dog runs”: p 0.05, log p so far −3.91; the search stopped, since it could not"),
+        (6, "“a dog runs”: p 0.05, log p so far −3.91; the search stopped, because it could not"),
         (4, "“the cat”: p 0.1, log p so far −3.22; it is dropped at the next step; 100 %"),
     ]:
         page.hover(".satt-node", number)
@@ -99,7 +99,7 @@ def test_keys_alone_go_through_the_tree(show):
         visited.append(page.run("document.activeElement.firstChild.textContent"))
     assert visited == ["a", "dog", "(end)", "the", "(end)", "(end)", "a", "(end)", "runs"]
     label = page.run("document.activeElement.getAttribute('aria-label')")
-    assert label == "a dog runs; the search stopped, since it could not win any more"
+    assert label == "a dog runs; the search stopped, because it could no longer win"
     assert page.text(".satt-told p").startswith("“a dog runs”")
     assert_lit(page, SIZE, BOX, GRID, CELLS[3])
     assert page.run("document.querySelectorAll('.satt-node[tabindex=\"0\"]').length") == 1

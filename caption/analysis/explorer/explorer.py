@@ -2,12 +2,12 @@
 
     explorer = Explorer(captioner, "photo.jpg")
     explorer.force((2, 5), at="red")     # at "red" look at row 2, column 5
-    print(explorer.caption)              # what the model says then
+    print(explorer.caption)              # the caption under this change
     explorer.change                      # both captions, the probabilities of their words without and under the changes
     explorer.undo()
     explorer.look_at("saxophone", at=4)  # where the captioner's lens sees it
 
-The photo is encoded once. A change keeps the words before the first one that it concerns, and their steps are not
+The photo is encoded once. A change keeps the words before the first one that it affects, and their steps are not
 computed again. Steps, words and cells of a change refer to the caption that it was made on. A notebook's widget and the
 server show explorers, and keep no state of their own.
 """
@@ -45,7 +45,7 @@ TITLE = "What the model says when it looks elsewhere"
 
 
 class _Applied(NamedTuple):
-    """A change that was made, and what came of it."""
+    """An applied change and its result."""
 
     request: dict[str, Any]
     change: Change
@@ -56,12 +56,12 @@ class Explorer:
     """A photo whose caption is changed by moving the attention.
 
     Args:
-        captioner: the model; it is the same afterwards.
+        captioner: the model; it is not modified.
         photo: see `Captioner.describe`.
         name: of the photo, for pages.
-        model: name of the model, for pages where several stand side by side.
-        watch: called before every step of the decoder that is computed; may raise to stop the work. The explorer then
-            is as it was before.
+        model: name of the model, for pages with several models side by side.
+        watch: called before every step of the decoder that is computed. It may raise an exception to stop the work; the
+            explorer is then as it was before.
 
     Raises:
         UserError: the decoder has no attention.
@@ -99,7 +99,7 @@ class Explorer:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes made, the first one first."""
-        return tuple(one.change for one in self._applied)
+        return tuple(applied.change for applied in self._applied)
 
     @property
     def change(self) -> Intervention | None:
@@ -110,7 +110,7 @@ class Explorer:
 
     @property
     def search(self) -> dict[str, Any] | None:
-        """How captions are searched for, in the form of `explorer.requests`; None = as the model was saved.
+        """The search, in the form of `explorer.requests`; None = the model's own.
 
         Setting it takes back all changes, since they were made on captions of the other search.
         """
@@ -123,7 +123,7 @@ class Explorer:
         self._changed()
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have a function called after every change of the caption, whether Python or a page made it."""
+        """Call a function after every change of the caption, from Python or from a page."""
         self._subscribers.append(changed)
 
     def force(self, where: Place | str, at: Steps) -> Explorer:
@@ -134,7 +134,7 @@ class Explorer:
         """Look where the captioner's lens sees a thing (`caption.analysis.lens`), named as in its table of nouns.
 
         Raises:
-            UserError: the captioner has no lens, which does not know the thing or sees it nowhere.
+            UserError: the captioner has no lens, or the lens does not know the thing or sees it nowhere.
         """
         with _user_errors():
             steps = steps_of(at, self.caption)
@@ -151,7 +151,7 @@ class Explorer:
         return self.apply(Erase(where))
 
     def apply(self, change: Change) -> Explorer:
-        """Make a change of the caption that there is now.
+        """Apply a change to the current caption.
 
         Raises:
             UserError: it has no such place, step or word, or nothing would be left to look at.
@@ -171,21 +171,21 @@ class Explorer:
         return self._changed()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what a page asks for, and give what it shows.
+        """Make the changes that a page requests, and return the record that it shows.
 
         Args:
-            request: {"changes": [...], "search": {...}}: all changes, of which those that were already made at the
-                start of the list are kept; and the search, see `caption.analysis.explorer.requests`.
+            request: {"changes": [...], "search": {...}}: all changes, and the search; see
+                `caption.analysis.explorer.requests`. Changes at the start of the list that are already made are kept.
 
         Raises:
-            UserError: the request makes no sense. The explorer may have made some of its changes.
+            UserError: the request is invalid. The explorer may have made some of its changes.
         """
         changes, search = request.get("changes", []), request.get("search")
         check(changes, "Changes")
         check(search, "Search")
         if search != self._search_request:
             self._begin(search)
-        alike = [one.request == wanted for one, wanted in zip(self._applied, changes, strict=False)]
+        alike = [applied.request == wanted for applied, wanted in zip(self._applied, changes, strict=False)]
         self._keep([*alike, False].index(False))
         with _user_errors():
             for wanted in changes[len(self._applied) :]:
@@ -194,7 +194,7 @@ class Explorer:
         return self.record()
 
     def record(self) -> dict[str, Any]:
-        """What a page shows: a photo's record, see `caption.visualize.page_data`, with `model`, `search`, `change`."""
+        """The photo's record for a page, see `caption.visualize.page_data`, with `model`, `search` and `change`."""
         same = LogProbs(tokens_of(self.original), self._original.log_probs, self._original.log_probs)
         change = self.change
         return {
@@ -202,7 +202,7 @@ class Explorer:
             "model": self.model,
             "search": self._search_request,
             "change": {
-                "requests": [one.request for one in self._applied],
+                "requests": [applied.request for applied in self._applied],
                 "steps": [] if change is None else list(change.steps),
                 "before": _sentence(same if change is None else change.original_log_probs),
                 "after": None if change is None else _sentence(change.changed_log_probs),
@@ -236,7 +236,7 @@ class Explorer:
         self._applied, self._compared = [*self._applied, _Applied(request, change, result)], None
 
     def _keep(self, count: int) -> None:
-        """Take back all changes but the first ones."""
+        """Take back all changes after the first `count`."""
         if count < len(self._applied):
             self._applied, self._compared = self._applied[: max(count, 0)], None
 
@@ -246,7 +246,7 @@ class Explorer:
         return self
 
     def _read(self, result: EditedCaption) -> EditedCaption:
-        """The same, after a lens has read what the encoder sees behind its words."""
+        """The same, with the reading of the captioner's lens if it has one."""
         lens = lens_of(self._captioner)
         if lens is not None:
             regions = regions_of(self.photo.encoded, 0)
@@ -277,7 +277,7 @@ def _sentence(log_probs: LogProbs) -> dict[str, Any]:
 
 @contextmanager
 def _user_errors() -> Iterator[None]:
-    """Within it, a step, word or place that a caption does not have is the user's mistake."""
+    """Raise a UserError if a caption does not have a step, word or place."""
     try:
         yield
     except ValueError as error:

@@ -1,14 +1,14 @@
-"""Changes and searches as JSON: what the page asks for.
+"""Changes and searches as JSON: the requests of the page.
 
     {"kind": "force", "steps": [4], "cells": [[2, 5], [2, 6]]}     at word 4 look at two cells, evenly
     {"kind": "force", "steps": [4], "map": [[0, 0.5, ...], ...]}   at word 4 look as a map says
     {"kind": "force", "steps": [4], "thing": "saxophone"}          at word 4 look where the model's lens sees it
-    {"kind": "mask", "steps": null, "cells": [[0, 0]]}             look into the cell at no word
+    {"kind": "mask", "steps": null, "cells": [[0, 0]]}             never look into the cell
     {"kind": "erase", "cells": [[0, 0]]}                           the cell's region is not in the image
 
     {"kind": "beam", "beam_size": 5}      {"kind": "greedy"}      {"kind": "sample", "seed": 3}
 
-`visualize/web/openapi.json` declares them; `check` compares a request with it.
+`visualize/web/openapi.json` has their schemas; `check` compares a request with them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Change = Force | Mask | Erase
 PLACES = ("cells", "map", "thing")
 LONGEST_THING = 60
 SHOWN = 3
-"""Hypotheses of a beam that are shown."""
+"""Captions of a beam search that a page shows."""
 
 
 def check(value: Any, schema: str) -> None:
     """Compare a value with one of the schemas of `page_description`.
 
     Raises:
-        UserError: it does not match; with the place in the value, and the schema's description.
+        UserError: it does not match. The message has the place in the value and the schema's description.
     """
     from jsonschema import Draft202012Validator
 
@@ -46,13 +46,13 @@ def check(value: Any, schema: str) -> None:
         return
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     place, wrong = schema.lower() + "".join(parts), printable(str(error.instance))[:100]
-    known = error.schema.get("properties", {})
+    properties = error.schema.get("properties", {})
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
-        raise UserError(f"{place} lacks {missing!r}, {known[missing]['description']}")
+        raise UserError(f"{place} lacks {missing!r}, {properties[missing]['description']}")
     if error.validator == "additionalProperties":
-        extra = printable(next(name for name in error.instance if name not in known))[:100]
-        raise UserError(f"{place} has no {extra!r}: it has {', '.join(known)}")
+        extra = printable(next(name for name in error.instance if name not in properties))[:100]
+        raise UserError(f"{place} has no {extra!r}: it has {', '.join(properties)}")
     raise UserError(f"{place} is {wrong}: it must be {error.schema['description']}")
 
 
@@ -63,11 +63,11 @@ def change_from(
 
     Args:
         request: that matches the schema "Change".
-        caption: the one on the screen; cells and steps are its.
-        where: the map of a thing, (rows, cols); None = there is no lens.
+        caption: the one on the screen, to which cells and steps refer.
+        where: gives the map of a thing, (rows, cols); None = there is no lens.
 
     Raises:
-        UserError: it describes none.
+        UserError: the request is not a valid change.
         ValueError: the caption has no such place.
     """
     kind = request["kind"]

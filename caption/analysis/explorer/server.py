@@ -1,7 +1,7 @@
 """The explorer as a local page: Starlette routes around a `Service`.
 
-Nothing is written to disk, and only the last photos are kept in memory. The size of a request, of its photo and of its
-changes is bounded, and requests of other websites are refused.
+Nothing is written to disk, and only the last photos are kept in memory. The sizes of requests, photos and changes are
+limited, and requests of other websites are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import jsonschema as jsonschema  # checks what is asked for
+import jsonschema as jsonschema  # checks requests
 from anyio import CancelScope
 from anyio.from_thread import check_cancelled
 from anyio.to_thread import run_sync
@@ -54,7 +54,7 @@ ANSWERS: Mapping[type[Exception], tuple[int, str]] = {
     ClientDisconnect: (499, "The request was cancelled."),
     MemoryError: (413, "The photo is too large for the memory. Scale it down."),
 }
-"""Status and message by what was raised; "" = its own message."""
+"""Status code and message for each exception; "" = the exception's own message."""
 
 
 def application(
@@ -68,10 +68,10 @@ def application(
 
     Args:
         service: the models.
-        hosts: names under which the server may be addressed; ["*"] = any. A page of another site that lets its own
-            name point here is refused.
+        hosts: names under which the server may be addressed; ["*"] = any. Other names are refused: a website could let
+            its own name point here.
         largest_photo: bytes of a photo's file.
-        waiting: requests that may wait while one is answered; others are told to come back.
+        waiting: requests that may wait while one is answered; further ones are refused with status 503.
     """
     places, model = asyncio.Semaphore(1 + waiting), asyncio.Lock()
     settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
@@ -81,20 +81,20 @@ def application(
     description = {**page_description(), "info": info}
 
     async def answered(request: Request, largest: int, job: Callable[[bytes], dict[str, Any]]) -> Response:
-        """What `job` makes of a request's body, of at most `largest` bytes; one job at a time, in a thread.
+        """Run `job` in a thread on a request's body of at most `largest` bytes, one job at a time.
 
-        Once the client has disconnected, `check_cancelled` stops the job.
+        When the client disconnects, `check_cancelled` stops the job.
         """
         _check_origin(request)
         try:
             body = await _receive(request, largest)
             if places.locked():
                 raise BusyError
-            async with places, _while_asked(request), model:  # the place is free only when the thread is
+            async with places, _cancelled_on_disconnect(request), model:  # held until the thread ends
                 return JSONResponse(await run_sync(job, body))
-        except asyncio.CancelledError:  # the server stops
+        except asyncio.CancelledError:  # the server is stopping
             pass
-        raise CancelledError  # also if the client has disconnected, which ends the work without an error
+        raise CancelledError  # also after a disconnect, which ends the work without an exception
 
     async def photos(request: Request) -> Response:
         name = request.query_params.get("name", "photo")
@@ -129,10 +129,10 @@ def application(
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse what another website's page sends."""
+    """Refuse requests of another website's page."""
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise HTTPException(403, "Only this server's own page may ask.")
+        raise HTTPException(403, "Only this server's own page may send requests.")
 
 
 async def _receive(request: Request, largest: int) -> bytes:
@@ -161,8 +161,8 @@ def _json(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def _while_asked(request: Request) -> AsyncIterator[None]:
-    """Cancels the work inside when the client disconnects."""
+async def _cancelled_on_disconnect(request: Request) -> AsyncIterator[None]:
+    """Cancel the work inside when the client disconnects."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""What the server does, without the network: photos in memory, and their explorers."""
+"""The server without the network: photos in memory, and their explorers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from caption.data.shapes.scene import random_scene
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
-"""Of one photo, and of all photos in memory together; the last photo always stays."""
+"""The limit of one photo, and of all photos in memory together; the last photo always stays."""
 LONGEST_NAME = 200
 
 
@@ -30,12 +30,12 @@ class GoneError(UserError):
 
 
 class Service:
-    """Photos, each encoded once for each model; for one thread.
+    """Photos in memory, each encoded once for each model. Not thread-safe.
 
     Args:
         models: by name, in the order in which a page shows them.
-        kept_photos: the number of photos that stay in memory, fewer where they have more than `MOST_PIXELS` together;
-            the one that was used longest ago goes first.
+        kept_photos: the number of photos that stay in memory, fewer if they have more than `MOST_PIXELS` together.
+            The least recently used one is dropped first.
     """
 
     def __init__(self, models: Mapping[str, Captioner], kept_photos: int = KEPT_PHOTOS) -> None:
@@ -53,7 +53,7 @@ class Service:
         )
 
     def example(self, number: int) -> bytes:
-        """A picture to begin with: a generated scene as PNG for models of scenes, else a photo as JPEG."""
+        """An example picture: a generated scene as PNG for models of scenes, else a photo as JPEG."""
         if not self.has_scenes:
             return files("caption.analysis.explorer").joinpath("photographer.jpg").read_bytes()
         file = io.BytesIO()
@@ -105,7 +105,7 @@ class Service:
 
         Raises:
             GoneError: the photo is not in memory any more.
-            UserError: the request makes no sense.
+            UserError: the request is invalid.
         """
         check(request, "Request")
         photo, model = request["photo"], request.get("model", next(iter(self.models)))
@@ -122,15 +122,15 @@ class Service:
 
 
 def _check_size(data: bytes, name: str) -> None:
-    """Refuse a photo of too many pixels by its header, before anything is decoded."""
+    """Refuse a photo of too many pixels by its header, before it is decoded."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             pixels = image.width * image.height
     except Image.DecompressionBombError as error:
         raise ImageError(f"'{name}' is too large: {error}") from error
-    except Exception:  # `open_image` says what is wrong with it
+    except Exception:  # `open_image` reports the problem
         return
     if pixels > MOST_PIXELS:
         raise ImageError(
-            f"'{name}' has {pixels / 1e6:.0f} megapixels; at most {MOST_PIXELS / 1e6:.0f} are taken. Scale it down."
+            f"'{name}' has {pixels / 1e6:.0f} megapixels; at most {MOST_PIXELS / 1e6:.0f} are accepted. Scale it down."
         )

@@ -3,7 +3,7 @@
 widget = caption.explore(captioner, "photo.jpg")
 widget                            # click or paint in the notebook
 explorer = widget.explorer
-explorer.change                   # what has come of it: both captions with their probabilities
+explorer.change                   # the result: both captions with their probabilities
 explorer.force((2, 5), at=4)      # the same from Python; the notebook follows
 widget.save("page.html")
 """
@@ -25,12 +25,12 @@ from caption.visualize.styles import OverlayStyle
 
 with optional_package("explore", "'show-attend-and-tell[notebooks]'"):
     import anywidget
-    import jsonschema as jsonschema  # checks what the page asks for
+    import jsonschema as jsonschema  # checks the page's requests
     import traitlets
 
 
 class ExplorerWidget(anywidget.AnyWidget):
-    """A view of explorers of one photo side by side, one for each model.
+    """A view of one photo's explorers side by side, one for each model.
 
     Args:
         explorers: at least one.
@@ -84,7 +84,7 @@ def explore(
     """A notebook's widget in which a model's attention is moved by hand, and the sentence follows.
 
     Args:
-        captioner: the model; it is the same afterwards.
+        captioner: the model; it is not modified.
         photo: see `Captioner.describe`.
         beside: other models by name, on the same photo; the first one is then called "this".
         name: of the photo.
@@ -94,5 +94,6 @@ def explore(
         caption.core.errors.ImageError: the photo cannot be read.
     """
     first = Explorer(captioner, photo, name, "this" if beside else "")
-    others = [Explorer(other, first.photo.image, name, model) for model, other in (beside or {}).items()]
-    return ExplorerWidget(first, *others)
+    image = first.photo.image
+    further = [Explorer(model, image, name, label) for label, model in (beside or {}).items()]
+    return ExplorerWidget(first, *further)

@@ -4,7 +4,7 @@ import { button, element, probability, rounded } from "./text.js";
 import { decode } from "./raster.js";
 import { SmallPhoto, smallSize } from "./strip.js";
 
-const SMALL = 160; // pixels of the longer side of the picture beside what is told of a hypothesis
+const SMALL = 160; // pixels of the longer side of the picture beside the text on a hypothesis
 
 export class Beam {
   constructor(card) {
@@ -45,7 +45,7 @@ export class Beam {
     new ResizeObserver(() => this.drawEdges()).observe(this.tree);
   }
 
-  // Another search.
+  // Show another search.
   show() {
     const { beam } = this.card.photo;
     this.beam = beam;
@@ -93,7 +93,7 @@ export class Beam {
     return chip;
   }
 
-  // Mark the path of a caption: of the best one, or of another candidate that is on the screen.
+  // Mark the path of the caption on the screen: the best one or another candidate.
   choose(index) {
     if (!this.built || !this.chips.length) return;
     this.path = this.beam.paths[index] || [];
@@ -132,12 +132,12 @@ export class Beam {
     const whole = caption >= 0 && paths[caption].length === step + 1;
     if (whole) return `this is ${caption ? `caption ${caption + 1}` : "the caption"}${ended ? "" : ", unfinished"}`;
     if (caption >= 0) return caption ? `caption ${caption + 1} goes on from here` : "the caption goes on from here";
-    if (ended) return "it ended here, and another one is better";
+    if (ended) return "it ended here, but another one is better";
     if (this.hasChildren(step, place)) return "it goes on";
-    return step + 1 < steps.length ? "it is dropped at the next step" : "the search stopped, since it could not win any more";
+    return step + 1 < steps.length ? "it is dropped at the next step" : "the search stopped, because it could no longer win";
   }
 
-  // Show where the model looked for a hypothesis, on the photo and beside what is told of it.
+  // Show where the model looked for a hypothesis, on the photo and beside the text on it.
   point(step, place) {
     const { steps, maps } = this.beam;
     const node = steps[step][place];
@@ -218,7 +218,7 @@ export class Beam {
         else paths.unshift(path);
       });
     });
-    // Markup of numbers alone: the parser knows SVG, whose name would be an address in this page.
+    // The markup has only numbers. The parser needs no SVG namespace, which would be an address in this page.
     this.edges.innerHTML = `<svg>${paths.join("")}</svg>`;
   }
 }

@@ -49,7 +49,7 @@ export class Card {
     this.show(0);
   }
 
-  // Another caption of the same photo, on the same word and map.
+  // Show another caption of the same photo, on the same word and map.
   update(photo) {
     const name = this.mapSelect.value;
     Object.assign(this.photo, photo);
@@ -71,7 +71,7 @@ export class Card {
     this.gateLabel = element("span", "", "gate β");
     this.meter = element("span", "satt-meter");
     this.meter.setAttribute("role", "meter");
-    this.meter.setAttribute("aria-label", "gate β, how much of the image this word took in");
+    this.meter.setAttribute("aria-label", "gate β, how much this word used the image");
     this.meter.setAttribute("aria-valuemin", "0");
     this.meter.setAttribute("aria-valuemax", "1");
     this.meter.append(element("span"));
@@ -245,7 +245,7 @@ export class Card {
     this.marked();
   }
 
-  // A map that is none of this caption's words: of a hypothesis of the beam. `select` shows the word's again.
+  // Show the map of a hypothesis of the beam, which no word of this caption has. `select` shows a word's map again.
   showOther(map, values, text) {
     this.stop();
     this.chips.forEach((chip) => chip.setAttribute("aria-pressed", "false"));
@@ -256,7 +256,7 @@ export class Card {
     if (this.caption.gates) this.drawGate(null);
   }
 
-  // The cell and the point that were chosen for a word, where there are any.
+  // The cell and the point that were chosen for a word, if any.
   choice(step) {
     const { grid, locations, points } = this.caption;
     const framed = step >= 0 && locations && String(grid) === String(this.map.grid);
@@ -264,7 +264,7 @@ export class Card {
   }
 
   hint() {
-    if (!this.caption.words.length) return "The model said nothing.";
+    if (!this.caption.words.length) return "This caption has no words.";
     return "Point at a word, tap it or use the arrow keys to see where the model looked. Point at the photo to see which words looked there.";
   }
 
@@ -288,7 +288,7 @@ export class Card {
     return told.length ? `also likely: ${told.join(", ")}` : "";
   }
 
-  // The words that looked at the place under the pointer light up.
+  // Highlight the words that looked at the place under the pointer.
   pointAt(event) {
     const frame = this.stage.getBoundingClientRect();
     const x = ((event.clientX - frame.left) / frame.width) * this.photo.size[0];
@@ -312,12 +312,12 @@ export class Card {
     const told = order.slice(0, 4).map(([weight, step]) => {
       return `“${this.caption.words[step]}” ${even === null ? number(weight) : `${times(weight / even)} even`}`;
     });
-    const nobody = inside ? "No word looked here more than evenly" : "The model did not see this part";
+    const none = inside ? "No word has more than even attention here" : "The model did not see this part";
     const thing = inside ? this.thingOf(...cellAt(this.caption, x, y)) : "";
-    this.status.textContent = (told.length ? `Looked here: ${told.join(", ")}` : nobody) + thing;
+    this.status.textContent = (told.length ? `Looked here: ${told.join(", ")}` : none) + thing;
   }
 
-  // What the lens sees in a region alone, where something is likely.
+  // The thing that the lens sees in a single region, if one is likely.
   thingOf(row, col) {
     const { lens } = this.caption;
     const seen = lens && lens.regions.length ? lens.regions[row][col] : null;
@@ -341,7 +341,7 @@ export class Card {
     const { covers, locations, points, sentinel } = this.caption;
     this.scaleText.textContent =
       `α from ${number(low)} to ${number(high)}, one scale for all words of this caption` +
-      (even === null ? "" : `; spread evenly it would be ${number(even)}`) +
+      (even === null ? "" : `; even attention is ${number(even)}`) +
       (sums ? "" : "; the α of a word need not sum to 1") +
       (signed ? "; signed: orange above 0, blue below" : "") +
       (sentinel ? "; sentinel: the share that no region got" : "") +

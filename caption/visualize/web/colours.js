@@ -2,7 +2,7 @@
 
 export const LEVELS = 1024; // of u, in a table of colours
 
-// How maps are drawn, for all photos of a page. null stands for the style's own.
+// How maps are drawn, for all photos of a page. null = the style's default.
 export class View {
   constructor(data) {
     this.data = data;

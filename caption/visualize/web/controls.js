@@ -1,4 +1,4 @@
-// What stands above the photos: how attention is drawn, and the finder of a gallery.
+// The controls above the photos: how attention is drawn, and the finder of a gallery.
 
 import { element, select } from "./text.js";
 

@@ -4,8 +4,8 @@ import { element } from "./text.js";
 import { figureOf, mount } from "./gallery.js";
 import { Explorer } from "./explorer.js";
 
-// data: what a page is told, whose photos are of one picture, `image`. ask(model, request, signal) promises a record.
-// gone: aborted when the photo makes room for another one.
+// data: the page's data; all its photos show one picture, `image`. ask(model, request, signal): a promise of a record.
+// gone: aborted when another photo takes the place of this one.
 export function explore(root, data, ask, gone) {
   const gallery = element("div", "satt-gallery");
   const group = element("div", "satt-group");

@@ -74,7 +74,7 @@ export class Explorer {
     return bar;
   }
 
-  // The things that the model's lens surely sees in the photo, and a field for others.
+  // The things that the lens is sure of in the photo, and a field for another thing.
   makeThings(things) {
     const choice = element("fieldset", "satt-tool satt-things");
     this.things = things.map(([noun]) => {
@@ -104,7 +104,7 @@ export class Explorer {
     const { stage, figure } = this.card;
     stage.tabIndex = 0;
     stage.setAttribute("role", "application");
-    stage.setAttribute("aria-label", "Cells of the photo: arrow keys move, with Shift they paint, Space acts there");
+    stage.setAttribute("aria-label", "Cells of the photo: arrow keys move, with Shift they paint, Space applies the tool");
     stage.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       event.preventDefault();
@@ -169,7 +169,7 @@ export class Explorer {
     this.mark();
   }
 
-  // Ask for the change that was painted.
+  // Request the change that was painted.
   commit() {
     const cells = Array.from(this.painted.values()).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const { step, caption } = this.card;
@@ -177,16 +177,16 @@ export class Explorer {
     this.drop();
     if (!cells.length) return this.complain("The model did not see this part of the photo.");
     const ofWord = tool === "force" || tool === "mask";
-    if (ofWord && step < 0) return this.complain("Choose a word first: this is about where it looks.");
+    if (ofWord && step < 0) return this.complain("Choose a word first: this changes where it looks.");
     if (caption !== this.card.photo.captions[0]) return this.complain("Changes start from the best caption: choose it first.");
     const where = tool === "erase" ? { cells } : { steps: ofWord ? [step] : null, cells };
     return this.send([...this.wanted, { kind: tool === "never" ? "mask" : tool, ...where }]);
   }
 
-  // Ask for the chosen word to look where the lens sees a thing.
+  // Request that the chosen word looks where the lens sees a thing.
   lookAt(thing) {
     const { step, caption } = this.card;
-    if (step < 0) return this.complain("Choose a word first: this is about where it looks.");
+    if (step < 0) return this.complain("Choose a word first: this changes where it looks.");
     if (caption !== this.card.photo.captions[0]) return this.complain("Changes start from the best caption: choose it first.");
     return this.send([...this.wanted, { kind: "force", steps: [step], thing }]);
   }
@@ -201,7 +201,7 @@ export class Explorer {
     this.problem.textContent = text;
   }
 
-  // Ask for the caption under these changes; what was asked for before is not wanted any more.
+  // Request the caption under these changes, instead of a pending request.
   async send(requests, search = this.search) {
     this.cancel();
     const asking = (this.asking = new AbortController());
@@ -221,7 +221,7 @@ export class Explorer {
     }
   }
 
-  // Nobody waits for an answer any more.
+  // Drop the pending request.
   cancel() {
     if (this.asking) this.asking.abort();
   }
@@ -249,7 +249,7 @@ export class Explorer {
     if (after) lines.push(element("small", "", "Probability of each word: as it looked → with your changes"));
     this.sentences.replaceChildren(...lines);
     const { steps } = this.card.photo.change;
-    // Where a sentence is wider than the screen, from the first word that looks elsewhere.
+    // Scroll a sentence that is wider than the screen to the first word that looks elsewhere.
     for (const line of this.sentences.querySelectorAll(".satt-tokens")) {
       line.scrollLeft = line.children[steps[0] || 0].offsetLeft - line.offsetLeft;
     }
@@ -260,7 +260,7 @@ export class Explorer {
     this.mark();
   }
 
-  // Outline what was changed at the word on the screen, what is being painted, and the cell of the keyboard.
+  // Outline the cells that were changed at the word on the screen, those being painted, and the cell of the keyboard.
   mark() {
     const { step, stage } = this.card;
     const shapes = [];
@@ -306,7 +306,7 @@ function sentence(name, { tokens, without, under }) {
 
 function parting(before, after) {
   const step = before.findIndex((token, index) => token !== after[index]);
-  if (step < 0 && before.length === after.length) return "The sentence stays the same; the probabilities below do not.";
+  if (step < 0 && before.length === after.length) return "The sentence stays the same; its probabilities below change.";
   const at = step < 0 ? before.length : step;
   return `“${before[at] || "nothing"}” becomes “${after[at] || "nothing"}”.`;
 }

@@ -7,8 +7,8 @@ import { makeControls, makeFinder } from "./controls.js";
 
 const narrow = window.matchMedia("(max-width: 40rem)");
 
-// Make a card of each figure in `root`, in the order of data.photos. With `signal`, another photo may come: once it is
-// aborted, nothing outside `root` knows the cards.
+// Make a card of each figure in `root`, in the order of data.photos. Aborting `signal` removes all references to the
+// cards from outside `root`, so that other photos can take their place.
 export function mount(root, data, chosen = () => {}, signal = undefined) {
   const view = new View(data);
   const groups = Array.from(root.querySelectorAll(".satt-group"));
@@ -28,7 +28,7 @@ export function mount(root, data, chosen = () => {}, signal = undefined) {
   return cards;
 }
 
-// Above the photos; on a phone below them, so that the first photo comes before what it is drawn with.
+// Above the photos; on a phone below them, so that the first photo is at the top.
 function placeControls(root, controls, signal) {
   const gallery = root.querySelector(".satt-gallery");
   const place = () => {

@@ -60,7 +60,7 @@ class LivePage {
     if (!file) return (this.problem.textContent = "That was not a photo: drop a JPEG or PNG file.");
     const most = this.data.largest_bytes;
     if (file.size > most) {
-      return (this.problem.textContent = `“${file.name}” has ${Math.ceil(file.size / 1e6)} MB; at most ${most / 1e6} MB are taken. Scale it down.`);
+      return (this.problem.textContent = `“${file.name}” has ${Math.ceil(file.size / 1e6)} MB; at most ${most / 1e6} MB are accepted. Scale it down.`);
     }
     if (this.opening) this.opening.abort();
     const opening = (this.opening = new AbortController());
@@ -88,7 +88,7 @@ class LivePage {
     return answer;
   }
 
-  // After a day the server may have forgotten the photo: it is sent again.
+  // The server may have dropped the photo since: it is sent again.
   async ask(model, request, signal) {
     const once = () => {
       const body = JSON.stringify({ photo: this.photo, model: this.data.models[model], ...request });

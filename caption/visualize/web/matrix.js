@@ -27,7 +27,7 @@ export class Matrix {
     this.node.addEventListener("toggle", () => this.show());
   }
 
-  // Another caption, or another of its maps. Only matrices that are open have cells.
+  // Show another caption, or another of its maps. Only matrices that are open have cells.
   show() {
     const { caption, map } = this.card;
     this.node.hidden = !caption.words.length;
@@ -39,7 +39,7 @@ export class Matrix {
     this.select(this.card.step);
   }
 
-  // One matrix; `names` stand below as many equal parts of its width.
+  // One matrix; each of `names` is below an equal part of its width.
   make(map, title, names) {
     const figure = element("figure");
     figure.append(element("figcaption", "", title));

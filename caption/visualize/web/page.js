@@ -1,11 +1,11 @@
-// The static page, whose figures stand in the HTML: a photo with its sentence each, readable without a script.
+// The static page. Its HTML has a figure for each photo with its sentence, readable without a script.
 //
-// A notebook may show the same output twice, and each comes with this script: every run starts the elements that no run
-// has started before. They carry no ids, which could clash.
+// A notebook may show the same output, with this script, twice: each run starts the elements that no run before it has
+// started. They have no ids, which could clash.
 
 import { mount } from "./gallery.js";
 
-// In a page of its own, the address names the word that was chosen: "#photo=3&word=5".
+// In a page of its own, the address names the chosen word: "#photo=3&word=5".
 function linkOf(index, step, models) {
   const model = models > 1 ? `&model=${(index % models) + 1}` : "";
   return `#photo=${Math.floor(index / models) + 1}&word=${step + 1}${model}`;

@@ -3,9 +3,9 @@
 import { element } from "./text.js";
 import { LEVELS } from "./colours.js";
 
-// For each of `pixels` along one side: the nearest cell, or -1 where the model has not seen; the two cells between whose
-// centres it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the centres, and
-// smooth. The grid goes from start to end, and what the model has seen from first to last.
+// For each of `pixels` along one side: the nearest cell, or -1 where the model has not seen the photo; the two cells
+// between whose centres it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the
+// centres, and smooth. The grid goes from start to end, the part that the model has seen from first to last.
 function along(pixels, length, [start, end], [first, last], cells) {
   const axis = {
     cell: new Int16Array(pixels),
@@ -27,7 +27,7 @@ function along(pixels, length, [start, end], [first, last], cells) {
 }
 
 // For each of `pixels` along one side the share of every cell in the Gaussian mean of those around it. Beyond its ends
-// a map goes on as its mirror image; beyond what is seen of it, its outermost pixels are repeated.
+// a map is continued by its mirror image; beyond the part that is seen, its outermost pixels are repeated.
 function means(pixels, length, [start, end], cells, deviation) {
   const reach = Math.ceil(4 * deviation);
   return Array.from({ length: pixels }, (_, i) => {
@@ -51,7 +51,7 @@ function product(shares, values) {
   return sum;
 }
 
-// The nearest cell of those that there are.
+// The nearest existing cell.
 export function clamped(cell, cells) {
   return Math.min(Math.max(cell, 0), cells - 1);
 }
@@ -159,7 +159,7 @@ export function drawPhoto(context, photo, width, height, saturation) {
   context.putImageData(pixels, 0, 0);
 }
 
-// Where a cell begins and ends along one side: the outermost cells where that ends which the model has seen.
+// Where a cell begins and ends along one side; the outermost cells end where the part that the model has seen ends.
 export function edges(cell, cells, [start, end], [first, last]) {
   const edge = (number) => {
     if (number === 0) return first;

@@ -5,13 +5,13 @@ import { Raster, drawPhoto } from "./raster.js";
 
 const THUMB = 240; // pixels of the longer side
 
-// (width, height) of a photo with so many pixels on its longer side.
+// (width, height) of a photo with `longest` pixels on its longer side.
 export function smallSize(photo, longest) {
   const scale = longest / Math.max(...photo.shown);
   return photo.shown.map((side) => Math.max(1, Math.round(side * scale)));
 }
 
-// A photo as small as this, over which maps are drawn.
+// A photo in a small size, over which maps are drawn.
 export class SmallPhoto {
   constructor(image, [width, height], view) {
     this.base = element("canvas");
@@ -79,7 +79,7 @@ export class Strip {
     this.refresh();
   }
 
-  // Behind the next frame: the words and the large map do not wait for the small ones.
+  // After the next frame, so that the words and the large map do not wait for the small ones.
   refresh() {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => setTimeout(() => this.visible && this.draw()));

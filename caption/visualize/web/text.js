@@ -22,7 +22,7 @@ export function select(className, label, options) {
   return [row, made];
 }
 
-// Rounded to so many digits, with a true minus sign; 0 has none.
+// A number with `digits` decimals and a true minus sign; 0 has none.
 export function rounded(value, digits) {
   return Number(value.toFixed(digits)).toFixed(digits).replace("-", "−");
 }
@@ -31,7 +31,7 @@ export function number(value) {
   return value === null ? "?" : String(Number(value.toPrecision(2))).replace("-", "−");
 }
 
-// A probability; 1 only if it is.
+// A probability; "1" only if it is exactly 1.
 export function probability(logarithm) {
   const p = Math.exp(logarithm);
   if (p >= 0.9995 && p < 1) return "> 0.999";

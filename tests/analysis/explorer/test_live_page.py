@@ -234,7 +234,7 @@ def test_what_goes_wrong_is_said_in_the_page(visit, port):
     page = visit()
     for content, name, sentence in [
         ("'no photo'", "a.txt", "'a.txt' is not an image"),
-        ("new Uint8Array(60000)", "large.png", "“large.png” has 1 MB; at most 0.05 MB are taken"),
+        ("new Uint8Array(60000)", "large.png", "“large.png” has 1 MB; at most 0.05 MB are accepted"),
         ("''", "empty.png", "no photo has arrived"),
     ]:
         drop(page, content, name)

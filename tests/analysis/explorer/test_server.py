@@ -113,7 +113,7 @@ def test_another_website_cannot_ask(port):
     body = {"photo": opened(port)["photo"]}
     for origin in ("https://evil.example", "http://[bad", "null"):
         status, answer = send(port, "/api/captions", body, Origin=origin)
-        assert (status, answer["error"]) == (403, "Only this server's own page may ask.")
+        assert (status, answer["error"]) == (403, "Only this server's own page may send requests.")
     assert send(port, "/api/captions", body, Origin=f"http://127.0.0.1:{port}")[0] == 200
     assert send(port, "/", Host="evil.example")[0] == 400
 
