@@ -66,7 +66,7 @@ def test_pointing_at_a_hypothesis_lights_its_cell_and_tells_its_sentence(show):
             "“the (end)”: p 0.5, log p so far −1.61; this is caption 2; 100 % of its attention lay elsewhere",
         ),
         (5, "“a dog (end)”: p 0.9, log p so far −1.02; this is the caption"),
-        (6, "“a dog runs”: p 0.05, log p so far −3.91; the search stopped, because it could not"),
+        (6, "“a dog runs”: p 0.05, log p so far −3.91; the search stopped, because it could no longer"),
         (4, "“the cat”: p 0.1, log p so far −3.22; it is dropped at the next step; 100 %"),
     ]:
         page.hover(".satt-node", number)
