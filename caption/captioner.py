@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from caption.results.lens_reading import LensReading
 
 BATCH = 128
-"""Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
+"""Number of photos encoded and searched at once. A large batch shares the fixed cost of a search step."""
 AHEAD = 2
-"""Batches whose photos are read, or being read, while one is encoded and searched."""
+"""Number of batches whose photos are read ahead of the batch that is encoded and searched."""
 LIKELIEST = 5
-"""The likeliest words of each step that a caption keeps."""
+"""Number of likeliest words of each step that a caption keeps."""
 
 
 class LensReader(Protocol):
@@ -141,10 +141,10 @@ class Captioner(nn.Module):
                 `caption.search.adjusted` for this and what follows.
             candidates: captions of each photo, best first, those after the first in `Caption.alternatives`.
             length_normalization: exponent of the length by which log p is divided, 0 = none.
-            beam_tree: keep what a beam search kept at each step, as `Caption.beam_tree`, which pages show.
+            beam_tree: record the hypotheses that a beam search kept at each step as `Caption.beam_tree`, for pages.
 
         Returns:
-            a Caption for a photo, a list of them for a list, which a notebook shows as a gallery.
+            a Caption for a photo; for a list, a list of captions, which a notebook shows as a gallery.
 
         Raises:
             caption.core.errors.ImageError: a photo cannot be read.
@@ -195,7 +195,7 @@ class Captioner(nn.Module):
                 yield from [result if isinstance(result, ImageError) else next(captions) for result in batch]
 
     def _captions(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> Iterator[Caption]:
-        # A transform that keeps the proportions of photos gives some of them other grids than others.
+        # With a transform that keeps proportions, photos may have different grids.
         for _, group in groupby(photos, lambda photo: photo.pixels.shape):
             alike = list(group)
             views = self.encode(alike)
@@ -223,7 +223,7 @@ class Captioner(nn.Module):
         """Encode B > 0 photos to regions, without gradients.
 
         Args:
-            photos: see `describe`; those that `read` has given are not read again.
+            photos: see `describe`; results of `read` are not read again.
 
         Raises:
             caption.core.errors.ImageError: a photo cannot be read.
@@ -251,7 +251,7 @@ class Captioner(nn.Module):
             views: of B images.
             search: None = the model's default search.
             likeliest: number of likeliest words of each step to keep, see `Hypotheses.likeliest`.
-            beam_tree: whether a beam search records all that it kept, see `Hypotheses.record`.
+            beam_tree: whether a beam search records the hypotheses of each step, see `Hypotheses.record`.
         """
         search = search or self.search
         state = self.decoder.start(self.project(views))
@@ -346,7 +346,7 @@ class Captioner(nn.Module):
         )
 
     def __dir__(self) -> list[str]:
-        """What users call, without the many names that `nn.Module` needs for itself."""
+        """The names for users, without the many internal names of `nn.Module`."""
         public = {name for name in (*vars(Captioner), *self._modules, *vars(self)) if name[0] != "_"}
         return sorted(public - set(vars(nn.Module())) | {"eval", "parameters", "state_dict", "to", "train"})
 

@@ -54,12 +54,12 @@ def corpus_bleu(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np
 
 
 def sentence_bleu(candidates: Sequence[Words], references: Sequence[Words]) -> list[float]:
-    """BLEU-4 of each candidate of an image alone, smoothed as a reward needs it: most share no 4-gram with a reference.
+    """BLEU-4 of each single candidate of an image, smoothed for use as a reward: most share no 4-gram with a reference.
 
     For n > 1, p_n = (matches + 1) / (n-grams + 1) (Lin and Och 2004, "ORANGE", section 4). BP as above.
 
     Args:
-        candidates: their words.
+        candidates: the words of each candidate.
         references: the words of each reference of the image, at least one.
     """
     references, counts = list(references), [ngram_counts(reference) for reference in references]
@@ -80,7 +80,7 @@ def _statistics(
     words: Words, counts: list[Counts], references: list[Words], reference_counts: list[list[Counts]]
 ) -> list[int]:
     length = len(words)
-    closest = min(map(len, references), key=lambda other: (abs(other - length), other))
+    closest = min(map(len, references), key=lambda total: (abs(total - length), total))
     matches = [
         _clipped_matches(counts[order], [reference[order] for reference in reference_counts])
         for order in range(MAX_ORDER)
@@ -89,7 +89,7 @@ def _statistics(
 
 
 def _clipped_matches(counts: Counts, references: list[Counts]) -> int:
-    """The matches; an n-gram matches at most as often as it occurs in the reference that has it most often."""
+    """Number of matches. An n-gram matches at most as often as it occurs in the reference that has it most often."""
     return sum(
         min(count, max(reference.get(ngram, 0) for reference in references))
         for ngram, count in counts.items()

@@ -1,6 +1,6 @@
-"""Files of captions for scoring: captions by image, and the candidates of the images that the references name.
+"""Caption files for scoring: reads the captions by image, and matches the images of candidates and references.
 
-The content of a file decides its format. The images need not exist.
+The format of a file is detected from its content. The images need not exist.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class CaptionFile:
     captions: dict[Id, list[str]]
     """All captions of each image, in the order of the file."""
     files: dict[Id, str] = field(default_factory=dict)
-    """The name of each image's file, as far as the caption file tells."""
+    """The file name of each image, where the caption file has it."""
     bare: set[Id] = field(default_factory=set)
     """The images that the file names without a caption."""
 
 
 def read_captions(path: str, split: str | None = None) -> CaptionFile:
-    """Read a file of captions, references or candidates alike.
+    """Read a file of captions: references or candidates.
 
     Args:
         path: of a format of `caption.data.readers`, of COCO's results JSON, or a JSON object of captions by image;
@@ -71,9 +71,9 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
 
 
 def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:
-    """The one caption of each image, under the names that the references give to the images.
+    """The caption of each image, by the image's name in the references.
 
-    A number and its digits are the same name. A file may be named with or without folder and suffix.
+    A number and its digits are the same name. Files match with or without folder and suffix.
 
     Raises:
         DataError: an image has several captions, or none in the references.
@@ -93,17 +93,17 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     captions: dict[Id, str] = {}
     for image, texts in candidates.captions.items():
         spellings = [*_spellings(image), *_spellings(candidates.files.get(image, image))]
-        known = next((names[name] for name in spellings if name in names), image)
-        if known in captions:
-            raise DataError(f"{candidates.name} has two captions for image {known}: keep one of them.")
-        captions[known] = texts[0]
+        referenced = next((names[name] for name in spellings if name in names), image)
+        if referenced in captions:
+            raise DataError(f"{candidates.name} has two captions for image {referenced}: keep one of them.")
+        captions[referenced] = texts[0]
     return captions
 
 
 def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, list[str]]:
-    """The captions of photos by the names that are given, without spaces at their ends; those without are left out.
+    """The captions of photos, by the given names, without spaces at their ends; photos without captions are left out.
 
-    A photo is found by its name, with or without folder and suffix, or by the id in the name of one of COCO's files.
+    A photo is found by its name, with or without folder and suffix, or by the id in the name of a COCO image file.
     """
     names = _names(references)
     captions = {}
@@ -125,6 +125,6 @@ def _names(references: CaptionFile) -> dict[str, Id]:
 
 
 def _spellings(image: Id) -> list[str]:
-    """The name as it is, without folder, without suffix, and the id of one of COCO's files."""
+    """The name itself, without folder, without suffix, and the id in the name of a COCO image file."""
     path = PurePath(str(image))
     return list(dict.fromkeys([str(image), path.name, path.stem, str(coco_id(path.name))]))

@@ -29,7 +29,7 @@ ALIKE = (
     "0 for any captions, because there is one image, or all images have the same references: CIDEr weighs n-grams by "
     "the share of images that lack them"
 )
-"""Why a CIDEr says nothing."""
+"""Why a CIDEr is meaningless."""
 VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
 
 
@@ -52,10 +52,10 @@ class Vector(NamedTuple):
 
 
 def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[MetricScore]:
-    """CIDEr in the variants asked for, each between 0 and 10.
+    """CIDEr in the given variants, each between 0 and 10.
 
-    The weights come from the references of this corpus (N is its number of images). So values of different sets of
-    images cannot be compared, and a single image always scores 0, since log N = 0.
+    The weights come from the references of this corpus (N is its number of images). Values of different sets of images
+    are therefore not comparable, and a single image always scores 0, since log N = 0.
     """
     rarity = _rarity(corpus.references.counts, len(corpus.ids))
     similarities: dict[str, list[float]] = {variant: [] for variant in variants}
@@ -74,8 +74,8 @@ class CiderD:
     """CIDEr-D of single sentences, with the weights of n-grams from a fixed set of references: a training reward.
 
     Args:
-        references: for each image, its captions as lists of words. N-grams that they lack are as rare as those of one
-            image.
+        references: for each image, its captions as lists of words. N-grams that are not in them have the weight of
+            n-grams of a single image.
     """
 
     def __init__(self, references: Sequence[Sequence[Words]]) -> None:
@@ -95,7 +95,7 @@ class CiderD:
 
 
 def _rarity(groups: Iterable[Sequence[list[Counts]]], images: int) -> Rarity:
-    """From the n-gram counts of each image's references."""
+    """The weights of n-grams, from the n-gram counts of each image's references."""
     frequency: dict[str, int] = {}
     for group in groups:
         for ngram in set().union(*(counted for counts in group for counted in counts)):
@@ -122,7 +122,7 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
         # In the order of the sentence, not of a set, so that sums do not vary from run to run.
         shared = [ngram for ngram in counts if ngram in reference_counts]
         if not shared:
-            break  # then they share nothing longer either
+            break  # then they share no longer n-grams either
         product = 0.0
         for ngram in shared:
             count = min(counts[ngram], reference_counts[ngram]) if clipped else counts[ngram]

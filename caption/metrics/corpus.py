@@ -1,4 +1,4 @@
-"""Candidates and references as the metrics read them: tokenized, with the n-gram counts that BLEU and CIDEr share."""
+"""Candidates and references for the metrics: tokenized, with the n-gram counts that BLEU and CIDEr share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from caption.text.scripts import unspaced
 from caption.text.tokenizer import Tokenizer
 
 MAX_CACHED = 50_000
-"""Up to this many sentences, counts are kept, at about 4 kB each. For more, every metric counts again."""
+"""Counts of at most this many sentences are cached, about 4 kB each. With more sentences, every metric counts again."""
 
 
 class MissingCandidates(UserError):
@@ -24,7 +24,7 @@ class References:
     """The references of a set of images under one tokenizer; any number of candidates can be scored against them.
 
     Args:
-        texts: what people wrote about each image, at least one sentence each.
+        texts: the reference captions of each image, at least one each.
         tokenizer: splits them into words.
 
     Raises:
@@ -75,7 +75,7 @@ class Corpus:
 
     Args:
         candidates: one sentence for each image of `references`; may be empty.
-        references: what to score them against.
+        references: the references to score them against.
         tokenizer: splits the candidates into words; by default the references' tokenizer.
 
     Raises:
@@ -114,9 +114,9 @@ def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
 
 
 def _check_candidates(candidates: Mapping[Id, str], references: References) -> None:
-    known = set(references.ids)
+    images = set(references.ids)
     missing = [image for image in references.ids if image not in candidates]
-    extra = [image for image in candidates if image not in known]
+    extra = [image for image in candidates if image not in images]
     if missing and extra and len(extra) == len(candidates):
         alike = {str(image) for image in missing} & {str(image) for image in extra}
         hint = " One side names images by number, the other by text." if alike else ""
@@ -126,7 +126,7 @@ def _check_candidates(candidates: Mapping[Id, str], references: References) -> N
         )
     if missing:
         raise MissingCandidates(
-            f"{len(missing)} of the {len(known)} images have no candidate: {first_few(missing)}. Add their captions "
+            f"{len(missing)} of the {len(images)} images have no candidate: {first_few(missing)}. Add their captions "
             f"(an empty one counts as such), or take the images out of the references."
         )
     if extra:

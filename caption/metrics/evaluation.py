@@ -16,13 +16,13 @@ from caption.metrics.spice import spice
 from caption.text.tokenizer import get_tokenizer
 
 DEFAULT_METRICS = ("BLEU", "CIDEr", "ROUGE-L")
-_OTHERS: dict[str, Callable[[Corpus], MetricScore]] = {
+_FUNCTIONS: dict[str, Callable[[Corpus], MetricScore]] = {
     "ROUGE-L": rouge_l,
     "METEOR-nltk": meteor_nltk,
     "METEOR-1.5": meteor_15,
     "SPICE": spice,
 }
-METRICS = ("BLEU", *VARIANTS, *_OTHERS)
+METRICS = ("BLEU", *VARIANTS, *_FUNCTIONS)
 """The names that `evaluate` takes; "BLEU" gives BLEU-1 to BLEU-4."""
 
 
@@ -39,8 +39,8 @@ def evaluate(
 
     Args:
         candidates: the caption of each image; may be empty.
-        references: what people wrote about the same images, any number of sentences each. Or `References`, which
-            have their own tokenizer; they save work when many candidates are scored against the same references.
+        references: the reference captions of the same images, any number each; or `References`, which have their own
+            tokenizer and save work when many candidates are scored against the same references.
         tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already.
         metrics: names among `METRICS`.
         brevity_penalty: whether BLEU has one.
@@ -63,7 +63,7 @@ def evaluate(
     variants = tuple(variant for variant in VARIANTS if variant in metrics)
     if variants:
         scores += cider(corpus, variants)
-    scores += [score(corpus) for name, score in _OTHERS.items() if name in metrics]
+    scores += [score(corpus) for name, score in _FUNCTIONS.items() if name in metrics]
     if "CIDEr" in metrics:
         protocol = {"cider": "D", **(protocol or {})}  # CIDEr here means CIDEr-D, see caption.metrics.cider
     return Scores(scores, corpus.ids, signature(corpus, brevity_penalty, protocol))
@@ -117,7 +117,7 @@ def bleu_conventions(
     references: Mapping[Id, Sequence[str]],
     protocol: Mapping[str, object] | None = None,
 ) -> dict[str, Scores]:
-    """BLEU-1 to BLEU-4 under each of `CONVENTIONS`, by its name. The choice moves BLEU more than most methods do.
+    """BLEU-1 to BLEU-4 under each of `CONVENTIONS`, by its name. The choice changes BLEU more than most methods do.
 
     Args:
         candidates, references: as for `evaluate`, in their original spelling. The conventions differ in case and

@@ -26,10 +26,10 @@ class MetricScore:
     Attributes:
         name: of the metric, in tables and in JSON.
         value: a fraction (CIDEr goes to 10), or None if it was not computed.
-        reason: a sentence that says why it was not computed, or says nothing about the captions; else None.
+        reason: why the score was not computed, or why it is meaningless; otherwise None.
         per_image: the metric of each image alone. For BLEU these do not average to `value`, which is computed
             from counts summed over all images.
-        statistics: (N, S), row i is what image i contributes.
+        statistics: (N, S), row i is the contribution of image i.
         combine: computes the score from the sum of rows of `statistics`, so that intervals and tests cost one matrix
             product.
     """
@@ -86,12 +86,12 @@ class Scores(Mapping[str, float | None]):
         return len(self._scores)
 
     def score(self, name: str) -> MetricScore:
-        """The score object called `name`; KeyError if it was not asked for."""
+        """The score object called `name`. Raises a KeyError if it was not asked for."""
         return self._scores[name]
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The reason of each score that was not computed or says nothing."""
+        """The reason of each score that was not computed or is meaningless."""
         return {name: score.reason for name, score in self._scores.items() if score.reason is not None}
 
     def to_dict(self) -> dict[str, Any]:

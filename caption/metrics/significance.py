@@ -1,8 +1,8 @@
 """Bootstrap confidence intervals of scores and means, and a paired test between two systems.
 
 Both draw the images with replacement (Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation").
-A score keeps what each image contributes, so a draw costs one row of a matrix product. The n-gram weights of CIDEr do
-not change with the draw.
+A score keeps the contribution of each image, so a draw costs one row of a matrix product. The n-gram weights of CIDEr
+do not change with the draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROWS = 100  # draws at a time: 100 x 40,000 images are 32 MB
 
 
 class Interval(NamedTuple):
-    """The score lies between `low` and `high` in 95 % of all draws."""
+    """The score is between `low` and `high` in 95 % of all draws."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
     """A test whether the second system is better or worse than the first; None if either score was not computed.
 
     The interval is that of the difference when both are scored on the same draw of images. The p-value is the share of
-    draws whose difference lies at least as far from the mean difference as the measured difference lies from zero.
+    draws whose difference is at least as far from the mean difference as the measured difference is from zero.
 
     Args:
         first, second: the same metric on the same images in the same order.
@@ -68,7 +68,7 @@ def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
 
 
 def _draws(score: MetricScore) -> Iterator[np.ndarray]:
-    """(_ROWS, images) blocks: how often each draw takes each image. The same draws for the same number of images."""
+    """Blocks (_ROWS, images): how often each draw has each image. Equal numbers of images have the same draws."""
     assert score.statistics is not None
     images = len(score.statistics)
     generator = np.random.default_rng(0)
@@ -85,23 +85,22 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> Estimate:
-    """The mean of N values, and its 95 % interval. Words of one image succeed and fail together, so whole images are
-    drawn.
+    """The mean of N values, and its 95 % interval. Words of one image are correlated, so whole images are drawn.
 
     Args:
-        values: (N,), one for each word, mention or whatever was measured.
-        images: (N,), which image each belongs to; images with more words weigh more.
+        values: (N,), one for each measured word or mention.
+        images: (N,), the image of each value; images with more values weigh more.
 
     Raises:
-        ValueError: there are no values, or not one image for each.
+        ValueError: there are no values, or the number of images differs.
     """
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or numbers.shape != np.shape(images) or not len(numbers):
         raise ValueError(
             f"a mean takes one number and one image per word, not {numbers.shape} and {np.shape(images)}"
         )
-    ids, which = np.unique(images, return_inverse=True)
-    statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
+    ids, places = np.unique(images, return_inverse=True)
+    statistics = np.column_stack([np.bincount(places, weights=numbers), np.bincount(places)])
     score = MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)
     interval = confidence_interval(score)
     assert score.value is not None

@@ -15,10 +15,10 @@ from caption.encoders import Encoder, Refiner, SeveralEncoders
 
 
 def ensemble(captioners: Sequence[Captioner]) -> Captioner:
-    """A captioner that averages others, such as models of several seeds.
+    """A captioner that averages the word probabilities of several captioners, such as models of several seeds.
 
-    It is a captioner like any other: it describes, can be saved, and its maps are the mean of the members' maps.
-    Members with the same frozen encoder share it, and the image is encoded once.
+    It can be used and saved like any other captioner. Its maps are the mean of the members' maps. Members with the same
+    frozen encoder share it, and the image is encoded once.
 
     Args:
         captioners: one or more, with the same vocabulary and image transform. The first one's search is used.
@@ -27,31 +27,31 @@ def ensemble(captioners: Sequence[Captioner]) -> Captioner:
         UserError: the members differ in vocabulary or image transform.
     """
     first = captioners[0]
-    for other in captioners[1:]:
-        if other.vocabulary != first.vocabulary:
+    for member in captioners[1:]:
+        if member.vocabulary != first.vocabulary:
             raise UserError(
-                "the models of an ensemble must have one vocabulary: train them on the same captions"
+                "the models of an ensemble must have the same vocabulary: train them on the same captions"
             )
-        if other.transform != first.transform:
+        if member.transform != first.transform:
             raise UserError(
                 f"the models of an ensemble must see the same pixels, but their transforms are {first.transform} and "
-                f"{other.transform}"
+                f"{member.transform}"
             )
     encoders, views = _encoders(captioners)
     decoders = [make(member.decoder.spec, Decoder) for member in captioners]
     refiners = [None if m.refiner is None else make(m.refiner.spec, Refiner) for m in captioners]
     encoder = encoders[0] if len(encoders) == 1 else SeveralEncoders(encoders)
     ensemble_decoder = EnsembleDecoder(decoders, views, refiners)
-    together = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
+    combined = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
     for member, decoder, refiner in zip(captioners, decoders, refiners, strict=True):
         decoder.load_state_dict(member.decoder.state_dict())
         if member.refiner is not None and refiner is not None:
             refiner.load_state_dict(member.refiner.state_dict())
-    return together.to(first.device).eval()
+    return combined.to(first.device).eval()
 
 
 def _encoders(captioners: Sequence[Captioner]) -> tuple[list[Encoder], list[list[int]]]:
-    """The different encoders, and for each captioner the positions of its views among all."""
+    """The different encoders, and for each captioner the positions of its views among all views."""
     encoders: list[Encoder] = []
     positions: list[list[int]] = []
     views: list[list[int]] = []
@@ -65,13 +65,13 @@ def _encoders(captioners: Sequence[Captioner]) -> tuple[list[Encoder], list[list
     return encoders, views
 
 
-def _equal(one: Encoder, other: Encoder) -> bool:
-    """Whether two encoders compute the same, wherever their weights came from."""
-    arguments, others = ({**encoder.spec["init_args"], "weights": None} for encoder in (one, other))
-    first, second = one.state_dict(), other.state_dict()
+def _equal(first: Encoder, second: Encoder) -> bool:
+    """Whether two encoders compute the same, whatever the source of their weights."""
+    arguments = [{**encoder.spec["init_args"], "weights": None} for encoder in (first, second)]
+    state, second_state = first.state_dict(), second.state_dict()
     return (
-        type(one) is type(other)
-        and arguments == others
-        and first.keys() == second.keys()
-        and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+        type(first) is type(second)
+        and arguments[0] == arguments[1]
+        and state.keys() == second_state.keys()
+        and all(torch.equal(tensor, second_state[name]) for name, tensor in state.items())
     )

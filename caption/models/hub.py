@@ -1,7 +1,7 @@
 """Models on the Hugging Face Hub, as `hf://owner/name` or `hf://owner/name@revision`. Needs the extra `hub`.
 
-A repository holds one model: `model.safetensors`, with its description in the header, and a card, `README.md`. Nothing
-else of it is fetched or read.
+A repository holds one model: `model.safetensors`, with its description in the header, and a card, `README.md`. No other
+file is fetched or read.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def fetch(address: str) -> Path:
 def push(
     captioner: Captioner, address: str, private: bool = False, precision: checkpoint.Precision | None = None
 ) -> str:
-    """Write a captioner to the hub, into a repository that is made if there is none. A card that is there stays.
+    """Write a captioner to a repository of the hub, which is created if it does not exist. An existing card is kept.
 
     Args:
         captioner: the model.
-        address: where to.
+        address: of the repository.
         private: whether a new repository is private.
         precision: see `checkpoint.save`.
 
     Returns:
-        The address of the commit, for a browser.
+        The URL of the commit.
 
     Raises:
         UserError: the package huggingface_hub is missing, or the hub refuses.
@@ -109,7 +109,7 @@ result.plot()
 
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
-    """The package huggingface_hub, with its errors in one sentence."""
+    """The package huggingface_hub, whose errors become UserErrors of one sentence."""
     with optional_package(address, "huggingface_hub"):
         import huggingface_hub
         from huggingface_hub import errors
@@ -125,6 +125,6 @@ def _client(address: str) -> Iterator[Any]:
         raise UserError(
             f"{address} does not exist, or is private: check the name, or log in with `hf auth login`"
         ) from error
-    except Exception as error:  # without a connection, those of the package that it uses for HTTP
+    except Exception as error:  # without a connection, errors of the package that it uses for HTTP
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{address}: the hub refused or cannot be reached: {reason}") from error

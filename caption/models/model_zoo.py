@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 PHOTO_MODEL = "photos"
-"""Name of the installed model that `caption describe` uses when none is named, where the package has it."""
+"""Name of the installed model that `caption describe` uses by default, if the package has it."""
 SUFFIXES = (".ckpt", ".safetensors")
 
 
@@ -36,13 +36,13 @@ def _installed() -> dict[str, Traversable]:
 
 
 def model_file(name: str) -> str:
-    """The file of an installed model for its name; any other name as it is.
+    """The file of an installed model, by its name; any other name is returned unchanged.
 
     A file of that name takes precedence. A folder, such as the demo's shapes/ or photos/, does not.
     """
     if os.path.isfile(os.path.expanduser(name)) or name not in (installed := _installed()):
         return name
-    with as_file(installed[name]) as path:  # lies in a folder, unless the package is imported from an archive
+    with as_file(installed[name]) as path:  # it is a file, unless the package is imported from an archive
         return str(path)
 
 
@@ -89,13 +89,13 @@ def check_device(device: str | torch.device) -> torch.device:
     try:
         return torch.empty(1, device=device).device
     except (RuntimeError, AssertionError) as error:
-        missing = isinstance(error, NotImplementedError)  # a page about operators and backends
+        missing = isinstance(error, NotImplementedError)  # its message is a page about operators and backends
         reason = "there is none here" if missing else str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}; choose cpu, or leave it out") from error
 
 
 def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
-    """The vocabulary of a model, see `load`; its other parts are not made."""
+    """The vocabulary of a model, see `load`; its other parts are not built."""
     from caption.core.errors import CheckpointError, DataError
     from caption.models import checkpoint
     from caption.text.vocabulary import Vocabulary
@@ -108,7 +108,7 @@ def vocabulary(model: str | os.PathLike[str]) -> Vocabulary:
 
 
 def find(model: str | os.PathLike[str]) -> str | Path:
-    """The file of a model, which is downloaded if the hub has it; see `load`. A file that is named need not exist.
+    """The file of a model, downloaded if it is on the hub; see `load`. The path of a file need not exist.
 
     Raises:
         UserError: there is no such model, or the hub cannot be reached.

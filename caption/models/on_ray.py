@@ -22,7 +22,7 @@ from caption.results.caption import Caption
 RAY = "--engine ray", "'show-attend-and-tell[ray]'"
 JOB = "job.json"
 ATTEMPTS = 4
-"""How often a piece is tried, if its actor dies. A photo that kills its actor must not kill all others in turn."""
+"""Number of attempts at a piece whose actor dies. A photo that kills its actor must not kill all actors in turn."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Job:
     Args:
         model: a checkpoint, at this path on every machine, or the name of an installed model.
         out: folder or URL of the results, which every machine can write to.
-        form: "jsonl" has what `caption describe --format jsonl` prints; "parquet" a row of main columns.
+        form: "jsonl", lines as `caption describe --format jsonl` prints them; or "parquet", rows of the main columns.
         search: arguments of `caption.search.adjusted`, which changes the model's search.
-        device: "cpu" or "cuda"; an actor takes one of it. "auto" = "cuda" if the cluster has GPUs, otherwise "cpu".
+        device: "cpu" or "cuda"; each actor takes one. "auto" = "cuda" if the cluster has GPUs, otherwise "cpu".
         trust: packages whose classes the checkpoint may name.
     """
 
@@ -53,8 +53,8 @@ class Piece(NamedTuple):
     photos: list[str]
 
 
-class Done(NamedTuple):
-    """One piece that has been captioned, or all those of earlier runs."""
+class Progress(NamedTuple):
+    """Counts of one captioned piece, or of all pieces of earlier runs."""
 
     photos: int
     failed: int
@@ -74,14 +74,14 @@ class Actor:
         if job.search:
             self.captioner.search = adjusted(self.captioner.search, **job.search)
 
-    def caption(self, piece: Piece) -> Done:
+    def caption(self, piece: Piece) -> Progress:
         """Caption the photos of a piece, and write its file."""
         photos = piece.photos
         sources: list[Any] = [RemotePhoto(photo) if "://" in photo else photo for photo in photos]
         captions = self.captioner.describe_each(sources)
         records = [self._record(photo, caption) for photo, caption in zip(photos, captions, strict=True)]
         write_whole(self.job.out, piece.name, encoded(records, self.job.form))
-        return Done(len(photos), sum("error" in record for record in records), 1, piece.name)
+        return Progress(len(photos), sum("error" in record for record in records), 1, piece.name)
 
     def _record(self, photo: str, caption: Caption | ImageError) -> dict[str, Any]:
         shared = {"image": photo, "model": self.job.model}
@@ -89,13 +89,13 @@ class Actor:
 
 
 class RemotePhoto:
-    """A photo behind a URL, in the place of an open file: it is fetched where it is decoded, in threads."""
+    """A photo at a URL, used like an open file: the thread that decodes it also fetches it."""
 
     def __init__(self, url: str) -> None:
         self.name = url
 
     def read(self) -> bytes:
-        """The bytes of the file. ImageError: there is nothing to read."""
+        """The bytes of the file. Raises an ImageError if it cannot be read."""
         with reported_as(ImageError, f"'{self.name}' cannot be read", OSError, ValueError):
             files, path = filesystem(self.name)
             with files.open_input_stream(path) as stream:
@@ -132,17 +132,17 @@ def encoded(records: Sequence[dict[str, Any]], form: str) -> bytes:
 
 def caption_photos(
     photos: Sequence[str], job: Job, actors: int | None = None, per_piece: int = 1000
-) -> Iterator[Done]:
+) -> Iterator[Progress]:
     """Caption photos on the cluster that this process is connected to, or on this machine.
 
     Args:
         photos: paths or URLs that every machine can read, in an order that is the same after a restart.
-        job: what to do with them.
+        job: model, output and options.
         actors: number of captioners; None = one for each processor or GPU of the cluster.
         per_piece: photos in a piece.
 
     Yields:
-        the pieces of earlier runs, then each piece as it is done.
+        the counts of all pieces of earlier runs, then those of each piece when it is complete.
 
     Raises:
         UserError: Ray is not installed, the folder has the captions of other photos or of another model, or
@@ -151,12 +151,12 @@ def caption_photos(
     pieces = in_pieces(photos, job, per_piece)
     present = prepare(job, photos, per_piece)
     pending = [piece for piece in pieces if piece.name not in present]
-    yield Done(len(photos) - sum(len(piece.photos) for piece in pending), 0, len(pieces) - len(pending))
+    yield Progress(len(photos) - sum(len(piece.photos) for piece in pending), 0, len(pieces) - len(pending))
     if pending:
         yield from _run(pending, job, actors)
 
 
-def _run(pending: list[Piece], job: Job, actors: int | None) -> Iterator[Done]:
+def _run(pending: list[Piece], job: Job, actors: int | None) -> Iterator[Progress]:
     ray = connected()
     if job.device == "auto":
         job = replace(job, device="cuda" if ray.cluster_resources().get("GPU") else "cpu")
@@ -174,15 +174,15 @@ def _run(pending: list[Piece], job: Job, actors: int | None) -> Iterator[Done]:
     pool = ray.util.ActorPool([remote.remote(job) for _ in range(number)])
     missing = {piece.name: piece.photos[0] for piece in pending}
     try:
-        for done in pool.map_unordered(lambda actor, piece: actor.caption.remote(piece), pending):
-            del missing[done.name]
-            yield done
+        for progress in pool.map_unordered(lambda actor, piece: actor.caption.remote(piece), pending):
+            del missing[progress.name]
+            yield progress
     except ray.exceptions.RayError as error:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         first = first_few(f"{name} (from {photo} on)" for name, photo in missing.items())
         raise UserError(
-            f"captioning stopped: {reason[0].rstrip('.')}. Not done are {first}. What is written is kept; the same "
-            "command goes on from there"
+            f"captioning stopped: {reason[0].rstrip('.')}. Missing are {first}. Files already written are kept; the "
+            "same command continues from there"
         ) from error
 
 
@@ -211,7 +211,7 @@ def in_pieces(photos: Sequence[str], job: Job, per_piece: int) -> list[Piece]:
 
 
 def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
-    """Make the folder, or check that it was made by the same job; returns the names of the files in it.
+    """Create the folder, or check that it belongs to the same job. Returns the names of the files in it.
 
     Raises:
         UserError: it has the captions of another job, or cannot be written.
@@ -242,7 +242,7 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
                     f"'{job.out}' has captions of a job with another {' and '.join(changed)}: choose another folder"
                 )
         elif present:
-            raise UserError(f"'{job.out}' has files of something else: choose another folder")
+            raise UserError(f"'{job.out}' has other files: choose another folder")
         else:
             write_whole(job.out, JOB, json.dumps(described, indent=1).encode())
     except (OSError, ValueError, RecursionError) as error:
@@ -257,10 +257,10 @@ def filesystem(place: str) -> tuple[Any, str]:
     """pyarrow's file system of a path or URL, and the path in it."""
     if "://" not in place:
         place = f"file://{Path(os.path.expanduser(place)).absolute()}"
-    scheme, _, rest = place.partition("://")
-    host, _, _ = rest.partition("/")
+    scheme, _, address = place.partition("://")
+    host, _, _ = address.partition("/")
     files, base = _filesystem(f"{scheme}://{host}")
-    return files, f"{base}{rest[len(host) :]}".rstrip("/")
+    return files, f"{base}{address[len(host) :]}".rstrip("/")
 
 
 @cache
@@ -271,7 +271,7 @@ def _filesystem(root: str) -> tuple[Any, str]:
 
 
 def write_whole(place: str, name: str, content: bytes) -> None:
-    """Write a new file, which gets its name only when it is complete. In a local folder, one that is there stays."""
+    """Write a new file, which gets its name only when it is complete. In a local folder, an existing file is kept."""
     files, folder = filesystem(place)
     if files.type_name == "local":
         if not os.path.lexists(f"{folder}/{name}"):  # an earlier attempt may have written it

@@ -112,7 +112,7 @@ def test_it_is_saved_like_any_captioner_and_members_keep_their_weights(tmp_path:
 def test_members_must_fit_together():
     other_words = member(1)
     other_words.vocabulary = Vocabulary(["a", "cat", "dog", "sits", "walks"])
-    with pytest.raises(UserError, match="must have one vocabulary"):
+    with pytest.raises(UserError, match="must have the same vocabulary"):
         ensemble([member(1), other_words])
     with pytest.raises(UserError, match="must see the same pixels"):
         ensemble([member(1), member(1, transform=ImageTransform(48, "crop"))])

@@ -17,7 +17,16 @@ pytest.importorskip("pyarrow")
 
 from caption.core.errors import ImageError, UserError
 from caption.core.runtime import on_ray
-from caption.models.on_ray import Actor, Done, Job, Piece, RemotePhoto, caption_photos, list_photos, prepare
+from caption.models.on_ray import (
+    Actor,
+    Job,
+    Piece,
+    Progress,
+    RemotePhoto,
+    caption_photos,
+    list_photos,
+    prepare,
+)
 
 PHOTOS, PER_PIECE = 23, 4
 MARK = "CAPTION_RAY_TESTS"
@@ -126,7 +135,7 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
     class Mortal(Actor):
         """A local class, which Ray sends to other processes by value."""
 
-        def caption(self, piece: Piece) -> Done:
+        def caption(self, piece: Piece) -> Progress:
             if deadly in piece.photos:
                 with tries.open("a") as file:
                     file.write("x")
@@ -135,7 +144,7 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
 
     with monkeypatch.context() as patch:
         patch.setattr(on_ray, "Actor", Mortal)
-        with pytest.raises(UserError, match=rf"Not done are captions-000002\.jsonl \(from {photos[8]} on\)"):
+        with pytest.raises(UserError, match=rf"Missing are captions-000002\.jsonl \(from {photos[8]} on\)"):
             run_all(photos, job, actors=1)
     assert tries.read_text() == "x" * on_ray.ATTEMPTS
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("captions-*.jsonl")}
@@ -200,7 +209,7 @@ def test_a_folder_of_another_job_is_refused(photos: list[str], model: Path, tmp_
         (job, photos, PER_PIECE + 1, "another per_piece"),
         (Job("shapes", out), photos, PER_PIECE, "another model"),
         (Job(str(model), out, search={"beam_size": 2}), photos, PER_PIECE, "another search"),
-        (Job(str(model), str(tmp_path / "mine")), photos, PER_PIECE, "files of something else"),
+        (Job(str(model), str(tmp_path / "mine")), photos, PER_PIECE, "has other files"),
     ):
         with pytest.raises(UserError, match=said):
             prepare(other, given, per_piece)
@@ -232,9 +241,9 @@ def test_the_command_reads_folders_lists_and_urls_and_has_defaults(
 ):
     seen: list[tuple[list[str], Job, tuple[Any, ...]]] = []
 
-    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Done]:
+    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[Progress]:
         seen.append((given, job, options))
-        yield Done(len(given), 1)
+        yield Progress(len(given), 1)
 
     monkeypatch.setattr(on_ray, "caption_photos", captioned)
     folder = Path(photos[0]).parent

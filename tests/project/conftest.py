@@ -33,9 +33,11 @@ def tiny_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(demo, "config_folder", lambda: configs)
     monkeypatch.setattr(demo, "PICTURES", 2)
 
-    def run_here(pending: list[dict[str, Any]], job: on_ray.Job, actors: int | None) -> Iterator[on_ray.Done]:
+    def run_here(
+        pending: list[dict[str, Any]], job: on_ray.Job, actors: int | None
+    ) -> Iterator[on_ray.Progress]:
         for piece in pending:
             row = on_ray.Actor(job)(piece)
-            yield on_ray.Done(row["photos"], row["failed"])
+            yield on_ray.Progress(row["photos"], row["failed"])
 
     monkeypatch.setattr(on_ray, "_run", run_here)

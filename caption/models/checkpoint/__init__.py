@@ -14,7 +14,7 @@ A safetensors file holds the captioner alone: tensors without "captioner.", and 
     checksums         JSON: "captioner", and for each tensor in "tensors", the CRC-32 of its name, type, shape and bytes
     format            "pt", as other programs expect
 
-`read` is the one function that opens either; what it returns is checked.
+`read` opens either kind of file, and checks its content.
 """
 
 from caption.models.checkpoint.format import FORMAT, PREFIX, Precision, read, save, section

@@ -23,7 +23,7 @@ from caption.core.version import package_version
 
 FORMAT = 2
 """Number of the layout of checkpoints; no release wrote another one."""
-OTHERS = "`caption import --help` says which models of other code can be read"
+IMPORT_HINT = "`caption import --help` says which models of other code can be read"
 PREFIX = "captioner."
 TENSOR_SUFFIX = ".safetensors"
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -43,8 +43,8 @@ def save(
         captioner: the model.
         path: a safetensors file if it ends in .safetensors, otherwise a checkpoint as training writes it.
         precision: of the matrices and kernels in the file. Vectors, such as biases and the statistics of BatchNorm,
-            keep theirs: they are small, and a variance does not fit into every range. None = the captioner's own.
-        opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
+            keep theirs: they are small, and a variance may be out of range. None = the captioner's own.
+        opener: decides which existing file may be replaced, see `caption.core.runtime.atomic_files`; by default any.
 
     Raises:
         UserError: a weight is out of the range of that precision, or the file cannot be written.
@@ -91,7 +91,7 @@ def read(path: str | Path) -> dict[str, Any]:
     Memory is bounded by the size of the file: nothing in it is compressed.
 
     Returns:
-        `state_dict` and `captioner`, as the package's docstring says, and what else a training checkpoint has.
+        `state_dict` and `captioner`, see the docstring of this package, and the other entries of a training checkpoint.
 
     Raises:
         CheckpointError: the file is missing, damaged, a pickle, or not a checkpoint of this package.
@@ -150,7 +150,7 @@ def _read_archive(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
-            f"checkpoints of this package hold only tensors and plain values; {OTHERS}"
+            f"checkpoints of this package hold only tensors and plain values; {IMPORT_HINT}"
         ) from error
 
 
@@ -162,7 +162,7 @@ def _check_contents(path: Path, contents: Any) -> None:
         )
         raise CheckpointError(
             f"{path} is a PyTorch file, but not a checkpoint of this package: it holds "
-            f"{first_few(names) or 'other values'}; {OTHERS}"
+            f"{first_few(names) or 'other values'}; {IMPORT_HINT}"
         )
     with reported_as(CheckpointError, f"{path} was refused", CheckpointError):
         for name in ("captioner", "hyper_parameters", "data"):

@@ -1,4 +1,4 @@
-"""From a checkpoint to the captioner that it describes, or to the specs of its parts."""
+"""Rebuilds the captioner that a checkpoint describes, or the specs of its parts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ CLASSES: dict[str, type] = {
 }
 """Base classes of the parts that a training checkpoint describes."""
 LARGEST_ARGUMENT = 20_000
-"""Of a part's arguments: far above any size, and low enough for a list of that many layers."""
+"""Limit of the numbers in a part's arguments: far above any size, and low enough for a list of that many layers."""
 DRAWING = (Tensor.normal_, Tensor.uniform_)
-"""Methods that draw first weights; the functions of `torch.nn.init` are left out by their module."""
+"""Methods that draw initial weights; the functions of `torch.nn.init` are recognised by their module."""
 MOST_COMPUTED = 50_000_000
-"""Elements of what a model's construction computes and its file does not hold."""
+"""Limit of the elements that are computed in a model's construction and are not in its file."""
 
 
 def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[str] = ()) -> Captioner:
@@ -49,7 +49,7 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
 
     Raises:
         CheckpointError: the file is missing, damaged, a pickle, of another format, names a class of a package that is
-            not trusted, its parts cannot be constructed, or its weights are not theirs.
+            not trusted, its parts cannot be constructed, or its weights do not fit them.
     """
     contents = read(path)
     trust = packages(trust)
@@ -58,14 +58,14 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
         for name, tensor in contents["state_dict"].items()
         if name.startswith(PREFIX)
     }
-    # A part that is given impossible arguments raises anything.
+    # Parts with impossible arguments raise errors of any type.
     with reported_as(CheckpointError, f"the captioner in {path} cannot be rebuilt", Exception):
         captioner = _with_weights(contents["captioner"], weights, trust)
     return captioner.to(device).eval()
 
 
 def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner:
-    """Make a captioner from `Captioner.description()`, with random weights."""
+    """Build a captioner from `Captioner.description()`, with random weights."""
     refiner = description["refiner"]
     encoder = make(description["encoder"], Encoder, trust)
     for part in encoder.modules():  # an encoder may hold others
@@ -82,11 +82,11 @@ def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner
 
 
 def _with_weights(description: dict[str, Any], weights: dict[str, Tensor], trust: Iterable[str]) -> Captioner:
-    """The captioner that a checkpoint describes; memory is taken for it after its weights have been compared.
+    """The captioner that a checkpoint describes. Its memory is allocated after the weights have been compared.
 
-    What is constructed without memory takes the weights as they are, if these are all that it has. Weights that two
-    modules share, and values that are computed in the construction and are not among the weights, such as the tables of
-    other packages' encoders, need a construction with memory.
+    A captioner constructed without memory takes copies of the weights, if these are all of its tensors. It is
+    constructed again, with memory, if modules share weights, or if the construction computes values that are not among
+    the weights, such as the tables of other packages' encoders.
     """
     captioner = without_memory(lambda: rebuild(description, trust), description, weights)
     state = captioner.state_dict(keep_vars=True)
@@ -100,7 +100,7 @@ def _with_weights(description: dict[str, Any], weights: dict[str, Tensor], trust
             captioner = rebuild(description, trust)
         captioner.load_state_dict(weights)
     else:
-        # Copies, whose type and memory are those of a model that was never in a file.
+        # Copies, with the type and memory layout of a newly constructed model.
         copies = {
             name: torch.empty_strided(weight.shape, weight.stride(), dtype=weight.dtype).copy_(weights[name])
             for name, weight in state.items()
@@ -112,27 +112,29 @@ def _with_weights(description: dict[str, Any], weights: dict[str, Tensor], trust
 def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     if expected.keys() != weights.keys():
         missing, surplus = [*expected.keys() - weights.keys()], [*weights.keys() - expected.keys()]
-        raise CheckpointError(f"weights are missing: {missing[:3]}, or are not its own: {surplus[:3]}"[:500])
+        raise CheckpointError(
+            f"weights are missing: {missing[:3]}, or do not belong to it: {surplus[:3]}"[:500]
+        )
     for name, tensor in weights.items():
         stored, needed = ((_kind(weight), tuple(weight.shape)) for weight in (tensor, expected[name]))
         if stored != needed:
             raise CheckpointError(
-                f"{name} is {stored[0]} {stored[1]}, and the model has {needed[0]} {needed[1]} there"
+                f"{name} is {stored[0]} {stored[1]}, but the model needs {needed[0]} {needed[1]}"
             )
 
 
 def without_memory(
     build: Callable[[], Built], specs: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> Built:
-    """Construct parts on the meta device. Parts of trusted packages that need numbers to construct get memory.
+    """Construct parts on the meta device. Parts of trusted packages that cannot be constructed there get memory.
 
     Args:
         build: constructs them.
         specs: of the parts, by the names in `CLASSES`.
-        weights: in the file; construction takes ten calls of torch for each of them.
+        weights: in the file; construction makes about ten calls of torch for each of them.
 
     Raises:
-        CheckpointError: an argument is too large, or the parts have many times more weights.
+        CheckpointError: an argument is too large, or the parts have many times more weights than the file.
     """
     check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
@@ -145,9 +147,9 @@ def without_memory(
 
 
 class _Construction(TorchFunctionMode):
-    """Leaves out the drawing of first weights, for which the meta device would import torch's compiler: seconds.
+    """Skips drawing initial weights, for which the meta device would import torch's compiler, which takes seconds.
 
-    Refuses the construction of many more parts than a file has weights: numbers in it say how many there are.
+    Refuses to construct many more parts than the file has weights, since a number in the file may ask for any number.
     """
 
     def __init__(self, most: int) -> None:
@@ -184,11 +186,11 @@ def _kind(tensor: Tensor) -> str:
 
 
 def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[str, Any]:
-    """The specs with which training or evaluation goes on: `encoder`, `refiner`, `decoder`, and `objective` if there is
-    one. All else that the hyper-parameters of a training checkpoint may hold is left out.
+    """The specs for further training or evaluation: `encoder`, `refiner`, `decoder`, and `objective` if there is one.
+    Other hyper-parameters of a training checkpoint are left out.
 
-    The parts are made once, without memory for their weights, and give their own classes and arguments. So a parser of
-    configurations, which imports whatever a value names, finds nothing in them that has not been checked.
+    The parts are constructed once, without memory for their weights, and the specs are read from them. So a parser of
+    configurations, which imports whatever a value names, finds only values that have been checked.
 
     Args:
         contents: from `read`.
@@ -203,7 +205,7 @@ def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[st
     specs = {name: contents["captioner"].get(name) for name in CLASSES} | {"objective": objective}
     for name in ("encoder", "decoder"):
         if specs[name] is None:
-            raise CheckpointError(f"the checkpoint does not say which {name} it has")
+            raise CheckpointError(f"the checkpoint does not describe its {name}")
     if objective is None:
         del specs["objective"]
 
@@ -215,6 +217,6 @@ def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[st
         check_texts(model, trust)
     except CheckpointError:
         raise
-    except Exception as error:  # a part that is given impossible arguments raises anything
-        raise CheckpointError(f"the parts in the checkpoint cannot be made: {error}") from error
+    except Exception as error:  # parts with impossible arguments raise errors of any type
+        raise CheckpointError(f"the parts in the checkpoint cannot be built: {error}") from error
     return model

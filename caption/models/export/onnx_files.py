@@ -1,4 +1,4 @@
-"""Writes a captioner as ONNX files, in a folder that captions photos with numpy and onnxruntime alone."""
+"""Writes a captioner as ONNX files, with a script that captions photos with numpy and onnxruntime only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from caption.text.vocabulary import END, FORBIDDEN, START
 
 ENCODER, STEP, MODEL, SCRIPT = "encoder.onnx", "step.onnx", "model.json", "captioner.py"
 LARGEST = 2**30
-"""Bytes of weights that one file holds; larger ones go to a second file beside it, since ONNX files end at 2 GB."""
+"""Weights of more bytes go into a second file beside the graph, since an ONNX file cannot exceed 2 GB."""
 
 
 def write(captioner: Captioner, folder: Path) -> None:
@@ -30,11 +30,11 @@ def write(captioner: Captioner, folder: Path) -> None:
 
     Args:
         captioner: in evaluation mode afterwards.
-        folder: exists; files of an earlier export are replaced.
+        folder: must exist; files of an earlier export are replaced.
 
     Raises:
-        UserError: the packages are missing, a part of the captioner cannot be exported, or the folder holds files of
-            others under these names; nothing is written.
+        UserError: the packages are missing, a part of the captioner cannot be exported, or the folder has files under
+            these names that this package did not write. Nothing is written then.
     """
     require_packages()
     check_free(folder)
@@ -48,7 +48,7 @@ def write(captioner: Captioner, folder: Path) -> None:
     }
     size = sum(tensor.nbytes for tensor in captioner.state_dict().values())
     exports = OwnFolder(folder, "--out")
-    with TemporaryDirectory(prefix=".caption-", dir=folder) as temporary:  # torch writes through links
+    with TemporaryDirectory(prefix=".caption-", dir=folder) as temporary:  # torch would follow symbolic links
         for name, graph in graphs.items():
             graph.save(Path(temporary, name), external_data=size > LARGEST)
         for path in sorted(Path(temporary).iterdir()):
@@ -87,10 +87,10 @@ def check_free(folder: Path) -> None:
 
 
 def search_settings(captioner: Captioner) -> dict[str, float]:
-    """The search of a captioner as that of `standalone.py`.
+    """The search of a captioner as settings of `standalone.py`.
 
     Raises:
-        UserError: it samples.
+        UserError: the search samples.
     """
     search = captioner.search
     if isinstance(search, Greedy):
@@ -108,7 +108,7 @@ def _graph(
     with _quiet():
         try:
             graph = torch.onnx.export(
-                # Decomposed, since ONNX has attention for four dimensions only, and hypotheses make a fifth.
+                # Decomposed, since attention in ONNX has four dimensions, and hypotheses are a fifth.
                 program.run_decompositions(),
                 input_names=inputs,
                 output_names=outputs,
@@ -124,7 +124,7 @@ def _graph(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on its own progress."""
+    """A context without the exporter's messages about its progress."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

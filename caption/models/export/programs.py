@@ -22,7 +22,7 @@ from caption.kernels import plain
 from caption.text.vocabulary import START
 
 IMAGES, HYPOTHESES = 2, 3
-"""Sizes of the example that is traced: above 1, because torch.export takes a size of 1 for a constant."""
+"""Sizes of the traced example; above 1, because torch.export treats a size of 1 as a constant."""
 
 
 class Programs(NamedTuple):
@@ -80,10 +80,10 @@ def programs(captioner: Captioner) -> Programs:
         UserError: a part of it cannot be traced; the message names the reason.
     """
     captioner.eval()
-    captioner.description()  # one without a description is other people's code
+    captioner.description()  # raises a UserError for models of other people's code
     if any(part.at_test == "sample" for part in stochastic_parts(captioner)):
         raise UserError(
-            "the attention samples at test time, which an exported graph cannot: set at_test to expectation or argmax"
+            "the attention samples at test time, and exported graphs cannot sample: set at_test to expectation or argmax"
         )
     transform = captioner.transform
     images = torch.zeros(IMAGES, 3, transform.height, transform.width, dtype=torch.uint8)
@@ -150,7 +150,7 @@ def _trace(module: nn.Module, example: tuple[Any, ...], sizes: tuple[Any, ...]) 
 
 
 def _places(tree: TensorTree) -> list[int]:
-    """For each leaf, its place among the distinct tensors of the tree: regions are often both views and values."""
+    """For each leaf, its place among the distinct tensors of the tree. Regions often occur as both views and values."""
     order: dict[int, int] = {}
     return [order.setdefault(id(tensor), len(order)) for tensor in leaves(tree)]
 

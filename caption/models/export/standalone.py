@@ -1,4 +1,4 @@
-"""Captions by exported ONNX files. `caption export` copies this file beside them; it imports nothing of the package.
+"""Captions photos with exported ONNX files. `caption export` copies this file beside them; it does not need the package.
 
 It needs numpy and onnxruntime, and Pillow to read photos from files:
 
@@ -37,9 +37,9 @@ class Caption(NamedTuple):
     gates: np.ndarray | None
     """(T,) β; None for models without a gate."""
     log_prob: float
-    """Of all words and the end."""
+    """log p of all words and the end."""
     finished: bool
-    """False if the largest number of words was reached before the end."""
+    """False if the caption reached the largest number of words without an end."""
 
 
 class _Step(NamedTuple):
@@ -91,7 +91,7 @@ class OnnxCaptioner:
             for name in self.carried:
                 tensors[name] = _select(out[f"next_{name}"], step.parents)
             words = step.words
-            if beam.done():
+            if beam.is_complete():
                 break
         return [self._caption(*beam.best(image)) for image in range(len(images))]
 
@@ -102,14 +102,14 @@ class OnnxCaptioner:
             photo: path, or a Pillow image.
 
         Raises:
-            ValueError: its pixels are numbers of 32 bits, whose range is not known.
+            ValueError: its pixels are 32-bit numbers, whose range is unknown.
         """
         from PIL import Image, ImageOps
 
         image = photo if isinstance(photo, Image.Image) else Image.open(photo)
         image = ImageOps.exif_transpose(image)
         if image.mode in ("I", "F"):
-            raise ValueError(f"the photo has numbers of 32 bits (mode {image.mode}): save it with 8 or 16")
+            raise ValueError(f"the photo has 32-bit pixels (mode {image.mode}): save it with 8 or 16 bits")
         if image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.has_transparency_data:
@@ -148,9 +148,9 @@ class OnnxCaptioner:
         return left, top, width - left, height - top
 
     def box(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """(left, top, right, bottom), the part of such a photo over which the cells of `Caption.weights` lie.
+        """(left, top, right, bottom), the part of a photo of this size that the grid of `Caption.weights` covers.
 
-        What a region sees lies around the centre of its cell. The box may begin and end beside what is seen.
+        The receptive field of a region is centred on its cell. The box need not coincide with the part that is seen.
         """
         left, top, right, bottom = self.seen(width, height)
         x, y = right - left, bottom - top
@@ -241,13 +241,13 @@ class _Beam:
         if score > endings[image].score:
             endings[image] = _Ending(len(self.steps), slot, float(totals[slot]), score)
 
-    def done(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no live hypothesis can overtake a finished one."""
         reach = self.totals.max(1) / self.max_length**self.exponent
         return all(bool(reach[image] <= ending.score) for image, ending in enumerate(self.finished))
 
     def best(self, image: int) -> tuple[list[int], list[list[np.ndarray]], float, bool]:
-        """Words, what they were shown with, log-probability, and whether the caption is finished."""
+        """Words, their weights and gates, log-probability, and whether the caption is finished."""
         finished = self.finished[image].score > -np.inf
         ending = (self.finished if finished else self.unfinished)[image]
         words, shown, slot = [], [], ending.slot

@@ -200,7 +200,7 @@ def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]
         "readout.from_hidden.weight": kept * arrays["ff_logit_lstm_W"].T,
         "readout.from_hidden.bias": arrays["ff_logit_lstm_b"],
         "readout.to_words.weight": _by_our_ids(kept * arrays["ff_logit_W"].T),
-        "readout.to_words.bias": _by_our_ids(arrays["ff_logit_b"], others=NEVER),
+        "readout.to_words.bias": _by_our_ids(arrays["ff_logit_b"], fill=NEVER),
     }
     for layer in range(1, options.n_layers_att):
         state[f"{score}.deeper.{layer - 1}.weight"] = arrays[f"decoder_W_att_{layer}"].T
@@ -218,9 +218,9 @@ def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]
     return state
 
 
-def _by_our_ids(rows: Tensor, others: float = 0.0) -> Tensor:
-    """Rows by their ids (end, unknown, words) -> by ours (padding, start, end, unknown, words)."""
-    return torch.cat((rows.new_full((2, *rows.shape[1:]), others), rows))
+def _by_our_ids(rows: Tensor, fill: float = 0.0) -> Tensor:
+    """Rows by the authors' ids (end, unknown, words) -> by this package's (padding, start, end, unknown, words)."""
+    return torch.cat((rows.new_full((2, *rows.shape[1:]), fill), rows))
 
 
 def array_shapes(options: Options) -> dict[str, tuple[int, ...]]:

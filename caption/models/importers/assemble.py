@@ -1,4 +1,4 @@
-"""From an imported decoder to a captioner: its encoder, its vocabulary, and the checks that all importers share."""
+"""Builds a captioner around an imported decoder: encoder, vocabulary, and the checks that all importers share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Config = dict[str, Any]
 
 
 class Imported(NamedTuple):
-    """A trained decoder of another package, as one of this package's."""
+    """A trained decoder of another package, converted to this package's."""
 
     decoder: ShowAttendAndTellDecoder
     """Has the same architecture; its weights are not created yet."""
@@ -87,7 +87,7 @@ def _read_config(file: str) -> Config:
 
 
 def tokenizer_for(words: Iterable[str]) -> str:
-    """The Penn Treebank tokenizer that gives such words: with capitals it keeps case, with a full stop punctuation.
+    """The Penn Treebank tokenizer for such words: it keeps case if there are capitals, and punctuation if there is ".".
 
     It is used only if the model is trained or evaluated further; captioning needs no tokenizer.
     """

@@ -41,7 +41,7 @@ ENCODER: Config = {
     },
     "transform": {"size": 256, "fit": "squash"},
 }
-"""Its `Encoder`: 8x8 regions of 256 pixels, pooled to 14x14."""
+"""The tutorial's `Encoder`: 8x8 regions of 256 pixels, pooled to 14x14."""
 SEARCH = BeamSearch(beam_size=5, max_length=50)
 DROPOUT = 0.5  # the tutorial's default; a state dict does not have it
 # The children of torchvision's ResNet, in the order of the tutorial's `nn.Sequential`.
@@ -99,7 +99,7 @@ def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tens
 
     Args:
         state: of a `DecoderWithAttention`.
-        order: its id of each word of this package's vocabulary.
+        order: the tutorial's id of each word of this package's vocabulary.
     """
     rows = torch.as_tensor(order)
     embedding_size = state["embedding.weight"].shape[1]
@@ -138,8 +138,8 @@ def load_encoder_weights(encoder: TorchvisionEncoder, file: str) -> None:
 
 
 def _torchvision_name(name: str) -> str:
-    first, _, rest = name.partition(".")
-    number, _, inner = rest.partition(".")
+    first, _, path = name.partition(".")
+    number, _, inner = path.partition(".")
     if first == "resnet" and number.isdecimal() and int(number) < len(CHILDREN):
         return f"{CHILDREN[int(number)]}.{inner}"
     return name
@@ -205,7 +205,7 @@ def tensor_shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
 
 
 def _order(word_map: Mapping[str, Any], source: str) -> tuple[list[int], list[str]]:
-    """Its id of each word of this package's vocabulary, and the ordinary words in that order."""
+    """The tutorial's id of each word of this package's vocabulary, and the ordinary words in that order."""
     missing = [word for word in SPECIAL_TOKENS if word not in word_map]
     if missing:
         raise DataError(f"'{source}' lacks {first_few(missing)}: it is not a word map of the tutorial")

@@ -234,7 +234,7 @@ def test_several_models_are_averaged_if_they_fit_together(cli: Cli, model, photo
     assert entry["log_prob"] == pytest.approx(expected.log_prob, rel=1e-4)
     assert entry["model"] == f"{models[0]} + {models[1]}"
     ran = cli("describe", photos[0], "--model", model, "--model", "shapes")
-    check_refused(ran, "must have one vocabulary")
+    check_refused(ran, "must have the same vocabulary")
 
 
 def test_without_a_model_the_installed_one_for_photos_is_used(cli: Cli, model, photos, expected, monkeypatch):

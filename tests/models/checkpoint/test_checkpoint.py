@@ -173,7 +173,7 @@ def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: 
 FIRST = "captioner.encoder.layers.0.weight"
 MISFITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "one missing": (lambda state: state.pop(FIRST), "weights are missing: .*layers.0.weight"),
-    "one too many": (lambda state: state.update({"captioner.x": torch.zeros(1)}), "not its own: .*x"),
+    "one too many": (lambda state: state.update({"captioner.x": torch.zeros(1)}), "do not belong to it: .*x"),
     "another shape": (lambda state: state.update({FIRST: state[FIRST][:1]}), r"is floating \(1, "),
     "no tensor": (lambda state: state.update({FIRST: "weights"}), "not a tensor"),
     "complex": (lambda state: state.update({FIRST: state[FIRST].to(torch.complex64)}), "is torch.complex64"),

@@ -109,7 +109,7 @@ def test_a_safetensors_header_of_another_kind(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"widths": [15_000, 15_000, 15_000]}, r"and the model has floating \(15000, "),
+        ({"widths": [15_000, 15_000, 15_000]}, r"but the model needs floating \(15000, "),
         ({"widths": [1] * 19_999}, "larger than its weights"),
         ({"views": 10**9}, "whole number of 20000 or more"),
     ],
