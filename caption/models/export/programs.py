@@ -83,7 +83,7 @@ def programs(captioner: Captioner) -> Programs:
     captioner.description()  # raises a UserError for models of other people's code
     if any(part.at_test == "sample" for part in stochastic_parts(captioner)):
         raise UserError(
-            "the attention samples at test time, and exported graphs cannot sample: set at_test to expectation or argmax"
+            "the attention samples at test time, which a graph cannot do: set at_test to expectation or argmax"
         )
     transform = captioner.transform
     images = torch.zeros(IMAGES, 3, transform.height, transform.width, dtype=torch.uint8)

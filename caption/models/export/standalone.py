@@ -1,4 +1,4 @@
-"""Captions photos with exported ONNX files. `caption export` copies this file beside them; it does not need the package.
+"""Captions photos with exported ONNX files, without this package. `caption export` copies this file beside them.
 
 It needs numpy and onnxruntime, and Pillow to read photos from files:
 
