@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from caption.core.batch import Batch, CaptionBatch
 from caption.core.box import Box
-from caption.core.caption_batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.core.tensor_tree import combine, select_images
@@ -21,23 +21,6 @@ from caption.data.features.store import FeatureStore
 from caption.data.photos import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
 from caption.text.vocabulary import PAD, START, Vocabulary
-
-
-class Batch(NamedTuple):
-    """B images with K captions each; missing captions have length 0."""
-
-    images: Tensor | None
-    """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
-    views: Views | None
-    """Precomputed regions in half precision, of each view (B, L, D), or None."""
-    captions: CaptionBatch
-    """Padded with PAD."""
-    ids: list[int | str]
-    """The images' ids."""
-    references: list[tuple[str, ...]]
-    """All captions of each image as they were written, for metrics."""
-    boxes: list[Box]
-    """The part of each original image that the transform shows to the model."""
 
 
 class BatchItem(NamedTuple):

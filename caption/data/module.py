@@ -10,12 +10,13 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
+from caption.core.batch import Batch
 from caption.core.errors import DataError
 from caption.core.runtime.seeds import derive_seed
 from caption.core.runtime.signals import ignore_stop_signals
 from caption.core.tensor_tree import map_tensors
 from caption.data.augmentation import HorizontalFlip
-from caption.data.batches import Batch, CaptionedImages
+from caption.data.batches import CaptionedImages
 from caption.data.features.store import FeatureStore
 from caption.data.order import BatchLoader, EpochBatches, TrainingLoader
 from caption.data.photos import ImageTransform

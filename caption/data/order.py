@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
+from caption.core.batch import Batch
 from caption.core.errors import UserError
 from caption.core.runtime.seeds import derive_seed
-from caption.data.batches import Batch, CaptionedImages
+from caption.data.batches import CaptionedImages
 
 Key = tuple[int, int]
 """The index of an example, and the seed of its random draws in this epoch."""

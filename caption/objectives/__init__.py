@@ -1,6 +1,6 @@
 """Training objectives."""
 
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.objectives.base import Loss, Objective, Term, word_log_likelihoods
 from caption.objectives.baselines import (
     Baseline,

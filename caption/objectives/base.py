@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.parts import Part, check_choice
 from caption.core.regions import Views
 from caption.core.runtime.distributed import process_count, total

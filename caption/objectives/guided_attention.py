@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.decoders.base import Decoder, Unrolled

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from caption.attention.maps import has_location
 from caption.attention.stochastic import override_at_test
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.core.runtime.distributed import mean

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.regions import Views
 from caption.objectives.base import Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.regions import Views
 from caption.objectives.base import Loss, Objective
 

@@ -10,9 +10,9 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
+from caption.core.batch import Batch
 from caption.core.regions import WeightProperties
 from caption.core.runtime.distributed import mean, mean_of_each
-from caption.data.batches import Batch
 
 
 class AttentionDiagnostics(Callback):

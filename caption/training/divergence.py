@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from caption.core.batch import Batch
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import make_parents, write_new
-from caption.data.batches import Batch
 from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"

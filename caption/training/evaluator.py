@@ -17,10 +17,10 @@ from caption.analysis.map_statistics import measure_maps
 from caption.analysis.pointing_game import ground
 from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
 from caption.captioner import Captioner
+from caption.core.batch import Batch
 from caption.core.regions import Views
 from caption.core.runtime.atomic_files import OwnFolder, file_digest, make_parents
 from caption.core.runtime.distributed import process_count
-from caption.data.batches import Batch
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
 from caption.objectives import word_log_likelihoods

@@ -16,12 +16,12 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from caption.attention.stochastic import AtTest
 from caption.captioner import Captioner
+from caption.core.batch import Batch
 from caption.core.errors import CheckpointError, UserError
 from caption.core.regions import Views
 from caption.core.runtime.atomic_files import OwnFolder
 from caption.core.runtime.distributed import mean_of_each
 from caption.core.runtime.seeds import derive_seed
-from caption.data.batches import Batch
 from caption.data.photos import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders import Refiner

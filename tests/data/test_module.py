@@ -11,9 +11,9 @@ import torch
 from helpers.feature_stores import TRANSFORM, extract, make_images
 from torch.utils.data import DataLoader
 
+from caption.core.batch import Batch
 from caption.core.errors import DataError, UserError
 from caption.core.regions import Regions
-from caption.data.batches import Batch
 from caption.data.module import CaptionData
 from caption.data.photos import ImageTransform
 from caption.data.readers.base import CaptionReader

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.stochastic import override_draws
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.regions import Views
 from caption.decoders.base import Decoder
 from caption.objectives.base import word_log_likelihoods

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.core.regions import Regions, Views
 from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder

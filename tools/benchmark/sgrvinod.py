@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from caption.attention import AdditiveScore
 from caption.captioner import Captioner
-from caption.core.caption_batch import CaptionBatch
+from caption.core.batch import CaptionBatch
 from caption.kernels import accelerate
 from caption.models.importers import sgrvinod as importer
 from caption.objectives import CrossEntropy, DoublyStochastic

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from caption.core.batch import Batch
 from caption.core.errors import DataError, UserError, first_few
-from caption.data.batches import Batch, BatchItem, collate, draw
+from caption.data.batches import BatchItem, collate, draw
 from caption.data.order import EpochPlace
 from caption.data.photos import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from caption.attention.maps import sum_of_penalties
 from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.regions import Views, check_views
-from caption.encoders.refiners.attention_among_regions import RegionAttention
+
+if TYPE_CHECKING:
+    from caption.encoders.refiners.attention_among_regions import RegionAttention
 
 
 class Refiner(Part, nn.Module):

@@ -1,4 +1,4 @@
-"""The captions of a batch as word ids, for teacher forcing."""
+"""A batch of images with captions: what training, validation and test receive."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from caption.core.box import Box
+from caption.core.regions import Views
 
 
 class CaptionBatch(NamedTuple):
@@ -26,3 +29,20 @@ class CaptionBatch(NamedTuple):
     def repeated(self, times: int) -> CaptionBatch:
         """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
         return CaptionBatch(*(tensor.repeat_interleave(times, 1) for tensor in self))
+
+
+class Batch(NamedTuple):
+    """B images with K captions each; missing captions have length 0."""
+
+    images: Tensor | None
+    """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
+    views: Views | None
+    """Precomputed regions in half precision, of each view (B, L, D), or None."""
+    captions: CaptionBatch
+    """Padded with PAD."""
+    ids: list[int | str]
+    """The images' ids."""
+    references: list[tuple[str, ...]]
+    """All captions of each image as they were written, for metrics."""
+    boxes: list[Box]
+    """The part of each original image that the transform shows to the model."""
