@@ -20,11 +20,10 @@ class Encoder(Part, Freezable):
     region_sizes: tuple[int, ...]
     """Length D of the region vectors of each view. Set in the constructor."""
     trust: tuple[str, ...] | None = None
-    """What the user trusts in the file that this encoder was described in; None = it was not in a file."""
+    """The user's --trust for the file that describes this encoder; None = it does not come from a file."""
     fixed_graph: bool = False
-    """Whether `normalise` and `features` do the same operations with all images, and nothing but weights changes after
-    construction, so that its graph can be folded (`caption.kernels.encoder`). A class declares it for itself, not for
-    classes derived from it."""
+    """Whether `normalise` and `features` apply the same operations to all images, and only weights change after
+    construction, so that the graph can be folded (`caption.kernels.encoder`). Derived classes must declare it again."""
 
     def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Normalised images (B, 3, H, W) float -> a feature map (B, D, rows, cols), or one for each view."""
@@ -37,7 +36,7 @@ class Encoder(Part, Freezable):
     def load_pretrained(self) -> None:
         """Load the weights named in the configuration, if any.
 
-        Not done at construction, because restoring a checkpoint, which holds the weights, must not need the file.
+        Not done at construction: a checkpoint contains the weights, so loading it must not need the file.
         """
 
     def forward(self, images: Tensor) -> Views:
@@ -58,27 +57,29 @@ class Encoder(Part, Freezable):
 
         It is computed once for each height and width.
         """
-        known: dict[tuple[int, int], tuple[Box, ...]] = self.__dict__.setdefault("known_boxes", {})
-        if (height, width) not in known:
+        by_size: dict[tuple[int, int], tuple[Box, ...]] = self.__dict__.setdefault("boxes_by_size", {})
+        if (height, width) not in by_size:
             devices = (tensor.device for tensor in (*self.parameters(), *self.buffers()))
             images = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(devices, None))
             with eval_mode(self):
                 try:
-                    boxes = grid_boxes(self._followed, images[:0])  # sizes are computed, and no numbers
+                    boxes = grid_boxes(
+                        self._maps_or_regions, images[:0]
+                    )  # an empty batch: only sizes are computed
                 except Exception:  # some operations need an image
-                    boxes = grid_boxes(self._followed, images)
-            known[height, width] = boxes
-        return known[height, width]
+                    boxes = grid_boxes(self._maps_or_regions, images)
+            by_size[height, width] = boxes
+        return by_size[height, width]
 
-    def _followed(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """The feature maps as `features` computes them; the regions, if a class replaces `forward`."""
+    def _maps_or_regions(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The feature maps of `features`; the regions, if a class overrides `forward`."""
         if type(self).forward is not Encoder.forward:
             return tuple(view.vectors for view in self(images))
         return self.features(self.normalise(images))
 
 
 def view_sizes(part: nn.Module) -> tuple[int, ...]:
-    """The `region_sizes` of an encoder or refiner. Raises a UserError if somebody's class has none."""
+    """The `region_sizes` of an encoder or refiner. Raises a UserError if a custom class has not set them."""
     sizes = getattr(part, "region_sizes", None)
     if not (isinstance(sizes, tuple) and sizes and all(isinstance(size, int) and size > 0 for size in sizes)):
         raise UserError(

@@ -1,7 +1,7 @@
 """The classifier that an encoder was trained with: a linear layer on the average of its regions.
 
-The average need not be plain: applied to the average that attention takes, the layer tells which classes the encoder
-sees where a decoder looks (`caption.analysis.lens`).
+Applied to the attention's weighted average, the layer gives the classes that the encoder recognises where a decoder
+attends (`caption.analysis.lens`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Classifier(nn.Module):
 
     Args:
         linear: D -> C.
-        norm: applied to the average first; None = nothing is.
+        norm: applied to the average first; None = no normalisation.
     """
 
     def __init__(self, linear: nn.Linear, norm: nn.LayerNorm | None = None) -> None:
@@ -42,8 +42,8 @@ class Classifier(nn.Module):
 def classifier_of(encoder: Encoder, height: int, width: int) -> Classifier:
     """The classifier of an encoder's pretrained weights, after checking that it reads the average of the regions.
 
-    The check passes two images through the encoder and through the whole pretrained model: the classifier on the plain
-    average of the regions must give the model's logits.
+    The check passes two images through the encoder and through the whole pretrained model: the classifier must map the
+    mean of the regions to the model's logits.
 
     Args:
         encoder: of the first view of a captioner, or with a single view.
@@ -52,17 +52,17 @@ def classifier_of(encoder: Encoder, height: int, width: int) -> Classifier:
 
     Raises:
         UserError: the encoder has no classifier, its normalisation is not that of the weights, it was fine-tuned, or
-            the classifier reads something other than the average of these regions.
+            the classifier does not read the mean of these regions.
     """
     if not isinstance(encoder, PretrainedEncoder) or encoder.weights is None:
-        why = (
+        reason = (
             "was trained with the captions"
             if not isinstance(encoder, PretrainedEncoder)
             else "names no weights"
         )
         raise UserError(
-            f"the encoder {type(encoder).__name__} has no classifier, because it {why}: the lens needs one of "
-            "torchvision, timm or EfficientNetLite with pretrained weights"
+            f"the encoder {type(encoder).__name__} has no classifier, because it {reason}: the lens needs an encoder "
+            "of torchvision, timm or EfficientNetLite with pretrained weights"
         )
     name = encoder.model_name
     _check_normalisation(encoder)
@@ -93,7 +93,7 @@ def classifier_of(encoder: Encoder, height: int, width: int) -> Classifier:
     layers = ", ".join(getattr(encoder, "layers", ["its output"]))
     raise UserError(
         f"the classifier of {name} does not read the average of the regions of {layers}: the lens needs the last "
-        "layer of a model that averages its regions before one linear layer"
+        "layer of a model that averages its regions before a single linear layer"
     )
 
 
@@ -106,29 +106,29 @@ def _candidates(whole: nn.Module, size: int) -> list[Classifier]:
 
 
 def _check_normalisation(encoder: PretrainedEncoder) -> None:
-    """The scale of pixels that the weights were trained with, where it is known."""
+    """Raise a UserError if pixels are not normalised as in the training of the weights, where that is known."""
     expected = encoder.expected_normalisation()
     if expected is None:
         return
     actual = (encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
-    for kind, values, wanted in zip(("mean", "std"), actual, expected, strict=True):
-        if max(abs(a - b) for a, b in zip(values, wanted, strict=True)) > 0.01:
-            shown, right = ([round(value, 3) for value in each] for each in (values, wanted))
+    for statistic, values, trained in zip(("mean", "std"), actual, expected, strict=True):
+        if max(abs(a - b) for a, b in zip(values, trained, strict=True)) > 0.01:
+            values, trained = ([round(value, 3) for value in channels] for channels in (values, trained))
             raise UserError(
-                f"the encoder {encoder.model_name} normalises pixels with the {kind} {shown}, but its classifier was "
-                f"trained with {right}: its classes would be wrong"
+                f"the encoder {encoder.model_name} normalises pixels with the {statistic} {values}, but its classifier "
+                f"was trained with {trained}: its classes would be wrong"
             )
 
 
 def _check_trunk(encoder: PretrainedEncoder, whole: nn.Module) -> None:
-    """The encoder's weights are still those that the classifier was trained with."""
+    """Raise a UserError if the encoder's weights are not those that the classifier was trained with."""
     pretrained = whole.state_dict()
     for name, tensor in encoder.trunk.state_dict().items():
         if name not in pretrained or not tensor.is_floating_point():
             continue
-        other = pretrained[name].to(tensor)
-        if (tensor - other).abs().max() > ROUNDED * max(1e-3, float(other.abs().max())):
+        expected = pretrained[name].to(tensor)
+        if (tensor - expected).abs().max() > ROUNDED * max(1e-3, float(expected.abs().max())):
             raise UserError(
                 f"the encoder {encoder.model_name} was fine-tuned ({name} differs from {encoder.weights}): its "
-                "classifier does not know these regions"
+                "classifier was not trained on these regions"
             )

@@ -1,6 +1,6 @@
 """EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6. Its tensors have torchvision's names.
 
-It needs neither torchvision nor a trace of the model, which would take longer than to describe a photo.
+It needs neither torchvision nor a trace of the model, which would take longer than captioning a photo.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from caption.encoders.torchvision import TorchvisionEncoder
 MEAN, STD = 127 / 255, 128 / 255
 """The weights were trained on (x - 127) / 128."""
 HEAD = 1280
-"""Channels of the last convolution, which are not scaled."""
+"""Channels of the last convolution; the width does not scale them."""
 STAGES = (
     # expansion, kernel, stride, input channels, output channels, blocks
     (1, 3, 1, 32, 16, 1),
@@ -31,12 +31,13 @@ STAGES = (
 )
 """Tan and Le 2019, Table 1."""
 SCALES = {"0": (1.0, 1.0), "1": (1.0, 1.1), "2": (1.1, 1.2), "3": (1.2, 1.4), "4": (1.4, 1.8)}
-"""Factors of the channels and of the blocks in a stage, by the last character of the name."""
+"""Factors of the channels and of the blocks per stage, by the last character of the name."""
 OUTSIDE_BLOCKS = {"_conv_stem": "features.0.0", "_bn0": "features.0.1"}
 OUTSIDE_BLOCKS |= {"_conv_head": "features.8.0", "_bn1": "features.8.1", "_fc": "classifier.1"}
 IN_BLOCK = {"_expand_conv": (0, 0), "_bn0": (0, 1), "_depthwise_conv": (1, 0), "_bn1": (1, 1)}
 IN_BLOCK |= {"_project_conv": (3, 0), "_bn2": (3, 1)}
-"""Place of a port's module in torchvision's block with an expansion. Without one, all places are one lower."""
+"""Index of a port's module in torchvision's block with an expansion; without an expansion, the first index is one
+lower."""
 
 
 class EfficientNetLite(TorchvisionEncoder):
@@ -46,8 +47,8 @@ class EfficientNetLite(TorchvisionEncoder):
     come from the package index (the extra `photos`): 77.6 % top-1 at 260 pixels.
 
     The weights were trained with TensorFlow's "same" padding. At sizes of 32 n + 1 (225, 257, 289) it equals the
-    symmetric padding of torchvision's blocks, and every cell lies in the middle of what it sees; other sizes shift the
-    maps by half a cell.
+    symmetric padding of torchvision's blocks, and every cell is at the centre of its receptive field; other sizes shift
+    the maps by half a cell.
 
     Args:
         name: efficientnet_lite0 to efficientnet_lite4.
@@ -56,7 +57,7 @@ class EfficientNetLite(TorchvisionEncoder):
         weights: the path of a state dict (torch.save or safetensors), a function `module:function` that returns such a
             path, or None for random weights. Names of tensors are torchvision's, or those of the port
             `efficientnet-lite-pytorch`, which are converted.
-        mean: of the training images' channels, in 0...1.
+        mean: of the training images' channels, 0 to 1.
         std: likewise.
         finetune_from: dotted name of the first module to fine-tune. Modules that run before it stay frozen, with their
             BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
@@ -85,7 +86,7 @@ class EfficientNetLite(TorchvisionEncoder):
     @classmethod
     def whole_model(cls, name: str, weights: str | None) -> Any:
         if weights is not None:
-            raise UserError(f"{weights} names no file; {name} has weights in files only")
+            raise UserError(f"{weights} is not a file: the weights of {name} must be a file")
         return efficientnet_lite(name)
 
     @staticmethod
@@ -97,24 +98,24 @@ class EfficientNetLite(TorchvisionEncoder):
         return Stages(model.features, {layer: numbers[layer] for layer in layers})
 
     def measure(self) -> tuple[int, ...]:
-        """The number of channels of each layer: that of its last convolution, which needs no pass through the model."""
-        # Whatever lies in `features` gives a grid. Images through a model that is constructed without memory, as for a
-        # checkpoint, would import torch's compiler, and take longer than describing a photo.
+        """The number of channels of each layer: that of its last convolution, read without a forward pass."""
+        # All modules in `features` give a grid. A forward pass of a model without memory, as when a checkpoint is
+        # loaded, would import torch's compiler, which takes longer than captioning a photo.
         weights = self.trunk.state_dict()
         sizes = []
         for layer in self.layers:
-            inside = [
+            names = [
                 name for name in weights if name.startswith(f"{layer}.") and layer.startswith("features")
             ]
-            convolutions = [len(weights[name]) for name in inside if weights[name].dim() == 4]
-            if not convolutions:
+            channels = [len(weights[name]) for name in names if weights[name].dim() == 4]
+            if not channels:
                 return super().measure()
-            sizes.append(convolutions[-1])
+            sizes.append(channels[-1])
         return tuple(sizes)
 
     def pretrained_state(self) -> dict[str, Tensor]:
         state = super().pretrained_state()
-        if "_conv_stem.weight" in state:  # by the names of the port
+        if "_conv_stem.weight" in state:  # names of the port
             state = torchvision_names(state, self.names_of_whole)
         return state
 
@@ -127,7 +128,7 @@ class Whole(nn.Module):
 
     Args:
         width: factor of the channels.
-        depth: factor of the blocks in a stage.
+        depth: factor of the blocks per stage.
     """
 
     def __init__(self, width: float, depth: float) -> None:
@@ -160,7 +161,7 @@ class Block(nn.Module):
         expand = [] if expansion == 1 else [_convolution(inputs, wide, 1)]
         depthwise = _convolution(wide, wide, kernel, stride, groups=wide)
         project = _convolution(wide, outputs, 1, activation=False)
-        # nn.Identity stands where EfficientNet has squeeze-and-excitation.
+        # nn.Identity takes the index of EfficientNet's squeeze-and-excitation.
         self.block = nn.Sequential(*expand, depthwise, nn.Identity(), project)
         self.has_shortcut = stride == 1 and inputs == outputs
 
@@ -177,11 +178,11 @@ def _convolution(
 
 
 class Stages(nn.Module):
-    """The first stages of a model: images -> the maps of some of them, by name.
+    """The first stages of a model: images -> the maps of the requested stages, by name.
 
     Args:
         features: all stages.
-        numbers: of the wanted stages, by the names of the layers.
+        numbers: indices of the requested stages, by the names of the layers.
     """
 
     def __init__(self, features: nn.Sequential, numbers: dict[str, int]) -> None:
@@ -190,36 +191,36 @@ class Stages(nn.Module):
         self.numbers = numbers
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        by_number = []
+        maps = []
         for stage in self.features:
             images = stage(images)
-            by_number.append(images)
-        return {layer: by_number[number] for layer, number in self.numbers.items()}
+            maps.append(images)
+        return {layer: maps[number] for layer, number in self.numbers.items()}
 
 
 def efficientnet_lite(name: str) -> Whole:
     """The whole model with random weights."""
     scale = name.removeprefix("efficientnet_lite")
     if scale not in SCALES:
-        known = ", ".join(f"efficientnet_lite{scale}" for scale in SCALES)
-        raise UserError(f"there is no EfficientNet-Lite named {name}: choose one of {known}")
+        names = ", ".join(f"efficientnet_lite{scale}" for scale in SCALES)
+        raise UserError(f"there is no EfficientNet-Lite named {name}: choose one of {names}")
     return Whole(*SCALES[scale])
 
 
-def _channels(wanted: float) -> int:
+def _channels(scaled: float) -> int:
     """The multiple of 8 nearest to a number of channels, but not less than nine tenths of it."""
-    nearest = max(8, int(wanted + 4) // 8 * 8)
-    return nearest if nearest >= 0.9 * wanted else nearest + 8
+    nearest = max(8, int(scaled + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * scaled else nearest + 8
 
 
 def torchvision_names(state: dict[str, Tensor], names_of_whole: Collection[str]) -> dict[str, Tensor]:
-    """Rename the tensors of the port `efficientnet-lite-pytorch`. Names that it does not have are kept.
+    """Rename the tensors of the port `efficientnet-lite-pytorch`. Names that the port does not use are kept.
 
-    The port numbers all blocks in one row, torchvision by stage and block.
+    The port numbers all blocks consecutively, torchvision numbers them by stage and block.
 
     Args:
-        state: by the port's names.
-        names_of_whole: torchvision's names of the same model's tensors, which say how many blocks each stage has.
+        state: tensors by the port's names.
+        names_of_whole: torchvision's names of the same model's tensors, which give the number of blocks per stage.
     """
     numbers = {
         (int(m[1]), int(m[2])) for n in names_of_whole if (m := re.match(r"features\.(\d+)\.(\d+)\.block", n))
@@ -235,6 +236,6 @@ def _renamed(name: str, state: dict[str, Tensor], blocks: list[str]) -> str:
     block, module, tensor = int(match[1]), match[2], match[3]
     if block >= len(blocks) or module not in IN_BLOCK:
         return name
-    place, part = IN_BLOCK[module]
-    place -= f"_blocks.{block}._expand_conv.weight" not in state
-    return f"{blocks[block]}.{place}.{part}.{tensor}"
+    layer, index = IN_BLOCK[module]
+    layer -= f"_blocks.{block}._expand_conv.weight" not in state
+    return f"{blocks[block]}.{layer}.{index}.{tensor}"

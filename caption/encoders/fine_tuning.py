@@ -1,4 +1,4 @@
-"""Freezing and fine-tuning: which weights of an encoder learn, and whether its BatchNorm keeps its statistics."""
+"""Freezing and fine-tuning: which weights of an encoder are trained, and whether BatchNorm keeps its statistics."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 class Freezable(nn.Module):
-    """A module that can be frozen, or learn from one of its modules on.
+    """A module that can be frozen, or fine-tuned from one of its modules on.
 
-    A frozen module computes no gradients and stays in evaluation mode even if its owner is in training mode, so that
-    its BatchNorm statistics do not change.
+    A frozen module computes no gradients and stays in evaluation mode even if its parent module is in training mode, so
+    that its BatchNorm statistics do not change.
     """
 
     frozen: bool = False
     frozen_statistics: bool = False
-    """Whether BatchNorm layers keep their mean and variance while the rest learns; to be set before `freeze(False)`.
+    """Whether BatchNorm layers keep their mean and variance in fine-tuning; to be set before `freeze(False)`.
 
-    Otherwise a layer that learns normalises by the batch's own statistics, which are noisy in small batches, and is
-    tested with their moving average, which with a small momentum lags behind for epochs."""
+    Otherwise training uses the statistics of the batch, which are noisy in small batches, and evaluation their moving
+    average, which lags behind for epochs if the momentum is small."""
 
     def fixed_modules(self) -> Collection[nn.Module]:
-        """The modules that stay frozen when the others learn. By default none."""
+        """The modules that stay frozen when the others are trained. By default none."""
         return ()
 
     def freeze(self, frozen: bool = True) -> None:
         """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
 
-        Unfreezing also switches to training mode. The module does not know its owner's mode, and Lightning restores
-        modes after validation without calling `train`.
+        Unfreezing also switches to training mode: the module does not know the mode of its parent, and Lightning
+        restores modes after validation without calling `train`.
         """
         unfreezing = self.frozen and not frozen
         self.frozen = frozen
@@ -49,7 +49,7 @@ class Freezable(nn.Module):
         self.train(unfreezing or self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or evaluation mode. What is frozen stays in evaluation mode."""
+        """Switch to training or evaluation mode. Frozen modules stay in evaluation mode."""
         super().train(mode and not self.frozen)
         if self.training:
             fixed = self.fixed_modules()
@@ -60,7 +60,7 @@ class Freezable(nn.Module):
 
 
 def modules_before(trunk: nn.Module, name: str) -> set[nn.Module]:
-    """The modules of a trunk before the one called `name`, in the order of `named_modules`; all if there is none."""
+    """The modules of a trunk before the one called `name`, in the order of `named_modules`; all if no module is."""
     before = set()
     for inner, module in trunk.named_modules():
         if f"{inner}.".startswith(f"{name}."):
@@ -70,10 +70,10 @@ def modules_before(trunk: nn.Module, name: str) -> set[nn.Module]:
 
 
 def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:
-    """The warning before an encoder learns in several processes on devices of a type such as "cuda", or None.
+    """The warning before an encoder is trained in several processes on devices of a type such as "cuda", or None.
 
     Raises:
-        UserError: the encoder has synchronised BatchNorm, which torch does not have for this device.
+        UserError: the encoder has synchronised BatchNorm, which torch does not support on this device.
     """
     layers = [layer for layer in encoder.modules() if isinstance(layer, _BatchNorm)]
     synchronised = any(isinstance(layer, nn.SyncBatchNorm) for layer in layers)
@@ -88,6 +88,6 @@ def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:
     if device == "cpu":
         remedy = "torch synchronises them only on GPUs"
     return (
-        "the encoder learns, and its BatchNorm layers compute their statistics from each process's own images: the "
-        f"result differs from that of one process with the whole batch; {remedy}"
+        "the encoder is trained, and its BatchNorm layers compute their statistics from the images of each process, so "
+        f"the result differs from that of one process with the whole batch; {remedy}"
     )

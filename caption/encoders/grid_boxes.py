@@ -1,13 +1,13 @@
-"""The part of an encoder's input that the grid of a feature map covers, so that its cells are drawn where they look.
+"""The part of an encoder's input that the grid of a feature map covers, so that cells are drawn at their position.
 
-Of a convolution with kernel k, stride s, padding p and dilation d, output j sees the d (k − 1) + 1 inputs around
+In a convolution with kernel k, stride s, padding p and dilation d, output j reads the d (k − 1) + 1 inputs around
 
     s j + d (k − 1) / 2 − p + 1/2
 
-in units of inputs, of which input i reaches from i to i + 1 (Araujo, Norris and Sim 2019, "Computing Receptive Fields
-of Convolutional Neural Networks", Distill). m outputs, each a stride wide around its centre, reach from
+in units of inputs, where input i extends from i to i + 1 (Araujo, Norris and Sim 2019, "Computing Receptive Fields of
+Convolutional Neural Networks", Distill). m outputs, each a stride wide around its centre, begin at and extend over
 
-    (d (k − 1) + 1 − s) / 2 − p    over a length of    s m
+    (d (k − 1) + 1 − s) / 2 − p    and    s m
 
 and these compose from layer to layer.
 """
@@ -23,51 +23,51 @@ from torch.overrides import TorchFunctionMode
 
 from caption.core.box import Box
 
-PLACE = "covered_box"
-"""The attribute in which a tensor carries the part of the input that it covers, while it is followed."""
+COVERED = "covered_box"
+"""The attribute of a tensor that holds the part of the input that it covers, during a forward pass with `_Tracking`."""
 
 
 def grid_boxes(features: Callable[[Tensor], Tensor | tuple[Tensor, ...]], images: Tensor) -> tuple[Box, ...]:
     """The part of the images that each feature map covers, in the images' pixels.
 
-    One forward pass, in which every operation on tensors is followed. Convolutions and pooling move the part as the
-    module says, and so does padding apart from them. All other operations cover what their input covers, from edge to
-    edge: patches, adaptive pooling, interpolation. Where paths that cover different parts are joined, it is their mean.
+    One forward pass, in which every operation on tensors is tracked. Convolutions, pooling and separate padding change
+    the covered part by the equations above. All other operations cover the same part as their input: patches, adaptive
+    pooling, interpolation. If paths that cover different parts are joined, the result covers their mean.
 
     Args:
         features: images -> a feature map (B, D, rows, cols), or several.
         images: (B, 3, H, W).
     """
     height, width = images.shape[2:]
-    whole = Box(0.0, 0.0, float(width), float(height))
-    setattr(images, PLACE, whole)
-    with torch.no_grad(), _Following():
+    image_box = Box(0.0, 0.0, float(width), float(height))
+    setattr(images, COVERED, image_box)
+    with torch.no_grad(), _Tracking():
         maps = features(images)
-    return tuple(getattr(view, PLACE, whole) for view in (maps if isinstance(maps, tuple) else (maps,)))
+    return tuple(getattr(view, COVERED, image_box) for view in (maps if isinstance(maps, tuple) else (maps,)))
 
 
-class _Following(TorchFunctionMode):
-    """Within it, the results of operations carry the part of the input that they cover."""
+class _Tracking(TorchFunctionMode):
+    """A mode in which the results of operations get the attribute `COVERED`."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
+        kwargs = kwargs or {}
         # Before the call, which may be in place.
-        inputs = _tensors([*args, *named.values()])
-        covered = {getattr(tensor, PLACE): None for tensor in inputs if hasattr(tensor, PLACE)}
-        result = function(*args, **named)
+        inputs = _tensors([*args, *kwargs.values()])
+        covered = {getattr(tensor, COVERED): None for tensor in inputs if hasattr(tensor, COVERED)}
+        result = function(*args, **kwargs)
         if covered:
             box = Box(*(sum(sides) / len(covered) for sides in zip(*covered, strict=True)))
             rule = RULES.get(getattr(function, "__name__", ""))
-            steps = None if rule is None else rule(*args, **named)
+            steps = None if rule is None else rule(*args, **kwargs)
             for output in _tensors([result]):
-                setattr(output, PLACE, box if steps is None else _moved(box, args[0], output, steps))
+                setattr(output, COVERED, box if steps is None else _moved(box, args[0], output, steps))
         return result
 
 
 class _Step(NamedTuple):
-    """What an operation does along one side, in cells of its input."""
+    """The geometry of an operation along one side, in cells of its input."""
 
     start: float
     """Where its first output begins."""
@@ -75,7 +75,7 @@ class _Step(NamedTuple):
 
 
 def _windows(kernel: Any, stride: Any, padding: Any, dilation: Any) -> list[_Step]:
-    """Of rows and of columns, for a convolution or pooling."""
+    """The steps of a convolution or pooling along rows and columns."""
     sides = zip(*map(_pair, (kernel, stride, padding, dilation)), strict=True)
     return [_Step((d * (k - 1) + 1 - s) / 2 - p, s) for k, s, p, d in sides]
 
@@ -90,7 +90,7 @@ def _convolution(
     groups: int = 1,
 ) -> list[_Step]:
     kernel = weight.shape[2:]
-    if padding == "same":  # torch puts the odd one of the padding on the right
+    if padding == "same":  # torch adds an odd padding's extra cell on the right
         padding = [d * (k - 1) // 2 for k, d in zip(kernel, _pair(dilation), strict=True)]
     return _windows(kernel, stride, 0 if padding == "valid" else padding, dilation)
 
@@ -114,7 +114,7 @@ def _mean_pooling(
 
 
 def _padding(images: Tensor, pad: Sequence[int], *_: Any, **__: Any) -> list[_Step] | None:
-    if len(pad) > 4:  # not of rows and columns alone: Transformers pad windows, and cut the padding off later
+    if len(pad) > 4:  # more than rows and columns: Transformers pad windows, and remove the padding later
         return None
     left, _right, top, _bottom = (*pad, 0, 0)[:4]
     return [_Step(-top, 1), _Step(-left, 1)]
@@ -126,7 +126,7 @@ RULES: dict[str, Callable[..., list[_Step] | None]] = {
     "avg_pool2d": _mean_pooling,
     "pad": _padding,
 }
-"""By the name of the operation. Their arguments are those of `torch.nn.functional`."""
+"""The steps of operations, by their names, with the arguments of `torch.nn.functional`."""
 
 
 def _moved(box: Box, before: Tensor, after: Tensor, steps: Sequence[_Step]) -> Box:
@@ -145,7 +145,7 @@ def _reach(start: float, end: float, inputs: int, outputs: int, step: _Step) -> 
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    """Of rows and of columns."""
+    """The values for rows and columns of an argument that may be a single number."""
     if isinstance(value, int):
         return value, value
     return (value[0], value[0]) if len(value) == 1 else tuple(value)

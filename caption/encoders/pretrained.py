@@ -1,4 +1,4 @@
-"""What encoders cut from a library's pretrained models have in common: weights and normalisation."""
+"""The base class of encoders cut from a library's pretrained models: weights and normalisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PretrainedEncoder(Encoder):
     Args:
         name: the library's name of the model.
         trunk: the part of the model that is kept.
-        names_of_whole: names of the tensors of the whole model, which files of weights may have.
+        names_of_whole: names of the tensors of the whole model, which files of weights may contain.
         weights, mean, std, finetune_from, grid: see `TorchvisionEncoder`.
 
     Raises:
@@ -49,15 +49,15 @@ class PretrainedEncoder(Encoder):
         self.grid = grid
         self.mean: Tensor
         self.std: Tensor
-        # Files lack them, so they have memory also in a model that is constructed without, to be loaded.
+        # Files do not contain them, so they need memory even if the model is constructed on the meta device.
         device = "cpu" if torch.get_default_device().type == "meta" else None
         self.register_buffer("mean", torch.tensor(mean, device=device).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, device=device).view(3, 1, 1), persistent=False)
         fixed = self.fixed_modules()
-        learning = [
+        trained = [
             p for module in trunk.modules() if module not in fixed for p in module.parameters(recurse=False)
         ]
-        if finetune_from is not None and not learning:
+        if finetune_from is not None and not trained:
             raise UserError(
                 f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
             )
@@ -94,15 +94,19 @@ class PretrainedEncoder(Encoder):
         return self.named_weights(self.weights) if file is None else read_state(file)
 
     def whole(self) -> nn.Module:
-        """The library's whole model with its classifier, and with random weights."""
+        """The library's whole model with its classifier and random weights."""
         raise NotImplementedError
 
     def expected_normalisation(self) -> tuple[Sequence[float], Sequence[float]] | None:
-        """Mean and std of the images that the pretrained weights were trained on; None where they are not known."""
+        """Mean and std of the images that the pretrained weights were trained on; None if they are not known."""
         return None
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
-        """The state dict of the whole model with the library's weights of that name; a UserError without any."""
+        """The state dict of the whole model with the library's weights of that name.
+
+        Raises:
+            UserError: the library has no such weights.
+        """
         raise NotImplementedError
 
     def load_weights(self, state: dict[str, Tensor], source: str) -> None:
@@ -118,14 +122,14 @@ class PretrainedEncoder(Encoder):
         unknown = state.keys() - self.names_of_whole
         if unknown:
             raise CheckpointError(
-                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
-                "among them"
+                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors that the model does not have, "
+                f"such as {min(unknown)}"
             )
         missing = [name for name in self.trunk.state_dict() if name not in state]
         missing = [name for name in missing if not name.endswith("num_batches_tracked")]
         if missing:
             raise CheckpointError(
-                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
+                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, such as {missing[0]}"
             )
         with reported_as(CheckpointError, f"{source} is not for {self.model_name}", RuntimeError):
             self.trunk.load_state_dict(

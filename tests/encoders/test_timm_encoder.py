@@ -101,7 +101,7 @@ def test_mistakes_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
         (lambda: TimmEncoder("tf_efficientnet_light2"), "tf_efficientnet_light2; similar: tf_efficientnet"),
         (lambda: TimmEncoder("test_resnet", ["layer1", "layer9"]), "no layer layer9; its layers are act1"),
         (lambda: TimmEncoder("test_efficientnet", finetune_from="blocks.9"), "from module blocks.9 on"),
-        (cut("test_resnet", weights="DEFAULT").load_pretrained, "DEFAULT names neither a file nor weights"),
+        (cut("test_resnet", weights="DEFAULT").load_pretrained, "DEFAULT is neither a file nor weights"),
         (lambda: cut("test_vit")(noise(60, 96)), "test_vit does not take images of 60x96 pixels"),
         (lambda: cut("test_vit_relpos")(noise(64, 96)), "does not take images of 64x96 pixels: .*160"),
     ]:

@@ -172,7 +172,9 @@ def test_construction_needs_no_weights_and_a_name_is_handed_to_torchvision(
     assert encoder.spec["init_args"]["weights"] == "nowhere/weights.pth"
     with pytest.raises(CheckpointError, match=r"'nowhere/weights\.pth' does not exist"):
         encoder.load_pretrained()
-    with pytest.raises(UserError, match=r"weights\.pth names neither a file nor weights"):
+    with pytest.raises(
+        UserError, match=r"weights\.pth is neither a file nor the name of torchvision's weights"
+    ):
         tiny(weights="weights.pth").load_pretrained()
     named, without = tiny(weights="DEFAULT"), tiny()
     for encoder in (named, without):
@@ -202,7 +204,10 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Tensor], Path], object], str]] = {
     "pickle": (lambda state, folder: {"weight": Stranger(folder / "canary")}, "not a state dict"),
     "lacking": (lambda state, _: {n: t for n, t in state.items() if "features.0" not in n}, "it lacks"),
     "other shapes": (lambda state, _: {n: t[..., None] for n, t in state.items()}, "is not for tiny_cnn"),
-    "deeper model": (lambda state, _: {**state, "more.weight": torch.zeros(1)}, "it has 1 tensors too many"),
+    "deeper model": (
+        lambda state, _: {**state, "more.weight": torch.zeros(1)},
+        "it has 1 tensors that the model does not have",
+    ),
 }
 
 
@@ -226,8 +231,8 @@ def test_a_file_of_other_weights_is_refused(kind: str, state: dict[str, Tensor],
         ("vgg99", "features", {}, "no classification model named vgg99; similar: .*vgg19"),
         ("tiny_cnn", "layer9", {}, "has no layer layer9; its top-level layers are .*features"),
         ("tiny_cnn", ["features.4", "layer9"], {}, "tiny_cnn has no layer layer9; its"),
-        ("tiny_cnn", "fc", {}, r"the layer fc of tiny_cnn gives \(10,\) for an image, which is not a grid"),
-        ("tiny_cnn", ["features", "flatten"], {}, "the layer flatten of tiny_cnn gives"),
+        ("tiny_cnn", "fc", {}, r"the layer fc of tiny_cnn has the output \(10,\), which is not a grid"),
+        ("tiny_cnn", ["features", "flatten"], {}, "the layer flatten of tiny_cnn has the output"),
         ("tiny_cnn", "features.3", {"finetune_from": "features.4"}, "from module features.4 on: check"),
         ("tiny_cnn", "features.3", {"finetune_from": "feature"}, "from module feature on: check"),
         ("tiny_cnn", "features", {"grid": (0, 3)}, "is not a grid: give rows and columns"),

@@ -64,7 +64,7 @@ def test_weights_of_data_parallel_are_read_and_other_files_are_named(tmp_path: P
     torch.save(state, file)
     assert list(read_state(file)) == ["a", "b"]
     torch.save({"epoch": 3, "model": state}, file)
-    with pytest.raises(CheckpointError, match=r"but 'epoch', 'model': save the weights alone"):
+    with pytest.raises(CheckpointError, match=r"contains 'epoch', 'model': save only the weights"):
         read_state(file)
 
 

@@ -13,10 +13,10 @@ from caption.core.errors import UserError
 
 
 class AttentionLayers(nn.Module):
-    """x_n = x_(n-1) + dropout(MultiHead(LN(x_(n-1)), Y)); the result is LN(x_N). Without others, Y = LN(x_(n-1)).
+    """x_n = x_(n-1) + dropout(MultiHead(LN(x_(n-1)), Y)); the result is LN(x_N). In self-attention, Y = LN(x_(n-1)).
 
     LayerNorm precedes the attention and follows the last layer (Xiong et al. 2020, "On Layer Normalization in the
-    Transformer Architecture", table 1). N is the depth. Each layer has gates of its own.
+    Transformer Architecture", table 1). N is the depth. Each layer has its own gates.
     """
 
     def __init__(
@@ -29,28 +29,35 @@ class AttentionLayers(nn.Module):
         self.leave = nn.LayerNorm(size)
 
     def forward(
-        self, x: Tensor, others: Tensor | None, mask: Tensor | None, relative: Relative = ABSOLUTE
+        self, x: Tensor, attended: Tensor | None, mask: Tensor | None, relative: Relative = ABSOLUTE
     ) -> Tensor:
-        """Regions x (B, L, S), others Y (B, L', S) with their mask, relative: see `RegionAttention` -> (B, L, S)."""
+        """Regions (B, L, S) -> (B, L, S).
+
+        Args:
+            x: x_0 (B, L, S).
+            attended: Y (B, L', S), the regions attended to; None = self-attention.
+            mask: (B, L') bool, True where Y has a region; None = everywhere.
+            relative: see `RegionAttention.forward`.
+        """
         for number in range(len(self.attend)):
-            x = self.layer(number, x, others, mask, relative)
+            x = self.layer(number, x, attended, mask, relative)
         return self.leave(x)
 
     def layer(
-        self, number: int, x: Tensor, others: Tensor | None, mask: Tensor | None, relative: Relative
+        self, number: int, x: Tensor, attended: Tensor | None, mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """x_(n-1) -> x_n, n = `number` + 1."""
         normed = self.norms[number](x)
-        attended = self.attend[number](normed, normed if others is None else others, mask, relative)
-        return x + self.dropout(attended)
+        update = self.attend[number](normed, normed if attended is None else attended, mask, relative)
+        return x + self.dropout(update)
 
 
 class RegionAttention(nn.Module):
     """[g_1 head_1; ...; g_M head_M] W_O, head_m = softmax(Q W_m^Q (Y W_m^K)ᵀ / √d + b_m) Y W_m^V, with d = S/M.
 
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2. S is the length of the vectors. The gates g (Voita
-    et al. 2019, section 6) are 1 unless some are given. Relative vectors are those of `ScaledDotProduct`, and a hook on
-    `product.maps` sees the weights.
+    et al. 2019, section 6) are 1 unless `gates` is given. Relative vectors are those of `ScaledDotProduct`. A hook on
+    `product.maps` receives the weights.
 
     Raises:
         UserError: S cannot be divided by M.
@@ -60,12 +67,11 @@ class RegionAttention(nn.Module):
         super().__init__()
         if heads < 1 or size % heads:
             raise UserError(
-                f"heads is {heads}, and vectors of length {size} cannot be divided among so many: choose a size "
-                "divisible by heads"
+                f"size {size} of the vectors is not divisible by heads {heads}: choose a size divisible by heads"
             )
         self.heads = heads
         self.kept: list[int] | None = None
-        """The numbers of the heads that are left, among those that there were; None = all are."""
+        """The original numbers of the remaining heads; None = no head was removed."""
         self.queries = nn.Linear(size, size)
         self.keys = nn.Linear(size, size)
         self.values = nn.Linear(size, size)
@@ -76,13 +82,13 @@ class RegionAttention(nn.Module):
         self.join = nn.Linear(size, size)
 
     def forward(
-        self, queries: Tensor, others: Tensor, mask: Tensor | None = None, relative: Relative = ABSOLUTE
+        self, queries: Tensor, attended: Tensor, mask: Tensor | None = None, relative: Relative = ABSOLUTE
     ) -> Tensor:
-        """Attend from each region to others -> (B, L, S).
+        """Attend from each region of Q to the regions Y -> (B, L, S).
 
         Args:
             queries: Q (B, L, S), the regions that attend.
-            others: Y (B, L', S), the regions attended to.
+            attended: Y (B, L', S), the regions attended to.
             mask: (B, L') bool, True where Y has a region; None = everywhere.
             relative: how a region's score, key and value depend on its offset from the region that attends.
         """
@@ -90,8 +96,8 @@ class RegionAttention(nn.Module):
             relative = relative._replace(biases=relative.biases[self.kept])
         read = self.product(
             self._split(self.queries(queries)),
-            self._split(self.keys(others)),
-            self._split(self.values(others)),
+            self._split(self.keys(attended)),
+            self._split(self.values(attended)),
             None if mask is None else mask[:, None, None],
             relative,
         )
@@ -100,12 +106,13 @@ class RegionAttention(nn.Module):
         return self.join(read.transpose(1, 2).flatten(2))
 
     def keep(self, heads: Sequence[int]) -> None:
-        """Keep these heads alone, of all that there are. Called once."""
+        """Keep only these heads. Called once."""
         keep_heads(self, heads, self.heads, "join")
         self.kept, self.heads = [*heads], len(heads)
 
     def keep_open(self, gates: HeadGates) -> int:
-        """Keep the heads whose gates are open, at least one, with the gates in W_O; returns how many are open."""
+        """Keep only the open heads, at least one, with the gates multiplied into W_O; returns the number of open
+        heads."""
         self.kept, count = keep_open_heads(self, gates, self.heads, "join")
         self.heads, self.gates = len(self.kept), None
         return count

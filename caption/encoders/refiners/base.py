@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Refiner(Part, nn.Module):
-    """Base class of refiners. A refiner gets whole grids, so it may attend among regions, or return other grids.
+    """Base class of refiners. A refiner gets whole grids, so it may attend among regions or change the grids.
 
-    Output view n covers the part of the image that input view n covers.
+    Output view n covers the same part of the image as input view n.
     """
 
     region_sizes: tuple[int, ...]
@@ -47,9 +47,9 @@ class Refiner(Part, nn.Module):
         return None
 
     def self_attentions(self) -> Sequence[Sequence[RegionAttention]] | None:
-        """For each view, the layers of self-attention through which its regions are mixed, in order.
+        """For each view, the layers of self-attention that mix its regions, in order.
 
-        None if regions are mixed in another way, too, so that these layers do not say from where.
+        None if regions are also mixed in another way, so that the weights of these layers do not describe all of it.
         """
         return None
 
@@ -112,16 +112,17 @@ class Refiners(Refiner):
         return sum_of_penalties(refiner.penalty() for refiner in self.refiners)
 
     def self_attentions(self) -> Sequence[Sequence[RegionAttention]] | None:
-        chains = [refiner.self_attentions() for refiner in self.refiners]
-        known = [chain for chain in chains if chain is not None]
-        if len(known) < len(chains):
-            return None
-        return [[layer for layers in of_view for layer in layers] for of_view in zip(*known, strict=True)]
+        chains = []
+        for refiner in self.refiners:
+            if (chain := refiner.self_attentions()) is None:
+                return None
+            chains.append(chain)
+        return [[layer for layers in of_view for layer in layers] for of_view in zip(*chains, strict=True)]
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:
-    """Convert views to the precision of a refiner's weights, at least single if it has none, with zeros where a region
-    is masked; see `check_views`."""
+    """Check views (`check_views`), set masked regions to 0, and convert the vectors to the precision of the refiner's
+    weights; without weights, to single precision at least."""
     check_views(views)
     weight = next(refiner.parameters(), None)
     # Stored regions are in half precision.
@@ -149,7 +150,7 @@ def require_views(refiner: Refiner, region_sizes: Sequence[int], most: int | Non
     views = len(region_sizes)
     if views < 2 or (most is not None and views > most):
         raise UserError(
-            f"{type(refiner).__name__} takes two views{' or more' if most is None else ''} and gets {views}: list the "
+            f"{type(refiner).__name__} takes two views{' or more' if most is None else ''}, but gets {views}: list the "
             "layers in `layer` of caption.encoders.TorchvisionEncoder, or the encoders in `encoders` of "
             "caption.encoders.SeveralEncoders"
         )

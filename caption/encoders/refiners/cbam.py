@@ -16,9 +16,9 @@ class CBAMRefiner(EachView):
     """c = σ(MLP(mean_i a_i) + MLP(max_i a_i)), a'_i = c ⊙ a_i; s = σ(f([mean_d a'_id; max_d a'_id])), a''_i = s_i a'_i.
 
     Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eqs. 1 to 3. The MLP has one hidden layer of D/r
-    units with ReLU, and no bias; f is a convolution over the grid, with a bias where the authors' code has batch
-    normalisation. A masked region counts as zero in the convolution, like the padding outside the image. Each view has
-    its own weights.
+    units with ReLU, and no bias; f is a convolution over the grid, with a bias in place of the batch normalisation of
+    the authors' code. Masked regions are 0 in the convolution, like the padding outside the image. Each view has its
+    own weights.
 
     Args:
         reduction: r.
@@ -32,7 +32,7 @@ class CBAMRefiner(EachView):
         super().__init__()
         at_least_one(self, reduction=reduction)
         if kernel < 1 or kernel % 2 == 0:
-            raise UserError(f"kernel is {kernel}: it must be an odd number, so that it has a centre")
+            raise UserError(f"kernel {kernel} of CBAMRefiner must be an odd number, so that it has a centre")
         self.reduction = reduction
         self.kernel = kernel
 

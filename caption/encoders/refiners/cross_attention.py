@@ -1,4 +1,4 @@
-"""Cross-attention between two grids: the regions of one attend to those of the other."""
+"""Cross-attention between two grids: the regions of the first attend to those of the second."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class CrossAttentionRefiner(Refiner):
 
     The regions a of the first view attend to the regions b of the second: two scales of one encoder, or two encoders.
     Multi-head attention between two sets is that of Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.2
-    and 3.2.3; between two scales of an image it is used by Chen et al. 2021, "CrossViT", section 3.3. LayerNorm is
-    placed as in `SelfAttentionRefiner`. The result is one view.
+    and 3.2.3; Chen et al. 2021, "CrossViT", section 3.3, use it between two scales of an image. LayerNorm is placed as
+    in `SelfAttentionRefiner`. The result is one view.
 
     Args:
         size: length S of the new vectors; None = the length of the first view's vectors, without the linear map W.
@@ -25,8 +25,8 @@ class CrossAttentionRefiner(Refiner):
         dropout: on the output of each layer's attention.
 
     Raises:
-        UserError: `layers` or `size` is below 1; when built for another number of views than two, or with an S that the
-            heads do not divide.
+        UserError: `layers` or `size` is below 1; when built for a number of views other than two, or with an S that is
+            not divisible by M.
     """
 
     def __init__(

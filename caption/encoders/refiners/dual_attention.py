@@ -15,7 +15,7 @@ class DualAttentionRefiner(EachView):
     """(α softmax(B Cᵀ) V + A) + (β softmax(AᵀA) Aᵀ + Aᵀ)ᵀ, with A the regions (L, D) and B, C, V linear maps of them.
 
     Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eqs. 1 and 2 (position) and 3 and 4 (channel). B
-    and C have D/r columns. α and β are learned and start at 0, so the result is 2A at first. The authors' convolutions
+    and C have D/r columns. α and β are learned and 0 before training, when the result is 2A. The authors' convolutions
     before and after the module are left out. Each view has its own weights.
 
     Args:

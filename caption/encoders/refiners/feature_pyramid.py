@@ -24,8 +24,8 @@ class FeaturePyramidRefiner(Refiner):
     """M_n = W_n a_n + up(M_(n+1)), without the second term at the coarsest view; the result is conv3x3_n(M_n).
 
     Lin et al. 2017, "Feature Pyramid Networks for Object Detection", section 3: lateral 1x1 convolutions W_n, nearest
-    neighbour upsampling from the next coarser view, a 3x3 convolution against its aliasing, no non-linearity. Views
-    keep their grids. A masked region counts as zero in upsampling and convolution, like the padding outside the image.
+    neighbour upsampling from the next coarser view, a 3x3 convolution to reduce aliasing, no non-linearity. Views keep
+    their grids. Masked regions are 0 in upsampling and convolution, like the padding outside the image.
 
     Args:
         size: length S of the new vectors of all views.
@@ -53,12 +53,12 @@ class FeaturePyramidRefiner(Refiner):
                     f"followed by {coarse[0]}x{coarse[1]}: change the order of `layer` or `encoders` of the encoder"
                 )
         refined = []
-        above = None
+        coarser = None
         levels = list(zip(prepared(views, self), self.lateral, self.smooth, strict=True))
         for view, lateral, smooth in reversed(levels):
             merged = lateral(view.vectors)
-            if above is not None:
-                merged = merged + to_vectors(functional.interpolate(above, view.grid, mode="nearest-exact"))
-            above = to_map(zero_masked(merged, view.mask), view.grid)
-            refined.append(view._replace(vectors=to_vectors(smooth(above))))
+            if coarser is not None:
+                merged = merged + to_vectors(functional.interpolate(coarser, view.grid, mode="nearest-exact"))
+            coarser = to_map(zero_masked(merged, view.mask), view.grid)
+            refined.append(view._replace(vectors=to_vectors(smooth(coarser))))
         return tuple(reversed(refined))

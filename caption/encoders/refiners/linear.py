@@ -28,9 +28,9 @@ class LinearRefiner(Refiner):
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
         self.region_sizes = (self.size,) * len(region_sizes)
-        first, *others = (self._layers(region_size) for region_size in region_sizes)
-        self.layers = first
-        self.layers_of_others = nn.ModuleList(others)
+        layers = [self._layers(region_size) for region_size in region_sizes]
+        self.layers = layers[0]
+        self.layers_of_others = nn.ModuleList(layers[1:])
 
     def _layers(self, region_size: int) -> nn.Sequential:
         return nn.Sequential(

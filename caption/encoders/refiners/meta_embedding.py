@@ -1,4 +1,5 @@
-"""Regions of several encoders or layers as one: dynamic meta-embeddings, a weighted sum; and their concatenation."""
+"""Regions of several encoders or layers joined to one view: dynamic meta-embeddings (a weighted sum), or their
+concatenation."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from caption.encoders.refiners.base import (
 
 
 class JoinedViews(Refiner):
-    """Base class of refiners that make one view of several, on the grid of the first one.
+    """Base class of refiners that join several views to one, on the grid of the first view.
 
     The other views are resampled to that grid (bilinear, antialiased), without their masked regions.
 
@@ -44,15 +45,18 @@ class JoinedViews(Refiner):
         raise NotImplementedError
 
     def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
-        """(B, L, D) of each view, and (B, L, 1) bool, True where it has a region; None = everywhere -> (B, L, S)."""
+        """Vectors (B, L, D) and presence (B, L, 1) of each view -> (B, L, S).
+
+        Presence is bool, True where the view has a region; None = everywhere.
+        """
         raise NotImplementedError
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return grids[:1]
 
     def forward(self, views: Views) -> Views:
-        first, *others = prepared(views, self)
-        resampled = [(first.vectors, None), *(_resampled(view, first.grid) for view in others)]
+        first, *further = prepared(views, self)
+        resampled = [(first.vectors, None), *(_resampled(view, first.grid) for view in further)]
         vectors, present = zip(*resampled, strict=True)
         return (first._replace(vectors=self.join([*vectors], [*present])),)
 
@@ -61,9 +65,9 @@ class MetaEmbeddingRefiner(JoinedViews):
     """a_i = Σ_v α_iv (P_v a_iv + b_v), α_i = softmax_v(w·(P_v a_iv + b_v) + b).
 
     Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions in
-    place of words. The views v are resampled as in `JoinedViews`; one in which all regions around region i are masked
-    is left out of its sum. A forward hook on `shares` receives the weights α (B, L, V), and may return others. The
-    paper's bias b is left out, because it cancels in the softmax.
+    place of words. The views v are resampled as in `JoinedViews`; a view in which all regions around region i are
+    masked is left out of its sum. A forward hook on `shares` receives the weights α (B, L, V), and may return edited
+    weights. The paper's bias b is left out, because it cancels in the softmax.
 
     Args:
         size: length S of the new vectors.
@@ -93,9 +97,9 @@ class MetaEmbeddingRefiner(JoinedViews):
 class ConcatenationRefiner(JoinedViews):
     """a_i = P [a_i1; …; a_iV] + b: the views joined without weights.
 
-    The control of mechanisms that weigh views or attend between them: the same encoders without those weights. Kiela,
-    Wang and Cho 2018, section 3, compare with it. Views are resampled as in `JoinedViews`; where all regions
-    around region i are masked, a view gives zeros.
+    A control for mechanisms that weigh views or attend between them: the same encoders without those weights. Kiela,
+    Wang and Cho 2018, section 3, compare with it. Views are resampled as in `JoinedViews`; a view in which all regions
+    around region i are masked gives zeros.
 
     Args:
         size: length S of the new vectors.

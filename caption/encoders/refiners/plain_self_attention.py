@@ -1,4 +1,4 @@
-"""Self-attention in its shortest form: the regions are queries, keys and values."""
+"""Self-attention in its simplest form: the regions are queries, keys and values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from caption.encoders.refiners.base import EachView
 
 
 class PlainSelfAttentionRefiner(EachView):
-    """X' = softmax(X Xᵀ) X, with X the regions (L, D): self-attention as introductions write it.
+    """X' = softmax(X Xᵀ) X, with X the regions (L, D): self-attention as in introductions.
 
-    It has no weights, no scale, no residual and no normalisation: the Transformer's form is `SelfAttentionRefiner`. The
-    scores grow with the vectors, so a long one is replaced by the longest in its direction, and a short one by a mean
-    of all.
+    It has no weights, scale, residual connection or normalisation; the Transformer's form is `SelfAttentionRefiner`.
+    The scores grow with the vectors, so a long vector becomes the longest one in its direction, and a short vector the
+    mean of all.
     """
 
     def layers(self, region_size: int) -> nn.Module:

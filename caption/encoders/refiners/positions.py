@@ -1,4 +1,4 @@
-"""Position encodings of regions in their grid, because self-attention ignores their order."""
+"""Position encodings of regions in their grid, since self-attention ignores their order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from caption.core.regions import Grid
 SINUSOID = 0.5**0.5
 """Root mean square of the sinusoids of Vaswani et al.: sin² + cos² = 1."""
 SMALL = 0.02
-"""Standard deviation of learned positions before training, as Dosovitskiy et al. 2021 and Liu et al. 2021 have it."""
+"""Standard deviation of learned positions before training, as in Dosovitskiy et al. 2021 and Liu et al. 2021."""
 
 
 class Positions(Part, nn.Module):
-    """Base class of position encodings: absolute ones add vectors to the regions, relative ones change what a query
-    region sees of a key region."""
+    """Base class of position encodings. Absolute ones add vectors to the regions; relative ones change the scores, keys
+    or values of a pair of regions."""
 
     def build(self, size: int, heads: int) -> None:
         """Create the weights for vectors of length S = `size` and M = `heads` heads. Called once.
@@ -33,7 +33,7 @@ class Positions(Part, nn.Module):
         return None
 
     def relative(self, grid: Grid) -> Relative:
-        """What each layer adds to scores, keys and values, by where key region j lies relative to query region i."""
+        """Terms that each layer adds to scores, keys and values, by the offset of key region j from query region i."""
         return ABSOLUTE
 
 
@@ -45,7 +45,7 @@ class SinusoidalPositions(Positions):
     and work for grids of any size.
 
     Args:
-        scale: c, the root mean square of the entries of p, above 0; by default √½, the sinusoids as they are.
+        scale: c, the root mean square of the entries of p, above 0; by default √½, the sinusoids unscaled.
     """
 
     def __init__(self, scale: float = SINUSOID) -> None:
@@ -64,8 +64,8 @@ class SinusoidalPositions(Positions):
     def vectors(self, grid: Grid, like: Tensor) -> Tensor:
         half = self.size // 2
         exponents = torch.arange(0, half, 2, device=like.device, dtype=like.dtype) / half
-        places = torch.stack(rows_and_cols(grid, like.device)).to(like.dtype)  # (2, L)
-        angles = places[..., None] / 10_000**exponents  # (2, L, S/4)
+        positions = torch.stack(rows_and_cols(grid, like.device)).to(like.dtype)  # (2, L)
+        angles = positions[..., None] / 10_000**exponents  # (2, L, S/4)
         waves = torch.stack((angles.sin(), angles.cos()), -1).flatten(2)  # (2, L, S/2)
         return torch.cat((waves[0], waves[1]), -1) * (self.scale / SINUSOID)
 
@@ -103,13 +103,15 @@ class LearnedPositions(Positions):
     def vectors(self, grid: Grid, like: Tensor) -> Tensor:
         for name, count, limit in zip(("rows", "cols"), grid, self.grid, strict=True):
             if count > limit:
-                raise UserError(f"LearnedPositions has {limit} {name} and the grid has {count}: raise {name}")
+                raise UserError(
+                    f"LearnedPositions has {limit} {name}, but the grid has {count}: raise {name}"
+                )
         rows, cols = rows_and_cols(grid, like.device)
         return torch.cat((self.row[rows], self.col[cols]), -1)
 
 
 class ClippedOffsets(Positions):
-    """Base class of relative positions: something learned for each offset of key region j from query region i.
+    """Base class of relative positions, with learned entries for each offset of key region j from query region i.
 
     Offsets in rows and columns are clipped to ±k (Shaw et al. 2018, section 3.2), so that a table does not depend on
     the size of the grid. All layers share the table.
@@ -127,15 +129,15 @@ class ClippedOffsets(Positions):
         self.distance = distance
 
     def table(self, *shape: int) -> nn.Parameter:
-        """A learned tensor (*shape, 2k + 1, 2k + 1), the offset in rows and columns counted from −k."""
+        """A learned tensor (*shape, 2k + 1, 2k + 1), indexed by the offsets in rows and columns plus k."""
         offsets = 2 * self.distance + 1
         return nn.Parameter(torch.randn(*shape, offsets, offsets) * SMALL)
 
     def of_pairs(self, table: Tensor, grid: Grid) -> Tensor:
         """(*shape, L, L): the entry of the offset from region i to region j."""
         rows, cols = (
-            (place[None] - place[:, None]).clamp(-self.distance, self.distance) + self.distance
-            for place in rows_and_cols(grid, table.device)
+            (index[None] - index[:, None]).clamp(-self.distance, self.distance) + self.distance
+            for index in rows_and_cols(grid, table.device)
         )
         return table[..., rows, cols]
 

@@ -22,7 +22,7 @@ from caption.encoders.refiners.positions import Positions
 class SelfAttentionRefiner(EachView):
     """x_0 = W a + p; x_n = x_(n-1) + MultiHead(LN(x_(n-1))); the result is LN(x_N).
 
-    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2; for the place of
+    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2; for the position of
     LayerNorm see `AttentionLayers`. There is no feed-forward sublayer. Regions keep their grid; without positions,
     their order is ignored. Each view has its own weights.
 
@@ -32,13 +32,13 @@ class SelfAttentionRefiner(EachView):
         layers: N.
         positions: the position encoding p; None = no encoding.
         dropout: on the output of each layer's attention.
-        gates: learned gates that can switch heads off, each layer's own; the term
-            `caption.objectives.RefinerPenalty` weighs the number of those that are open. None = all heads are read.
-        kept_heads: the numbers of the heads that are left of M, for each view and layer, once closed ones have been
+        gates: learned gates that can switch heads off, separate for each layer; the loss term
+            `caption.objectives.RefinerPenalty` penalises the number of open gates. None = all heads are read.
+        kept_heads: for each view and layer, the numbers of the heads that remain of M after closed heads have been
             removed (`caption.attention.remove_closed_heads`); None = all.
 
     Raises:
-        UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1; `kept_heads`
+        UserError: S is not divisible by the heads or by the positions; `layers` or `size` is below 1; `kept_heads`
             does not list heads of each layer of each view.
     """
 
@@ -70,7 +70,7 @@ class SelfAttentionRefiner(EachView):
         kept = [[*heads] for of_view in self.kept_heads for heads in of_view]
         if len(kept) != len(layers) or not all(heads and {*heads} <= {*range(self.heads)} for heads in kept):
             raise UserError(
-                f"kept_heads {kept} does not list some of {self.heads} heads for each of {len(layers)} layers of "
+                f"kept_heads {kept} must list one or more of {self.heads} heads for each of {len(layers)} layers of "
                 "self-attention: take the configuration of the model whose heads were removed"
             )
         for layer, heads in zip(layers, kept, strict=True):
@@ -129,6 +129,6 @@ class _OneView(nn.Module):
         x, relative = self.enter(regions.vectors), ABSOLUTE
         if self.positions is not None:
             relative = self.positions.relative(regions.grid)
-            if (places := self.positions.vectors(regions.grid, x)) is not None:
-                x = x + places
+            if (vectors := self.positions.vectors(regions.grid, x)) is not None:
+                x = x + vectors
         return self.layers(x, None, regions.mask, relative)

@@ -32,7 +32,7 @@ class TransformerRefiner(SelfAttentionRefiner):
         kept_heads: see `SelfAttentionRefiner`.
 
     Raises:
-        UserError: S cannot be divided by the heads or by the positions; `layers`, `size` or `inner_size` is below 1.
+        UserError: S is not divisible by the heads or by the positions; `layers`, `size` or `inner_size` is below 1.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TransformerRefiner(SelfAttentionRefiner):
 
 
 class TransformerLayers(AttentionLayers):
-    """`AttentionLayers` with a feed-forward network behind each attention."""
+    """`AttentionLayers` with a feed-forward network after each attention."""
 
     def __init__(
         self,

@@ -234,11 +234,11 @@ def test_without_closed_heads_the_regions_are_the_same(kind: type[SelfAttentionR
 
 @pytest.mark.parametrize("kept", [[[[0], [1]]], [[[4]]], [[[]]]])
 def test_heads_that_are_not_there_cannot_be_kept(kept: list[list[list[int]]]):
-    with pytest.raises(UserError, match=r"kept_heads .* does not list some of 4 heads for each of"):
+    with pytest.raises(UserError, match=r"kept_heads .* must list one or more of 4 heads for each of"):
         SelfAttentionRefiner(8, 4, 1, kept_heads=kept).build((6,))
 
 
 def test_a_grid_larger_than_the_table_is_refused():
     refiner = built(SelfAttentionRefiner(positions=LearnedPositions(8, 2), heads=2), (6,))
-    with pytest.raises(UserError, match=re.escape("has 2 cols and the grid has 3: raise cols")):
+    with pytest.raises(UserError, match=re.escape("has 2 cols, but the grid has 3: raise cols")):
         refiner(random_views((6,), ((2, 3),)))
