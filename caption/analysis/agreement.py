@@ -50,9 +50,9 @@ def agree(
     """Compare the maps of every two models that are fed the same captions, by the models' names in the order given.
 
     Args:
-        models: by name; of two, the order does not matter to the measures.
+        models: by name; the measures of a pair do not depend on its order.
         photos, captions, batch_size: see `replay.sentences`; None = the captions that the first model generates.
-        seed: for which other word is taken.
+        seed: for drawing the other words.
 
     Raises:
         UserError: the models' grids differ, or one has no attention.
@@ -68,29 +68,31 @@ def agree(
     }
 
 
-def _compare(ours: list[Caption], theirs: list[Caption], seed: int) -> Agreement:
+def _compare(first: list[Caption], second: list[Caption], seed: int) -> Agreement:
     """The agreement of two models' maps for the same captions."""
-    pairs = [(a.weights, b.weights) for a, b in zip(ours, theirs, strict=True) if a.words]
+    pairs = [(a.weights, b.weights) for a, b in zip(first, second, strict=True) if a.words]
     if any(a.shape != b.shape for a, b in pairs):
-        raise UserError("the two models look at different grids, so their maps cannot be compared")
-    images = np.array([number for number, caption in enumerate(ours) for _ in caption.words], dtype=np.int64)
-    words = tuple(word for caption in ours for word in caption.words)
+        raise UserError("the two models have different grids, so their maps cannot be compared")
+    images = np.array([number for number, caption in enumerate(first) for _ in caption.words], dtype=np.int64)
+    words = tuple(word for caption in first for word in caption.words)
     generator = np.random.default_rng(seed)
     grid = pairs[0][0].shape[1:] if pairs else (1, 1)
-    first, same, other_word, other_image = ([np.zeros((0, *grid))] for _ in range(4))
-    for number, (mine, maps) in enumerate(pairs):
+    of_first, same, other_word, other_image = ([np.zeros((0, *grid))] for _ in range(4))
+    for number, (weights, maps) in enumerate(pairs):
         following = pairs[(number + 1) % len(pairs)][1]
-        first.append(mine)
+        of_first.append(weights)
         same.append(maps)
         other_word.append(maps[other_steps(len(maps), generator)] if len(maps) > 1 else maps * np.nan)
-        at_step = following[np.minimum(np.arange(len(mine)), len(following) - 1)]
+        at_step = following[np.minimum(np.arange(len(weights)), len(following) - 1)]
         other_image.append(at_step if len(pairs) > 1 else at_step * np.nan)
-    compared = (compare_maps(*map(np.concatenate, (first, maps))) for maps in (same, other_word, other_image))
+    compared = (
+        compare_maps(*map(np.concatenate, (of_first, maps))) for maps in (same, other_word, other_image)
+    )
     return Agreement(words, images, *compared)
 
 
 def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
-    """The similarity of two maps, N times.
+    """The similarity of each of N pairs of maps.
 
     Args:
         first, second: (N, ...) weights; each map is taken as a distribution |α_i| / Σ_j |α_j|.

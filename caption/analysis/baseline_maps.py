@@ -30,7 +30,7 @@ def uniform(captions: Iterable[Caption]) -> list[Caption]:
 
 
 def middle(captions: Iterable[Caption]) -> list[Caption]:
-    """All weight on the cell in the middle of what the model has seen; on the two or four that are equally near."""
+    """All weight on the cell in the middle of the part that the model has seen, or on the two or four nearest ones."""
 
     def nearest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         distance = np.abs(x) + np.abs(y)
@@ -47,21 +47,21 @@ def mean_map(captions: Iterable[Caption]) -> list[Caption]:
     """
     captions = list(captions)
     if len({caption.weights.shape[1:] for caption in captions}) > 1:
-        raise ValueError("a mean of maps needs captions of one grid")
+        raise ValueError("a mean of maps needs captions on one grid")
     maps = np.concatenate([caption.weights for caption in captions]) if captions else np.zeros((0, 1, 1))
     mean = maps.mean(0) if len(maps) else maps.sum(0)
     return [_with_map(caption, mean) for caption in captions]
 
 
 def centred(captions: Iterable[Caption], sigma: float = 0.25) -> list[Caption]:
-    """A Gaussian around the middle of what the model has seen, the same for every word.
+    """A Gaussian around the middle of the part that the model has seen, the same for every word.
 
     Args:
         captions: any.
         sigma: as a fraction of the width and height that the model has seen; `fit_sigma` takes it from training boxes.
     """
     if not sigma > 0:
-        raise ValueError(f"sigma is a positive fraction of what the model has seen, not {sigma}")
+        raise ValueError(f"sigma must be a positive fraction of the seen width and height, not {sigma}")
     return [
         _with_map(caption, _from_middle(caption, lambda x, y: np.exp(-(x**2 + y**2) / (2 * sigma**2))))
         for caption in captions
@@ -92,7 +92,7 @@ def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
         )
     ]
     if not offsets:
-        raise ValueError("there are no objects to fit the width of the centre prior to")
+        raise ValueError("there are no objects to which the width of the centre prior could be fitted")
     return float(np.sqrt(np.mean(np.square(offsets))))
 
 
@@ -106,7 +106,7 @@ def other_word(captions: Iterable[Caption], seed: int = 0) -> list[Caption]:
 
 
 def other_steps(words: int, generator: np.random.Generator) -> np.ndarray:
-    """(T,) int64 for each of T words the step of another one, drawn at random; its own where it is alone."""
+    """(T,) int64 for each of T words the step of another word, drawn at random; a single word keeps its own."""
     if words < 2:
         return np.arange(words)
     return (np.arange(words) + generator.integers(1, words, size=words)) % words
@@ -133,7 +133,7 @@ def other_image(
             by_image.setdefault(image, []).append(caption)
     grids = {caption.weights.shape[1:] for group in by_image.values() for caption in group}
     if len(by_image) < 2 or len(grids) > 1:
-        raise ValueError("maps are exchanged between two or more captions with words, of one grid")
+        raise ValueError("exchanging maps needs captions with words of two or more images, on one grid")
     # A ring in random order: each image gets the maps of another, and gives its own once.
     numbers = list(by_image)
     order = np.random.default_rng(seed).permutation(len(numbers))
@@ -158,7 +158,7 @@ def _with_map(caption: Caption, maps: np.ndarray) -> Caption:
 
 
 def _from_middle(caption: Caption, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-    """(rows, cols) a function of each cell's offset (x, y) from the middle of what the model has seen, in shares."""
+    """(rows, cols) a function of each cell's offset (x, y) from the middle of the seen part, in shares."""
     rows, cols = caption.weights.shape[1:]
     x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
     return function(x[None, :] - 0.5, y[:, None] - 0.5)

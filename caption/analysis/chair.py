@@ -34,7 +34,7 @@ class Chair(NamedTuple):
     mentions: int
     """All mentions of objects."""
     hallucinated: list[str]
-    """The categories that are mentioned and not there, the most frequent first."""
+    """The categories that are mentioned although absent, the most frequent first."""
 
 
 def chair(
@@ -67,9 +67,9 @@ def chair(
     hallucinated: Counter[str] = Counter()
     for photo, caption in captions.items():
         true = {*shown[photo], *(category for text in references[photo] for category in mentioned(text))}
-        named = mentioned(caption)
-        wrong.append([category not in true for category in named])
-        hallucinated.update(category for category in named if category not in true)
+        categories = mentioned(caption)
+        wrong.append([category not in true for category in categories])
+        hallucinated.update(category for category in categories if category not in true)
     photos = np.repeat(np.arange(len(wrong)), [len(several) for several in wrong])
     mentions = np.concatenate([np.array(several, float) for several in wrong])
     sentences = estimate([any(several) for several in wrong], np.arange(len(wrong)))

@@ -1,4 +1,4 @@
-"""Which cells of a grid lie in boxes and masks of objects, and how much of each.
+"""The cells of a grid that lie in boxes and masks of objects, and the share of each cell that is covered.
 
 Everything is in the pixels of the original photo: the box that a grid covers may be a part of it, such as an off-centre
 crop, and cells need not be square.
@@ -20,11 +20,11 @@ def centres_inside(
     """(rows, cols) bool: the cells whose centre lies in a box, or mask, or outside by up to `tolerance` pixels."""
     x, y = cell_centres(rows, cols, box)
     inside = np.zeros((rows, cols), dtype=bool)
-    for one in boxes:
-        if isinstance(one, ObjectMask):
-            inside |= _in_mask(one.pixels(), x, y, tolerance)
+    for object_box in boxes:
+        if isinstance(object_box, ObjectMask):
+            inside |= _in_mask(object_box.pixels(), x, y, tolerance)
             continue
-        left, top, right, bottom = one
+        left, top, right, bottom = object_box
         in_x = (left - tolerance <= x) & (x <= right + tolerance)
         in_y = (top - tolerance <= y) & (y <= bottom + tolerance)
         inside |= in_y[:, None] & in_x[None, :]
@@ -37,11 +37,11 @@ def coverage(
     """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
 
     Only the area that the model has seen counts, and the outermost cells reach to its end (`core.box.cell_edges`). A
-    cell without any has 0. The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each
-    box. Where one is a mask, boxes count in whole pixels, too.
+    cell outside it has 0. The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each
+    box. If there is a mask, boxes, too, are counted in whole pixels.
     """
     x_cells, y_cells = cell_edges(rows, cols, box, seen)
-    if any(isinstance(one, ObjectMask) for one in boxes):
+    if any(isinstance(object_box, ObjectMask) for object_box in boxes):
         corners = _before(_all_pixels(boxes), x_cells, y_cells)
         return np.diff(np.diff(corners, axis=0), axis=1) / _areas(x_cells, y_cells)
     x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
@@ -60,7 +60,7 @@ def coverage(
 
 
 def _areas(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(rows, cols) the areas of the cells between edges; 1 for those without any, to divide by."""
+    """(rows, cols) the areas of the cells between edges, with 1 for 0, to divide by."""
     areas = np.diff(y)[:, None] * np.diff(x)[None, :]
     return np.where(areas > 0, areas, 1)
 
@@ -70,8 +70,8 @@ def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float)
     if not tolerance:  # the pixel at the point
         height, width = pixels.shape
         row, col = np.floor(y).astype(int), np.floor(x).astype(int)
-        known = ((row >= 0) & (row < height))[:, None] & ((col >= 0) & (col < width))[None, :]
-        return known & pixels[row.clip(0, height - 1)[:, None], col.clip(0, width - 1)[None, :]]
+        on_photo = ((row >= 0) & (row < height))[:, None] & ((col >= 0) & (col < width))[None, :]
+        return on_photo & pixels[row.clip(0, height - 1)[:, None], col.clip(0, width - 1)[None, :]]
     corners = _before(
         pixels, np.append(x - tolerance, x + tolerance), np.append(y - tolerance, y + tolerance)
     )
@@ -82,10 +82,10 @@ def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float)
 
 def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:
     """(height, width) bool: the pixels of masks, and those whose centre is in a box."""
-    masks = [one.pixels() for one in boxes if isinstance(one, ObjectMask)]
+    masks = [box.pixels() for box in boxes if isinstance(box, ObjectMask)]
     pixels = np.logical_or.reduce(masks)
     height, width = pixels.shape
-    plain = [one for one in boxes if not isinstance(one, ObjectMask)]
+    plain = [box for box in boxes if not isinstance(box, ObjectMask)]
     return pixels | centres_inside(height, width, (0, 0, width, height), plain)
 
 

@@ -16,16 +16,16 @@ ROUNDING = 1e-4
 """A sum that differs from 1 by less is 1."""
 
 TINY = 1e-30
-"""A smaller sum leaves nothing to share."""
+"""A smaller sum counts as 0."""
 
 
-def resampled(values: Tensor, grid: Grid, other: Grid) -> Tensor:
-    """Values (..., L) on a grid as values (..., L') on another: the mean over each cell's area."""
-    return values if grid == other else _resampled(values, grid, other)
+def resampled(values: Tensor, grid: Grid, target: Grid) -> Tensor:
+    """Values (..., L) on a grid as values (..., L') on a target grid: the mean over each cell's area."""
+    return values if grid == target else _resampled(values, grid, target)
 
 
 def shifted(values: Tensor, grid: Grid, down: float, right: float) -> Tensor:
-    """Values (..., L) shifted by a number of rows and columns. What leaves the grid is lost, and zeros come in.
+    """Values (..., L) shifted by a number of rows and columns. Values beyond the grid are lost, and zeros enter.
 
     Fractions of a cell are shared between two cells by area.
     """
@@ -44,17 +44,17 @@ def sums(weights: Tensor) -> Tensor:
 
 
 def with_sum_of(weights: Tensor, values: Tensor) -> Tensor:
-    """Values (..., L), scaled to the sum of the weights (..., L) in whose place they come, and in their precision."""
+    """Values (..., L) in place of weights (..., L), with their sum and precision."""
     return (values / sums(values)).to(weights) * sums(weights)
 
 
 def rescaled(left: Tensor, weights: Tensor) -> Tensor:
-    """What is left of weights (..., L), scaled to the sum that they had; 0 where nothing is left."""
+    """The part of weights (..., L) that is left, scaled to the sum of the weights; 0 if nothing is left."""
     return left * (_total(weights) / _total(left).clamp_min(TINY))
 
 
 def nothing_left(left: Tensor, weights: Tensor) -> bool:
-    """Whether somewhere nothing is left of weights (..., L) that had a sum."""
+    """Whether nothing is left of some map among weights (..., L) whose sum is not 0."""
     return bool(((_total(left) < TINY) & (_total(weights) >= TINY)).any())
 
 
@@ -62,16 +62,16 @@ def _total(weights: Tensor) -> Tensor:
     return weights.abs().sum(-1, keepdim=True)
 
 
-def _resampled(values: Tensor, grid: Grid, other: Grid, down: float = 0.0, right: float = 0.0) -> Tensor:
-    rows, cols = (_overlaps(*sizes).to(values) for sizes in zip(grid, other, (down, right), strict=True))
+def _resampled(values: Tensor, grid: Grid, target: Grid, down: float = 0.0, right: float = 0.0) -> Tensor:
+    rows, cols = (_overlaps(*sizes).to(values) for sizes in zip(grid, target, (down, right), strict=True))
     return (rows @ values.unflatten(-1, grid) @ cols.T).flatten(-2)
 
 
-def _overlaps(cells: int, others: int, shift: float) -> Tensor:
-    """(others, cells): the share of each of the `others` equal parts of a line that each of its `cells` equal parts
-    covers, once these are shifted by `shift` of their lengths."""
+def _overlaps(cells: int, parts: int, shift: float) -> Tensor:
+    """(parts, cells): the share of each of the `parts` equal parts of a line that each of its equal `cells` covers,
+    once these are shifted by `shift` of their lengths."""
     # In units in which all edges are whole numbers, so that equal grids give exactly 0 and 1.
-    starts = (torch.arange(cells, dtype=torch.float64) + shift) * others
-    targets = torch.arange(others, dtype=torch.float64)[:, None] * cells
-    covered = torch.minimum(starts + others, targets + cells) - torch.maximum(starts, targets)
+    starts = (torch.arange(cells, dtype=torch.float64) + shift) * parts
+    targets = torch.arange(parts, dtype=torch.float64)[:, None] * cells
+    covered = torch.minimum(starts + parts, targets + cells) - torch.maximum(starts, targets)
     return covered.clamp_min(0) / cells

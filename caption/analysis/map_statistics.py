@@ -13,7 +13,7 @@ from caption.attention import map_entropy as measures
 from caption.results.caption import Caption
 
 UNSEEN = 0.1
-"""A region with less coverage counts as unseen: a tenth of what the doubly stochastic term asks for."""
+"""A region with less coverage counts as unseen: a tenth of the target of the doubly stochastic term."""
 
 
 def entropies(caption: Caption) -> np.ndarray:
@@ -28,7 +28,7 @@ def changes(caption: Caption) -> np.ndarray:
 
 
 def coverage(caption: Caption) -> np.ndarray:
-    """(rows, cols) Σ_t |α[t,i]|: how much each region was looked at; the doubly stochastic term (eq. 14) asks for 1."""
+    """(rows, cols) Σ_t |α[t,i]|: the attention that each region got; the doubly stochastic term (eq. 14) aims at 1."""
     return np.abs(caption.weights.astype(np.float64)).sum(0)
 
 
@@ -38,11 +38,11 @@ def unseen(caption: Caption) -> float:
 
 
 def evenness(caption: Caption) -> float:
-    """How evenly the whole caption looked at the regions, from 0, at one alone, to 1, at all alike: the entropy of the
-    normalised coverage over log L (Pielou's evenness). NaN without words.
+    """How even the coverage of a caption is, from 0, a single region, to 1, all alike: the entropy of the normalised
+    coverage over log L (Pielou's evenness). NaN without words.
 
-    It does not depend on how much a caption looked in all, so captions of different lengths can be compared. T words
-    that look at one region each reach log T / log L at most.
+    It does not depend on the total of the coverage, so captions of different lengths can be compared. T words that look
+    at one region each reach log T / log L at most.
     """
     if not caption.words:
         return math.nan

@@ -1,4 +1,4 @@
-"""Copies of a module in which some parts are others."""
+"""Copies of a module in which some parts are replaced."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Owner = TypeVar("Owner", bound=nn.Module)
 
 
 def with_parts(owner: Owner, parts: Mapping[str, nn.Module | None]) -> Owner:
-    """A copy in which some parts, named by their dotted paths, are others; it shares all weights.
+    """A copy in which the submodules at some dotted paths are replaced. It shares all weights with `owner`.
 
-    The module given stays as it is.
+    `owner` is not changed.
     """
     copied = copy.copy(owner)
     copied.__dict__["_modules"] = dict(owner._modules)

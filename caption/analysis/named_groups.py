@@ -1,7 +1,7 @@
-"""Whom does a model call a man, a woman, a dog? Its words for people and dogs, where people agree on theirs.
+"""Groups that captions name: whom does a model call a man, a woman or a dog, where people agree?
 
-An image counts for a group if at least three of its references name the group and none names another one of the same
-kind (a man and a woman on one photo count for neither). A model that says "man" of women more often than "woman" of men
+An image counts for a group if at least three of its references name the group and none names another group of the same
+kind (a photo of a man and a woman counts for neither). A model that says "man" of women more often than "woman" of men
 has learnt that men are more frequent.
 
 Source: Hendricks et al. 2018, "Women also Snowboard", for the measure; the lists of words are this project's own.
@@ -30,7 +30,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "dog": frozenset(["dog", "dogs", "puppy", "puppies"]),
 }
 RIVALS = ("man", "woman", "boy", "girl")
-"""Groups of which an image that counts for one must have no other."""
+"""An image counts for one of these groups only if no reference names another of them."""
 COUNTED = (*RIVALS, "dog")
 """Groups that images may count for."""
 AGREE = 3
@@ -38,12 +38,13 @@ AGREE = 3
 Z = 1.96
 
 
-def named(words: Collection[str]) -> frozenset[str]:
+def groups_of(words: Collection[str]) -> frozenset[str]:
+    """The groups that words name."""
     return frozenset(group for group, members in GROUPS.items() if not members.isdisjoint(words))
 
 
 def group_of(references: Sequence[frozenset[str]]) -> str | None:
-    """The group that an image's references agree on, from what each of them names; None if they do not."""
+    """The group that an image's references agree on, from the groups that each of them names; None if they do not."""
     votes = {group: sum(group in groups for groups in references) for group in COUNTED}
     agreed = [group for group, count in votes.items() if count >= AGREE]
     rivals = [group for group in RIVALS if votes[group]]
@@ -53,7 +54,7 @@ def group_of(references: Sequence[frozenset[str]]) -> str | None:
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927); (0, 1) of nothing."""
+    """The 95 % interval of a share (Wilson 1927); (0, 1) if `total` is 0."""
     if not total:
         return 0.0, 1.0
     share, spread = hits / total, Z * Z / total
@@ -68,17 +69,17 @@ def count_named(
     """By group: the number of photos that count for it, and how many of their captions name each group.
 
     Args:
-        references: people's captions of each photo; photos without any do not count.
+        references: people's captions of each photo; photos without captions are left out.
         captions: a model's, by photo.
     """
     tokenize = get_tokenizer("ptb")
     counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
     for photo, caption in captions.items():
-        group = group_of([named(tokenize(text)) for text in references.get(photo, ())])
+        group = group_of([groups_of(tokenize(text)) for text in references.get(photo, ())])
         if group is not None:
             photos, names = counts[group]
-            said = named(tokenize(caption.text))
-            counts[group] = photos + 1, {name: number + (name in said) for name, number in names.items()}
+            groups = groups_of(tokenize(caption.text))
+            counts[group] = photos + 1, {name: number + (name in groups) for name, number in names.items()}
     return counts
 
 

@@ -32,7 +32,7 @@ class PerWord(Tabled):
     words: tuple[str, ...]
     """The N words."""
     images: np.ndarray
-    """(N,) int64: the photo that each word was said of, counted from 0; for `estimate`."""
+    """(N,) int64: the photo of each word, counted from 0; for `estimate`."""
 
     def __len__(self) -> int:
         """Number of words."""
@@ -40,7 +40,7 @@ class PerWord(Tabled):
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
-        """(N,) by name: what is shown."""
+        """(N,) by name: the columns of the table."""
         return {}
 
     @property
@@ -62,15 +62,15 @@ class PerWord(Tabled):
         return f"{type(self).__name__}({len(self)} words, means {means})"
 
     def only(self: Measured, words: Collection[str]) -> Measured:
-        """The measurements of some words alone, such as those of one class."""
+        """The measurements of the given words alone, such as those of one class."""
         chosen = np.array([word in words for word in self.words], dtype=bool)
 
-        def some(entry: Any) -> Any:
+        def select(entry: Any) -> Any:
             if isinstance(entry, Mapping):
-                return {name: some(values) for name, values in entry.items()}
+                return {name: select(values) for name, values in entry.items()}
             return entry[chosen] if isinstance(entry, np.ndarray) else entry
 
-        kept = {field.name: some(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        kept = {field.name: select(getattr(self, field.name)) for field in dataclasses.fields(self)}
         return dataclasses.replace(self, **{**kept, "words": tuple(filter(words.__contains__, self.words))})
 
     def mean(self, values: np.ndarray) -> Estimate:
@@ -79,9 +79,9 @@ class PerWord(Tabled):
 
 
 def known_mean(values: np.ndarray, images: np.ndarray) -> Estimate:
-    """The mean of what could be measured: a caption of one word has no other word. NaN if nothing could."""
-    known = ~np.isnan(values)
-    return estimate(values[known], images[known]) if known.any() else Estimate(*[math.nan] * 3)
+    """The mean of the values that are not NaN, such as for a caption without another word; NaN if all are."""
+    measured = ~np.isnan(values)
+    return estimate(values[measured], images[measured]) if measured.any() else Estimate(*[math.nan] * 3)
 
 
 class Measurements:
@@ -99,17 +99,17 @@ class Measurements:
         self._images += [batch.first + row for row in rows]
         self._values.append(map_tensors(lambda tensor: tensor.detach().double().cpu(), values))
 
-    def result(self, kind: type[Measured], empty: Mapping[str, Any], **others: Any) -> Measured:
+    def result(self, kind: type[Measured], empty: Mapping[str, Any], **fields: Any) -> Measured:
         """All words as a `PerWord`, with float64 arrays (N, ...).
 
         Args:
             kind: its class.
             empty: the measured fields of a result that has no words.
-            others: the fields that are not per word.
+            fields: those that are not per word.
         """
         values = combine(_joined, self._values) if self._values else empty
         images = np.array(self._images, dtype=np.int64)
-        return kind(tuple(self._words), images, **values, **others)
+        return kind(tuple(self._words), images, **values, **fields)
 
 
 def _joined(parts: list[Tensor]) -> Any:

@@ -1,15 +1,16 @@
 """Posterior attention: where a word came from, once it is known.
 
     maps = posterior(captioner, "photo.jpg")      # captions whose weights are P(i | y[t], y[<t], a)
-    ground(zip(maps, boxes))                      # do they lie on what is named?
+    ground(zip(maps, boxes))                      # do they lie on the named objects?
 
-Attention is decided before its word: α[t] must serve all words that may come next. Once y[t] is there, Bayes' rule says
-from which region it came:
+Attention is decided before its word: α[t] must serve all words that may come next. Once y[t] is known, Bayes' rule
+gives the region from which it came:
 
     P(z[t] = i | y[t]) = α[t,i] P(y[t] | z[t] = i) / Σ_j α[t,j] P(y[t] | z[t] = j)
 
-This is exact for hard attention that looks at one region at step t and read the expectation before. For soft attention,
-whose word is computed from the mean of the regions, the same weights are treated as probabilities of single regions.
+This is exact for hard attention that looks at one region at step t and reads the expectation before. For soft
+attention, whose word is computed from the mean of the regions, the same weights are treated as probabilities of single
+regions.
 
 Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to Sequence Learning".
 """
@@ -47,8 +48,8 @@ def posterior(
         captioner: the model.
         photos: one, or many; a photo may come several times, once for each of its captions.
         captions: one for each photo, on the model's grid, such as from `attend_references`; None = the model's own.
-        batch_size: captions at once; with all regions of each.
-        words: by the number of a caption, the words whose maps are wanted; others get weights of 0; None = all.
+        batch_size: captions at once, with all regions of each.
+        words: by the number of a caption, the steps whose maps are wanted; others get weights of 0; None = all.
 
     Raises:
         UserError: the decoder has no attention, or one with negative weights.
@@ -66,10 +67,14 @@ def posterior(
         weights = torch.zeros(*batch.words.shape, grid[0] * grid[1])
         for step in replay.steps(batch):
             numbers = [batch.first + row for row in step.rows.tolist()]
-            wanted = [n for n, of in enumerate(numbers) if words is None or step.number in words.get(of, ())]
+            wanted = [
+                row
+                for row, number in enumerate(numbers)
+                if words is None or step.number in words.get(number, ())
+            ]
             if wanted:
-                some = step.take(step.rows.new_tensor(wanted))
-                weights[some.rows.cpu(), some.number] = _of_step(replay, some).cpu()
+                part = step.take(step.rows.new_tensor(wanted))
+                weights[part.rows.cpu(), part.number] = _of_step(replay, part).cpu()
         posteriors += [
             captioner.joined(
                 caption.with_weights(of_caption[: len(caption.words)].numpy(), WeightProperties())
@@ -80,7 +85,7 @@ def posterior(
 
 
 def _of_step(replay: Replay, step: Step) -> Tensor:
-    """(B', L) posterior attention; 0 where the prior is 0 everywhere, as when a sentinel takes all."""
+    """(B', L) posterior attention; 0 if the prior is 0 everywhere, because a sentinel has all attention."""
     prior = step.weights.float()
     log_likelihood = step.of_word(replay.rerun(step, replay.single_regions(step))).float()
     joint = prior * (log_likelihood - log_likelihood.amax(1, keepdim=True)).exp()

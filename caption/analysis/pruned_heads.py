@@ -1,8 +1,8 @@
 """How many heads does a model need? The probability of its words while heads are removed, least important first.
 
-A head is removed by setting its map to 0, so that it adds nothing to the context. Its importance is how much log p of
-the words falls, on the mean, when it alone is removed (Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
-who estimate this by gradients; here it is measured). Only one step is changed at a time. The model is not trained
+A head is removed by setting its map to 0, so that it adds nothing to the context. Its importance is the mean fall of
+log p of the words when it alone is removed (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", who
+estimate this by gradients; here it is measured). Only one step is changed at a time. The model is not trained
 again; `caption.objectives.AttentionPenalty` removes heads in training.
 
     pruning = head_pruning(captioner, photos)
@@ -81,7 +81,7 @@ def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterabl
 def _pruned(
     captioner: Captioner, photos: list[Photo], captions: list[Caption], removed: Tensor
 ) -> HeadPruning:
-    """With log p (N, K) of every word without each of K sets of heads: (K, H) bool."""
+    """Log p (N, K) of every word without each of K sets of heads, (K, H) bool."""
     replay, measured = Replay(captioner.decoder), Measurements()
     for batch in sentences(captioner, photos, captions):
         for step in replay.steps(batch):

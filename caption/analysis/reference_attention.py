@@ -1,4 +1,4 @@
-"""The attention of a model that is fed captions word by word, people's or another model's."""
+"""The attention of a model that is fed captions word by word, by people or by another model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def attend(
     captions: Iterable[Caption] | None = None,
     batch_size: int = 32,
 ) -> list[Caption]:
-    """The attention of a model that is fed captions, of which the words alone are used.
+    """The attention of a model that is fed the words of captions.
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`.
@@ -44,9 +44,9 @@ def attend(
             log_probs[rows, step.number] = step.log_prob.float().cpu().numpy()
         for row, (caption, photo) in enumerate(zip(batch.captions, batch.photos, strict=True)):
             steps, box = len(caption.words), captioner.boxes(photo.box)[0]
-            said = log_probs[row, :steps]
+            of_words = log_probs[row, :steps]
             fed.append(captioner.joined(Caption(
-                caption.text, caption.words, weights[row, :steps], float(said.sum()), said, box, finished=False,
+                caption.text, caption.words, weights[row, :steps], float(of_words.sum()), of_words, box, finished=False,
                 image=photo.photo, properties=captioner.decoder.properties, seen=photo.box,
             )))  # fmt: skip
     return fed

@@ -3,7 +3,7 @@
 Only one step is changed at a time. The result therefore depends on the attention of this word alone, not on that of
 earlier words.
 
-Attention that samples reads the expectation during a replay, whatever it did when it wrote the caption: a single
+Attention that samples reads its expectation during a replay, even if it sampled while generating the caption: a single
 sampled region could only be hidden as a whole.
 """
 
@@ -48,11 +48,11 @@ class Sentences(NamedTuple):
     """With a word for each step."""
     photos: list[FittedPhoto]
     encoded: Views
-    """The regions as the encoder gives them."""
+    """The regions from the encoder."""
     views: Views
-    """The regions as the decoder gets them."""
+    """The regions that the decoder gets."""
     words: Tensor
-    """(B, T) int64 word ids, without the end word; PAD behind, UNKNOWN for words that the model does not know."""
+    """(B, T) int64 word ids, without the end word; PAD after the caption, UNKNOWN for words outside the vocabulary."""
     lengths: Tensor
     """(B,) int64 number of words."""
     first: int = 0
@@ -65,7 +65,7 @@ class Sentences(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One decoding step of the B' captions that have it: its output, and all that is needed to run it again."""
+    """One decoding step of the B' captions that have it: its output, and the inputs to run it again."""
 
     number: int
     """Counted from 0, the step of the first word."""
@@ -148,7 +148,7 @@ def sentences(
 
 
 def words_alone(words: Sequence[str]) -> Caption:
-    """A caption for `sentences` of which nothing is known but its words."""
+    """A caption for `sentences` that has only words."""
     steps = len(words)
     return Caption(" ".join(words), list(words), np.zeros((steps, 1, 1)), 0.0, np.zeros(steps), (0, 0, 1, 1))
 
@@ -214,7 +214,7 @@ class Replay:
         Args:
             step: from `steps`.
             maps: with K maps, or one for all K, of every attention; or readings, which are summed.
-            at_once: how many of the K are computed together; bounds the memory.
+            at_once: how many of the K are computed together; limits the memory.
         """
         readings = [Reading(maps)] if isinstance(maps, Mapping) else maps
         tensors = leaves([reading.maps for reading in readings])
@@ -235,7 +235,7 @@ class Replay:
 
     @torch.no_grad()
     def summary(self, step: Step, maps: Maps) -> Tensor:
-        """(B', K, L) the summary of K maps of every attention: what `Step.weights` would be."""
+        """(B', K, L) the summary of K maps of every attention, as in `Step.weights`."""
         return self._rerun(step, [Reading(maps)])[1].trace.weights
 
     def _rerun(self, step: Step, readings: Sequence[Reading]) -> tuple[Tensor, State]:
@@ -250,19 +250,19 @@ class Replay:
     def over_grids(
         self, function: Callable[[Tensor, Grid], Tensor], step: Step, maps: Maps | None = None
     ) -> Maps:
-        """Maps with `function(map, grid)` in the place of every map that lies on a grid; others are left alone.
+        """Maps with `function(map, grid)` in the place of every map that lies on a grid; further maps are kept.
 
         Args:
             function: takes (B', K, ..., L) and (rows, cols).
-            step: says which grids there are.
+            step: has the grids.
             maps: None = the step's own.
         """
         views = [view.grid for view in step.views]
         changed = {}
         for name, of_attention in (step.maps if maps is None else maps).items():
-            named, grids = named_maps(of_attention), self._attentions[name].grids(views)
+            by_label, grids = named_maps(of_attention), self._attentions[name].grids(views)
             changed[name] = with_maps(
-                of_attention, {label: function(named[label], grid) for label, grid in grids.items()}
+                of_attention, {label: function(by_label[label], grid) for label, grid in grids.items()}
             )
         return changed
 
@@ -277,9 +277,9 @@ class Replay:
         self.over_grids(collect, step, maps)
         return on_grids
 
-    def with_grid_maps(self, others: Iterable[Tensor], step: Step, maps: Maps | None = None) -> Maps:
-        """Maps with others in the places of those that `grid_maps` gives."""
-        remaining = iter(others)
+    def with_grid_maps(self, replacements: Iterable[Tensor], step: Step, maps: Maps | None = None) -> Maps:
+        """Maps in which those of `grid_maps` are replaced, in the same order."""
+        remaining = iter(replacements)
         return self.over_grids(lambda map_, grid: next(remaining), step, maps)
 
     def single_regions(self, step: Step) -> Maps:
@@ -287,11 +287,12 @@ class Replay:
         grid, weights = step.views[0].grid, step.weights
         single = torch.eye(weights.shape[1], device=weights.device).expand(len(weights), -1, -1)
         return self.over_grids(
-            lambda map_, other: with_sum_of(map_, with_map_dims(resampled(single, grid, other), map_)), step
+            lambda map_, own_grid: with_sum_of(map_, with_map_dims(resampled(single, grid, own_grid), map_)),
+            step,
         )
 
     def maps(self, batch: Sentences) -> Maps:
-        """All maps (B, T, ..., L) of every word of a batch, 0 behind the end of a sentence; {} without words."""
+        """All maps (B, T, ..., L) of every word of a batch, 0 after the end of a sentence; {} without words."""
 
         def placed(step: Step, tensor: Tensor) -> Tensor:
             return tensor.new_zeros(len(batch.words), *tensor.shape[2:]).index_copy(
@@ -304,9 +305,9 @@ class Replay:
     def gradient(self, step: Step) -> Tensor:
         """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores."""
         with torch.enable_grad():
-            first, *others = step.views
+            first, *further = step.views
             vectors = first.vectors.detach().clone().requires_grad_()
-            memory = self.decoder.project((first._replace(vectors=vectors), *others))
+            memory = self.decoder.project((first._replace(vectors=vectors), *further))
             log_probs, _ = self._step(step.state._replace(shared=memory), step.inputs)
             return torch.autograd.grad(step.of_word(log_probs).sum(), vectors)[0]
 
@@ -316,10 +317,10 @@ class Replay:
 
 
 class _GivenMaps(Attention):
-    """Another attention that reads maps that are given to it; it computes no score."""
+    """An attention that reads given maps in place of its own; it computes no score."""
 
     readings: list[tuple[int, TensorTree, TensorTree]]
-    """Sign, maps and memory of each reading; None for the memory that the decoder gives."""
+    """Sign, maps and memory of each reading; None = the memory from the decoder."""
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
@@ -327,8 +328,8 @@ class _GivenMaps(Attention):
 
     def forward(self, query: Query, memory: TensorTree, state: TensorTree = None) -> AttentionOutput:
         contexts = [
-            sign * self.attention.read(maps, query, memory if other is None else other).context
-            for sign, maps, other in self.readings
+            sign * self.attention.read(maps, query, memory if given is None else given).context
+            for sign, maps, given in self.readings
         ]
         maps = self.readings[0][1]
         # The state is not carried on: only one step is run.
@@ -352,13 +353,13 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     keys = [photo if isinstance(photo, (str, os.PathLike)) else id(photo) for photo in photos]
     different = dict(zip(keys, photos, strict=True))
     places = {key: place for place, key in enumerate(different)}
-    once = [captioner.read(photo) for photo in different.values()]
-    fitted = [once[places[key]] for key in keys]
+    read = [captioner.read(photo) for photo in different.values()]
+    fitted = [read[places[key]] for key in keys]
     index = torch.tensor([places[key] for key in keys], device=captioner.device)
-    encoded = select_images(captioner.encode(once), index)
+    encoded = select_images(captioner.encode(read), index)
     if captions is None:
-        hypotheses, seen = captioner.generate(encoded), [photo.box for photo in fitted]
-        captions = list(captioner.captions(hypotheses, captioner.grids(encoded), seen, photos))
+        hypotheses, boxes = captioner.generate(encoded), [photo.box for photo in fitted]
+        captions = list(captioner.captions(hypotheses, captioner.grids(encoded), boxes, photos))
     captions = [captioner.split(caption) for caption in captions]
     words = [
         torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)

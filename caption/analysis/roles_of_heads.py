@@ -35,7 +35,7 @@ from caption.attention.map_entropy import entropy
 from caption.results.caption import Caption, map_label
 
 RARE = 0.001
-"""A word is rare if fewer than one in a thousand words is this one."""
+"""A word is rare if it is less than this share of all words."""
 TIE = 1e-6
 """Weights this close to the largest, relative to it, share the maximum."""
 POSITIONAL = 0.9
@@ -125,7 +125,7 @@ class HeadRoles(Roles):
             apart = np.where(
                 np.eye(len(self), dtype=bool) | np.isnan(self.divergence), np.inf, self.divergence
             )
-            columns["closest"] = [self.labels[other] for other in apart.argmin(1)]
+            columns["closest"] = [self.labels[head] for head in apart.argmin(1)]
             columns["divergence"] = numbers(apart.min(1))
         return self._table(f"{self.words} words", columns)
 
@@ -138,7 +138,7 @@ def head_roles(
     rare_below: float = RARE,
     classes: Mapping[str, Collection[str]] | None = None,
 ) -> HeadRoles:
-    """Measure what the maps of one name do while words are said.
+    """Measure the roles of the maps of one name.
 
     Args:
         captions: with `maps[name]` (T, *structure, rows, cols), such as "heads" (T, M, rows, cols); all on one grid.
@@ -161,15 +161,17 @@ def head_roles(
     often = _shares_of_maximum(shares).where(~shares.isnan(), torch.nan).nanmean(0)  # (M, L)
     own_cells = often.nan_to_num().argmax(-1)
     at_own_cells = often[:, own_cells]  # (M, M): how often each head looks at each other's cell
-    others = at_own_cells.masked_fill(torch.eye(len(own_cells), dtype=torch.bool), torch.nan).nanmean(0)
+    at_cells_of_others = at_own_cells.masked_fill(
+        torch.eye(len(own_cells), dtype=torch.bool), torch.nan
+    ).nanmean(0)
 
     spread = entropy(shares).where(~shares.isnan().any(-1), torch.nan)  # (N, M)
-    known = counts if counts is not None else Counter(words)
-    total = sum(known.values())
-    rare = torch.tensor([known.get(word, 0) < rare_below * total for word in words])
+    occurrences = counts if counts is not None else Counter(words)
+    total = sum(occurrences.values())
+    rare = torch.tensor([occurrences.get(word, 0) < rare_below * total for word in words])
 
     def gain(chosen: Tensor) -> np.ndarray:
-        """(M,) how much lower the entropy is at some of the words."""
+        """(M,) how much lower the entropy is at the chosen words."""
         return (spread.nanmean(0) - spread[chosen].nanmean(0)).numpy()
 
     return HeadRoles(
@@ -180,7 +182,7 @@ def head_roles(
         entropy=spread.nanmean(0).numpy(),
         cells=torch.stack((own_cells // cols, own_cells % cols), -1).numpy(),
         positional=at_own_cells.diagonal().numpy(),
-        positional_others=others.numpy(),
+        positional_others=at_cells_of_others.numpy(),
         rare=gain(rare),
         classes={
             kind: gain(torch.tensor([word in members for word in words]))
@@ -230,8 +232,8 @@ class SelfAttentionRoles(Roles):
     NaN for regions."""
 
     related: Mapping[str, np.ndarray]
-    """(H,) by relation: share of the steps that say a word with this relation at which the maximum lies on the related
-    word."""
+    """(H,) by relation: share of the steps that predict a word with this relation at which the maximum lies on the
+    related word."""
     baselines: Mapping[str, float]
     """By relation, the share at which the related word lies at the relation's most frequent offset: what a positional
     head can reach."""
@@ -247,7 +249,7 @@ class SelfAttentionRoles(Roles):
         return {name: shares >= self.baselines[name] + SYNTACTIC for name, shares in self.related.items()}
 
     def table(self) -> AnalysisTable:
-        """A row for each head: its neighbour, how often its maximum lies there, and what its roles are."""
+        """A row for each head: its neighbour, how often its maximum lies there, and its roles."""
         roles = {"positional": self.is_positional, **self.is_syntactic}
         columns: dict[str, Sequence[Cell]] = {
             "confidence": numbers(self.confidence),
@@ -301,8 +303,8 @@ def word_roles(
         captions: from `word_maps`, all of one model.
         counts: how often each word occurs, such as in the training captions; a word without a count is rarest. None =
             counted in the captions.
-        syntax: which words are related, such as `caption.data.shapes.dependencies`, or a parser's answer; None = not
-            measured. The step that says a word is asked whether it looks at the related word.
+        syntax: which words are related, such as `caption.data.shapes.dependencies`, or a parser's output; None = not
+            measured. It is measured at the step that predicts the word.
 
     Raises:
         ValueError: the captions have no words.
@@ -310,10 +312,12 @@ def word_roles(
     captions = [caption for caption in captions if caption.words]
     if not captions:
         raise ValueError("roles of heads are means over words, and these captions have none")
-    known = Counter(word for caption in captions for word in caption.words) if counts is None else counts
+    occurrences = (
+        Counter(word for caption in captions for word in caption.words) if counts is None else counts
+    )
     longest = max(len(caption.words) for caption in captions)
     steps = np.concatenate([np.arange(len(caption.words)) for caption in captions])
-    rarest = np.concatenate([_rarest(caption.words, known) for caption in captions])
+    rarest = np.concatenate([_rarest(caption.words, occurrences) for caption in captions])
     layers = [
         np.concatenate(
             [np.pad(heads, ((0, 0), (0, 0), (0, longest - heads.shape[2]))) for heads in of_layer], 1
@@ -332,7 +336,7 @@ def word_roles(
 
 
 def _related(words: Sequence[str], pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """(T,) where the word to which a step's word is related is fed: one step after it is said; else `NOWHERE`."""
+    """(T,) the place at which the related word of each word is fed, one step after it is predicted; else `NOWHERE`."""
     places = np.full(len(words), NOWHERE)
     for word, earlier in pairs:
         places[word] = earlier + 1
@@ -340,7 +344,7 @@ def _related(words: Sequence[str], pairs: Sequence[tuple[int, int]]) -> np.ndarr
 
 
 def _rarest(words: list[str], counts: Mapping[str, int]) -> np.ndarray:
-    """(T,) the place of the rarest word fed so far, the start token left out; `NOWHERE` where fewer than two are."""
+    """(T,) the place of the rarest word fed so far, without the start token; `NOWHERE` for fewer than two words."""
     numbers = [counts.get(word, 0) for word in words]
     return np.array([
         1 + int(np.argmin(numbers[:step])) if step > 1 else NOWHERE for step in range(len(words))
@@ -366,8 +370,8 @@ def _self_attention_roles(
 
     def share_at(keys: np.ndarray) -> np.ndarray:
         """(H,) mean share of the maximum at one key of each query."""
-        there = (keys != NOWHERE).nonzero()[0]
-        return shares[:, there, keys[there]].mean(1) if len(there) else np.full(len(shares), np.nan)
+        queries = (keys != NOWHERE).nonzero()[0]
+        return shares[:, queries, keys[queries]].mean(1) if len(queries) else np.full(len(shares), np.nan)
 
     around = [offset for offset in targets if offset != (0, 0)]
     at = np.stack([share_at(targets[offset]) for offset in around], -1)  # (H, offsets)
@@ -389,6 +393,6 @@ def _self_attention_roles(
 
 
 def _most_frequent_offset(keys: np.ndarray, queries: np.ndarray) -> float:
-    """The share of the keys, of those that there are, at their most frequent offset from the query."""
+    """The share of the existing keys at their most frequent offset from the query."""
     offsets = Counter((keys - queries)[keys != NOWHERE].tolist())
     return max(offsets.values()) / offsets.total() if offsets else np.nan

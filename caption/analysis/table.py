@@ -24,7 +24,7 @@ class Value(NamedTuple):
             return "–"
         factor, digits, unit = (100, 0, " %") if self.is_share else (1, self.digits, "")
         # Adding 0 turns −0.0 into 0.0.
-        numbers = [f"{round(factor * each, digits) + 0.0:.{digits}f}" for each in self.estimate]
+        numbers = [f"{round(factor * number, digits) + 0.0:.{digits}f}" for number in self.estimate]
         return f"{numbers[0]}{unit} [{numbers[1]}, {numbers[2]}]"
 
 
@@ -44,7 +44,7 @@ def numbers(values: Iterable[float], form: str = ".2f") -> list[Cell]:
 
 @dataclass
 class AnalysisTable:
-    """Rows under a head, and what they answer. In a notebook it is shown as HTML."""
+    """Rows under a head, with the question that they answer. In a notebook it is shown as HTML."""
 
     head: Sequence[str] = ()
     rows: list[list[Cell]] = field(default_factory=list)
@@ -53,11 +53,11 @@ class AnalysisTable:
     meaning: str = ""
     """How it was measured."""
     missing: str = ""
-    """If it could not be measured: why, and what would bring it."""
+    """If it could not be measured: the reason and the remedy."""
     notes: list[str] = field(default_factory=list)
 
     def add(self, rows: Iterable[Sequence[Cell]], *first: Cell) -> None:
-        """Add rows, each after the cells that come first in all of them."""
+        """Add rows, each after the cells `first`, which all of them share."""
         self.rows += ([*first, *row] for row in rows)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class AnalysisTable:
         return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines).replace("| --- ", "|---")
 
     def html(self, cell: Callable[[Cell], str] = lambda cell: f"<td>{html.escape(str(cell))}</td>") -> str:
-        """Args: cell: an element for each cell."""
+        """Args: cell: gives the element of each cell."""
         heads = "".join(f"<th>{html.escape(name)}</th>" for name in self.head)
         lines = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in self.rows)
         return f"<table>\n<tr>{heads}</tr>\n{lines}</table>"
@@ -93,7 +93,7 @@ class Tabled:
     """A result that is printed, and shown in a notebook, as its table."""
 
     def table(self) -> AnalysisTable:
-        """What is shown."""
+        """The result as a table."""
         raise NotImplementedError
 
     def __str__(self) -> str:

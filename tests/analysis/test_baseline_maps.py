@@ -78,7 +78,7 @@ def test_another_image_gives_its_maps_in_their_order():
     assert drawn == {str(([1, 2], [5, 5, 5], [0])), str(([5, 5], [0, 0, 0], [1]))}
     with pytest.raises(ValueError, match="two or more"):
         other_image(captions[:2])
-    with pytest.raises(ValueError, match="of one grid"):
+    with pytest.raises(ValueError, match="on one grid"):
         other_image([captions[0], caption_of("one", np.ones((1, 3, 3)) / 9)])
 
 
