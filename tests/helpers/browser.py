@@ -81,15 +81,12 @@ class Page:
         height: int,
         dark: bool = False,
         still: bool = True,
-        touch: bool = False,
     ) -> None:
         self._browser = browser
         self._url = url.partition("#")[0]
         browser.driver.switch_to.new_window("window")
         self._window = browser.shown = browser.driver.current_window_handle
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
+        self.resize(width, height)
         features = {
             "prefers-color-scheme": "dark" if dark else "light",
             "prefers-reduced-motion": "reduce" if still else "no-preference",
@@ -107,6 +104,10 @@ class Page:
 
     def call(self, method: str, **parameters: Any) -> Any:
         return self.driver.execute_cdp_cmd(method, parameters)
+
+    def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def close(self) -> None:
         self.driver.close()
@@ -170,12 +171,11 @@ class Page:
         places: Sequence[tuple[float, float]],
         index: int = 0,
         press: bool = False,
-        kind: str = "mouse",
     ) -> None:
         """Move a pointer through places of an element, in shares of its size; if it presses, from the first one on."""
         element = self._element(selector, index)
         width, height = element.rect["width"], element.rect["height"]
-        actions = ActionBuilder(self.driver, PointerInput(kind, kind), duration=0)
+        actions = ActionBuilder(self.driver, PointerInput("mouse", "mouse"), duration=0)
         pointer = actions.pointer_action
         for number, (across, down) in enumerate(places):
             pointer.move_to(element, round((across - 0.5) * width), round((down - 0.5) * height))
@@ -194,9 +194,6 @@ class Page:
 
     def click(self, selector: str, index: int = 0) -> None:
         self._point(selector, [MIDDLE], index, press=True)
-
-    def tap(self, selector: str, index: int = 0) -> None:
-        self._point(selector, [MIDDLE], index, press=True, kind="touch")
 
     def drag(self, selector: str, *places: tuple[float, float]) -> None:
         """Press the mouse on the first place of an element, in shares of its size; move to the others; release."""

@@ -45,14 +45,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def resized(page: Any, size: tuple[int, int]) -> Any:
-    width, height = size
-    page.call(
-        "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-    )
-    return page
-
-
 def test_links_of_notebooks_lead_somewhere(site: Path):
     """MkDocs checks all links but these."""
     pages = sorted((site / "notebooks").glob("*.html"))
@@ -63,7 +55,7 @@ def test_links_of_notebooks_lead_somewhere(site: Path):
         assert [link for link in links if not (page.parent / link).is_file()] == []
 
 
-def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
+def test_nothing_runs_out_of_its_column_and_the_first_screen_is_complete(site: Path, browser: Any):
     # A notebook's page has the layout of Jupyter.
     written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "notebooks"]
     # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.
@@ -75,17 +67,16 @@ def test_nothing_runs_out_of_its_column(site: Path, browser: Any):
     for each in pages:
         page = browser.open(each.as_uri(), *TELEPHONE)
         for size in (TELEPHONE, DESK):
-            if outside := resized(page, size).run(OUTSIDE):
+            page.resize(*size)
+            if outside := page.run(OUTSIDE):
                 found[each.relative_to(site).as_posix(), size[0]] = outside
         page.close()
     assert found == {}
-
-
-def test_the_first_screen_has_title_picture_and_both_commands(site: Path, browser: Any):
+    # The first screen has the title, the picture and both commands.
     page = browser.open((site / "index.html").as_uri(), *DESK)
     assert page.run(EMPTY) == 0
     for size in (DESK, TELEPHONE):
-        resized(page, size)
+        page.resize(*size)
         for selector, index in ((".md-content h1", 0), (".md-content img", 0), (".md-content pre", 1)):
             page.run("scrollTo(0, 0)")
             _, top, _, height = page.box_of(selector, index)

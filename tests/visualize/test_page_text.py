@@ -13,10 +13,13 @@ from helpers.captions import caption_of
 from PIL import Image
 
 import caption.visualize
+from caption.analysis.explorer.requests import check
 from caption.core.regions import WeightProperties
 from caption.core.runtime.atomic_files import OutputError
+from caption.results.beam_tree import BeamNode, BeamTree
 from caption.results.caption import AttentionMaps
-from caption.visualize import save_html, to_html
+from caption.visualize import page_data, save_html, to_html
+from caption.visualize.page_data import photo_record
 
 
 def noise(size):
@@ -184,3 +187,38 @@ def test_no_two_modules_of_the_script_declare_the_same_name():
     names = r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)"
     declared = [name for text in MODULES.values() for name in re.findall(names, text, re.MULTILINE)]
     assert sorted(declared) == sorted(set(declared))
+
+
+# -- the tree of the search ----------------------------------------------------------------------------------------
+
+
+def searched():
+    """A beam of two steps, in which the last hypothesis is dropped."""
+    steps = [
+        [BeamNode("a", None, -1.0, -1.0, False, 0), BeamNode("the", None, -2.0, -2.0, False, 0)],
+        [BeamNode("(end)", 0, -1.0, -2.0, True, 1), BeamNode("cat", 1, -2.30259, -4.0, False, 2)],
+    ]
+    weights = np.zeros((3, 4, 6), np.float32)
+    weights[[0, 1, 2], [0, 2, 3], [0, 3, 5]] = 1
+    made = caption_of(["a"], grid=(4, 6), size=(300, 200), image=noise((300, 200)))
+    made.beam_tree = BeamTree(steps, weights, [[0, 0]], 2)
+    return made
+
+
+def test_hypotheses_are_in_the_record_and_what_finds_no_room_is_counted(monkeypatch):
+    def beam():
+        record = json.loads(json.dumps(photo_record(searched(), "dog.png", (300, 200), (300, 200))))
+        check(record, "Photo")
+        return record["beam"]
+
+    found = beam()
+    assert found["steps"][1][1] == {
+        "word": "cat", "parent": 1, "log_prob": -2.3026, "total": -4.0, "ended": False, "map_index": 2,
+        "moved_share": 1.0,
+    }  # fmt: skip
+    assert found["maps"]["grid"] == [4, 6]
+    monkeypatch.setattr(page_data, "MAP_BYTES", 50)
+    found = beam()
+    assert (found["maps"], len(found["steps"])) == (None, 2)
+    monkeypatch.setattr(page_data, "MOST_NODES", 3)
+    assert (beam()["count"], beam()["steps"]) == (4, [])

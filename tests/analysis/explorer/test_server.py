@@ -1,7 +1,11 @@
 """The server's endpoints: what they answer, what they refuse, and that they live on."""
 
 import io
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -158,6 +162,23 @@ def test_a_server_that_stops_answers_those_who_wait():
     asking.join(10)
     go_on.set()
     assert statuses == [499]
+
+
+@pytest.mark.nightly
+def test_the_command_serves_until_it_is_stopped():
+    command = [sys.executable, "-m", "caption", "serve", "--model", "shapes", "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+        try:
+            address = process.stdout.readline().strip()
+            assert address.startswith("http://127.0.0.1:"), process.stderr.read()
+            assert opened(int(address.rstrip("/").rpartition(":")[2]))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode in (0, 128 + signal.SIGTERM)
+    assert "Traceback" not in errors
 
 
 @pytest.mark.nightly
