@@ -106,8 +106,8 @@ class LeaveOneOut(Baseline):
 
     def forward(self, rewards: Rewards) -> Tensor:
         credited = rewards.credited
-        others = credited.sum(2, keepdim=True) - credited
-        return others / (credited.shape[2] - 1)
+        sums = credited.sum(2, keepdim=True) - credited  # of the other samples
+        return sums / (credited.shape[2] - 1)
 
 
 class Critic(Baseline):

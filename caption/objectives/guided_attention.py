@@ -111,12 +111,12 @@ class GuidedAttention(Objective):
             )
         word = self.detectors.index[unrolled.pack(captions.targets)]
         image = unrolled.positions // (unrolled.shape[1] * unrolled.shape[2])
-        known = word >= 0
+        detected = word >= 0
         with torch.no_grad():
-            seen = (self.sharpness * scores[image, :, word]).log_softmax(-1)
+            log_guide = (self.sharpness * scores[image, :, word]).log_softmax(-1)  # log β_t
             present = log_present(log_absent[image, word])
-            gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * known
+            gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * detected
         if not decoder.properties.sums_to_one:  # else larger weights everywhere would lower the divergence
             weights = weights / weights.sum(-1, keepdim=True).clamp_min(SMALLEST)
         log_weights = weights.clamp_min(SMALLEST).log()
-        return gain * (seen.exp() * (seen - log_weights)).sum(-1)
+        return gain * (log_guide.exp() * (log_guide - log_weights)).sum(-1)

@@ -108,15 +108,15 @@ class Reinforce(Objective):
         value = value - self.reward_weight * elements.mean(score_function, self.per)
         value, means = elements.add_terms(value, self.terms, unrolled, captioner)
         deviations = advantage - mean(elements.mean(advantage.sum(), PER_WORD))
-        of_words = {
+        per_word = {
             "NLL": -log_likelihoods.detach(),
             "baseline": unrolled.pack(baseline.expand_as(rewards.credited).flatten(1, 2)),
             "advantage": advantage,
             "advantage_variance": deviations.square(),
         }
         if trace.location is not None:
-            of_words["sampled"] = has_location(trace.location).float()
-        logged = {name: elements.mean(values.sum(), PER_WORD) for name, values in of_words.items()} | means
+            per_word["sampled"] = has_location(trace.location).float()
+        logged = {name: elements.mean(values.sum(), PER_WORD) for name, values in per_word.items()} | means
         error = self.baseline.learn(rewards) if self.training else None
         if error is not None:
             baseline_loss = elements.mean(error, PER_WORD)
@@ -142,19 +142,19 @@ class Reinforce(Objective):
         by_sample = (captions.words.shape[1], self.samples)
         return Rewards(
             self._credited(words, lengths).unflatten(1, by_sample),
-            self._of_words(words, lengths).sum(-1).unflatten(1, by_sample),
+            self._word_rewards(words, lengths).sum(-1).unflatten(1, by_sample),
             self._share(words, lengths).unflatten(1, by_sample),
             unrolled,
             greedy,
         )
 
-    def _of_words(self, words: Tensor, lengths: Tensor) -> Tensor:
+    def _word_rewards(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Log-likelihoods (B, K, T), 0 where there is no step -> each word's part of the reward."""
         return words if self.reward == "sum" else words / lengths.clamp_min(1)[..., None]
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
         """(B, K, T): the credit of each step's location, 0 where there is no step."""
-        rewards = self._of_words(words, lengths)
+        rewards = self._word_rewards(words, lengths)
         if self.credit == "caption":
             real = torch.arange(words.shape[-1], device=words.device) < lengths[..., None]
             return rewards.sum(-1, keepdim=True) * real

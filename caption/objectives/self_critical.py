@@ -71,11 +71,11 @@ class SelfCriticalSequence(Objective):
         logits = unrolled.logits.float()
         forbidden = torch.tensor(FORBIDDEN, device=logits.device)
         log_probs = logits.index_fill(1, forbidden, -torch.inf).log_softmax(-1)
-        of_words = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
+        log_likelihoods = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
         rewards = self._rewards(sampled, captions).to(logits)
-        others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+        baselines = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
         elements = count_elements(sampled, unrolled)
-        value = -elements.mean(((rewards - others) * unrolled.unpack(of_words).sum(-1)).sum())
+        value = -elements.mean(((rewards - baselines) * unrolled.unpack(log_likelihoods).sum(-1)).sum())
         logged = {"reward": rewards.mean(), "sampled_words": elements.words / elements.captions}
         return Loss(value, logged, unrolled)
 

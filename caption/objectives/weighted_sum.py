@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
 from caption.core.batch import CaptionBatch
 from caption.core.regions import Views
@@ -40,9 +40,9 @@ class WeightedSum(Objective):
         self.weights = weights
 
     def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
-        first, *others = (objective(captioner, views, captions) for objective in self.objectives)
-        value, logged = self.weights[0] * first.value, dict(first.logged)
-        for weight, loss in zip(self.weights[1:], others, strict=True):
-            value = value + weight * loss.value
-            logged = loss.logged | logged
-        return Loss(value, logged, first.unrolled)
+        losses = [objective(captioner, views, captions) for objective in self.objectives]
+        weighted = [weight * loss.value for weight, loss in zip(self.weights, losses, strict=True)]
+        logged: dict[str, Tensor] = {}
+        for loss in reversed(losses):
+            logged |= loss.logged
+        return Loss(sum(weighted[1:], weighted[0]), logged, losses[0].unrolled)

@@ -138,7 +138,7 @@ class EpochReport(Callback):
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._begin()
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            # The averages, which are validated, were made before the first weights were loaded.
+            # The averages were copied before `warm_start` loaded the weights, and they are validated.
             if isinstance(callback, WeightAveraging) and callback._average_model is not None:
                 callback._average_model.module.load_state_dict(pl_module.state_dict())
 
@@ -172,14 +172,14 @@ class EpochReport(Callback):
         self._begin()
 
     def _is_best(self, trainer: Trainer, module: Any) -> bool:
-        """Whether the watched metric is better than at any validation before, also of the run that is resumed."""
+        """Whether the watched metric is the best so far; a resumed run counts its earlier validations."""
         sign = 1 if module.mode == "max" else -1
         value = sign * float(trainer.callback_metrics.get(module.monitor, math.nan))
         if self.best is None:
-            before = getattr(trainer.checkpoint_callback, "best_model_score", None)
-            self.best = -math.inf if before is None else sign * float(before)
-        best_before, self.best = self.best, max(self.best, value)
-        return value > best_before
+            score = getattr(trainer.checkpoint_callback, "best_model_score", None)
+            self.best = -math.inf if score is None else sign * float(score)
+        previous, self.best = self.best, max(self.best, value)
+        return value > previous
 
 
 def _print_row(*cells: object, note: str = "") -> None:

@@ -20,7 +20,7 @@ from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"
 FAR = 5.0
-"""How many times the NLL of an untrained model, log V per word, is far above it."""
+"""An NLL of more than this many times that of an untrained model, log V per word, is a divergence."""
 
 
 class StopOnDivergence(Callback):

@@ -154,7 +154,7 @@ class Evaluator:
         folder: OwnFolder | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> Evaluation:
-        """Score the answers of all processes, which are forgotten.
+        """Score the answers of all processes, and forget them.
 
         Args:
             split: their name.

@@ -24,9 +24,9 @@ def validates_next(trainer: Trainer) -> bool:
 
 
 def restart_validation(checkpoint: dict[str, Any]) -> None:
-    """Change a checkpoint written inside validation as if validation were at its first image.
+    """Change a checkpoint that was written inside a validation, so that the validation begins again.
 
-    Lightning goes on behind the images that are counted here, and their captions would be missing.
+    Lightning would continue after the images counted here, and their captions would be missing.
     """
     progress = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
     for count in (progress["total"], progress["current"]):
@@ -91,7 +91,7 @@ def check_state(contents: dict[str, Any], trainer: Trainer, schedules: Sequence[
 
 
 def check_like(state: Any, like: Any, where: str) -> None:
-    """Check that values are of the same kinds as in `like`, and drop entries that `like` has not.
+    """Check that values are of the same kinds as in `like`, and drop entries that `like` lacks.
 
     Raises:
         ValueError: a value is of another kind, or a whole number is negative.

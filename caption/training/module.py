@@ -112,9 +112,9 @@ class CaptionTraining(LightningModule):
         """The evaluation of the last evaluated split."""
         self.accelerates, self.compiles = accelerate, compile
         self.rates: dict[str, Any] = {}
-        """What the configuration says of optimizer and schedule."""
+        """The configuration's options of optimizer and schedule."""
         self.earlier_rates: dict[str, Any] | None = None
-        """What it said when the checkpoint was written that is resumed, if that was something else."""
+        """Those stored in the resumed checkpoint, if they differ."""
         self.restored = False
         """Whether the weights come from a checkpoint of this training."""
         self.seed = torch.initial_seed()
@@ -192,7 +192,7 @@ class CaptionTraining(LightningModule):
                 rank_zero_warn(warning)
         if self.earlier_rates is not None:
             schedule = next((config.scheduler for config in self.trainer.lr_scheduler_configs), None)
-            epochs = self.earlier_rates["seen"].get("last_epoch", self.current_epoch)
+            epochs = self.earlier_rates["counts"].get("last_epoch", self.current_epoch)
             adopt_rates(
                 self.trainer.optimizers[0], schedule, *self._make_optimizer(), self.earlier_rates, epochs
             )
@@ -296,13 +296,13 @@ class CaptionTraining(LightningModule):
             rates, earlier = configured_rates(optimizer, schedule), checkpoint_contents.get("rates")
             check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, optimizer)
             if earlier is not None and earlier != rates:
-                seen = next(iter(checkpoint_contents["lr_schedulers"]), None)
-                self.earlier_rates = check_rates(earlier, seen)
+                schedule_state = next(iter(checkpoint_contents["lr_schedulers"]), None)
+                self.earlier_rates = check_rates(earlier, schedule_state)
                 checkpoint_contents["lr_schedulers"], schedule = [], None
             check_state(checkpoint_contents, self.trainer, [] if schedule is None else [schedule])
             self.seed = checkpoint_contents.get("seed", self.seed)
         else:  # weights alone; the objective is not evaluated, and a model without training state has none
-            of_objective = self.objective.state_dict(prefix="objective.")
-            weights = of_objective | checkpoint_contents["state_dict"]
+            objective_weights = self.objective.state_dict(prefix="objective.")
+            weights = objective_weights | checkpoint_contents["state_dict"]
             checkpoint_contents.clear()
             checkpoint_contents["state_dict"] = weights

@@ -25,11 +25,11 @@ def make_optimizer(
         encoder_rate: None = the encoder is left out. Otherwise it is in the optimizer from the start, which skips
             frozen parameters, because they have no gradient.
     """
-    of_encoder = list(encoder.parameters())
-    known = set(of_encoder)
-    groups: list[dict[str, Any]] = [{"params": [p for p in module.parameters() if p not in known]}]
+    encoder_parameters = list(encoder.parameters())
+    excluded = set(encoder_parameters)
+    groups: list[dict[str, Any]] = [{"params": [p for p in module.parameters() if p not in excluded]}]
     if encoder_rate is not None:
-        groups.append({"params": of_encoder, "lr": encoder_rate})
+        groups.append({"params": encoder_parameters, "lr": encoder_rate})
     return optimizer(groups)
 
 

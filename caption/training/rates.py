@@ -1,4 +1,4 @@
-"""Optimizer options and schedule of a resumed training: those of the configuration, if it has changed meanwhile.
+"""Optimizer options and schedule of a resumed training: those of the configuration, if it has changed.
 
 Lightning restores them with the optimizer's state, so that a changed learning rate or schedule would have no effect.
 """
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 COUNTS = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
-"""What a schedule that waits for a plateau has seen."""
+"""Entries of the state of a schedule that waits for a plateau."""
 MOST_EPOCHS = 1_000_000
 
 
@@ -27,19 +27,20 @@ def configured_rates(optimizer: Optimizer, schedule: LRScheduler | None) -> dict
     return json.loads(json.dumps({"groups": groups, "schedule": state}, default=str))
 
 
-def check_rates(earlier: Any, seen: Any) -> dict[str, Any]:
+def check_rates(earlier: Any, schedule_state: Any) -> dict[str, Any]:
     """The part of a checkpoint's rates and of the state of its schedule that `adopt_rates` reads.
 
     Raises:
         ValueError: they are not what `configured_rates` and a schedule give.
     """
     rates = [group["lr"] for group in earlier["groups"]]
-    counts = {name: seen[name] for name in ("mode", *COUNTS) if name in seen} if seen else {}
+    state = schedule_state or {}
+    counts = {name: state[name] for name in ("mode", *COUNTS) if name in state}
     if not all(isinstance(rate, float) and rate > 0 for rate in rates):
         raise ValueError("rates are not positive")
     if not all(isinstance(count, (int, float)) for name, count in counts.items() if name != "mode"):
         raise ValueError("counts of the schedule are not numbers")
-    return {"rates": rates, "seen": counts}
+    return {"rates": rates, "counts": counts}
 
 
 def adopt_rates(
@@ -52,8 +53,8 @@ def adopt_rates(
 ) -> None:
     """Give a restored optimizer the options of a fresh one, and its schedule's rates of this epoch.
 
-    A schedule goes on as if it had been there from the first epoch. One that waits for a plateau keeps what it has
-    seen, and its reductions so far are those of the new rates.
+    A schedule continues as if it had been used from the first epoch. One that waits for a plateau keeps its
+    counts, and its reductions so far apply to the new rates.
 
     Args:
         optimizer: restored; changed.
@@ -65,9 +66,9 @@ def adopt_rates(
     """
     reductions = [1.0] * len(fresh.param_groups)
     if isinstance(fresh_schedule, ReduceLROnPlateau):
-        seen = earlier["seen"]
-        if seen.get("mode") == fresh_schedule.mode:
-            fresh_schedule.load_state_dict({name: seen[name] for name in COUNTS if name in seen})
+        counts = earlier["counts"]
+        if counts.get("mode") == fresh_schedule.mode:
+            fresh_schedule.load_state_dict({name: counts[name] for name in COUNTS if name in counts})
             pairs = zip(optimizer.param_groups, earlier["rates"], strict=True)
             reductions = [group["lr"] / rate for group, rate in pairs]
     elif fresh_schedule is not None:

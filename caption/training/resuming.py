@@ -63,10 +63,10 @@ class LastCheckpoint(Checkpoint):
         self._accumulating = False
         self._in_validation = False
 
-    # -- when -----------------------------------------------------------------------------------------------------
+    # -- when it is written ---------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A finished run that is resumed is finished.
+        # A run that early stopping has ended stays finished.
         if any(map(has_stopped, trainer.early_stopping_callbacks)):
             trainer.should_stop = True
 
@@ -94,7 +94,7 @@ class LastCheckpoint(Checkpoint):
             self._in_validation = True
             try:
                 self._save_if_due(trainer)
-            finally:  # it raises where training was stopped, and the same callback may serve another run
+            finally:  # also when a signal stops training here
                 self._in_validation = False
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -123,7 +123,7 @@ class LastCheckpoint(Checkpoint):
             where = f"after step {trainer.global_step}, in epoch {trainer.current_epoch}"
             raise Stopped(number, f"stopped by {name_of(number)} {where}; the state is in {self.path}")
 
-    # -- what -----------------------------------------------------------------------------------------------------
+    # -- what is in it --------------------------------------------------------------------------------------------
 
     def _save(self, trainer: Trainer) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -226,8 +226,8 @@ def check_optimizer_state(contents: dict[str, Any], path: object, optimizer: Opt
         )
     try:
         state = contents["optimizer_states"][0]
-        before, now = len(state["param_groups"]), len(optimizer.param_groups)
-        if before == now:
+        stored, configured = len(state["param_groups"]), len(optimizer.param_groups)
+        if stored == configured:
             optimizer.load_state_dict(copy.deepcopy(state))  # whose tensors the step changes in place
             for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
                 parameter.grad = torch.zeros_like(parameter)
@@ -239,8 +239,8 @@ def check_optimizer_state(contents: dict[str, Any], path: object, optimizer: Opt
             f"({kind_and_reason(error)}): resume with the optimizer of that training, or start from its weights with "
             "model.warm_start"
         ) from error
-    if before != now:
-        was, remedy = ("frozen", "leave out") if before < now else ("fine-tuned", "set")
+    if stored != configured:
+        was, remedy = ("frozen", "leave out") if stored < configured else ("fine-tuned", "set")
         raise CheckpointError(
             f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
             "resume it, or start from its weights with model.warm_start"

@@ -47,8 +47,8 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
                 rank_zero_warn(str(error))
             else:
                 _say(f"caption fit: resuming from {path}")
-                for other in damaged:
-                    _set_aside(other)
+                for damaged_path in damaged:
+                    _set_aside(damaged_path)
                 return str(path)
     if damaged:
         raise [*damaged.values()][-1]

@@ -75,14 +75,14 @@ def compared(source: Vocabulary, target: Vocabulary) -> str:
     return "; ".join(parts)
 
 
-def _only_in(one: Vocabulary, other: Vocabulary) -> list[str]:
-    return [word for word in one if word not in other]
+def _only_in(vocabulary: Vocabulary, reference: Vocabulary) -> list[str]:
+    return [word for word in vocabulary if word not in reference]
 
 
 def word_tensors(captioner: Captioner) -> list[str]:
     """The names, in the captioner's state, of the tensors that have a row for each word.
 
-    They are those that grow with the vocabulary: the decoder is made once more, for one word more.
+    These are the tensors that are larger in a decoder built for one more word.
     """
     decoder = captioner.decoder
     state = decoder.state_dict()
@@ -100,9 +100,8 @@ def word_tensors(captioner: Captioner) -> list[str]:
 def rows_by_word(rows: Tensor, source: Vocabulary, target: Vocabulary) -> Tensor:
     """The rows of one vocabulary's words, for another vocabulary: (V_source, ...) -> (V_own, ...).
 
-    A new word has been an unknown word to the model so far, so it starts with the row of <unk>: its vector is that of a
-    word that is not known, and it is expected where one is. Of biases (V,) log n is subtracted, so that n new words
-    together are as likely as the unknown word was.
+    To the model, a new word has been an unknown word so far, so it starts with the row of <unk>. From its bias, in
+    tensors (V,), log n is subtracted, so that n new words together are as likely as <unk> was.
     """
     new = [number for number, word in enumerate(target) if word not in source]
     moved = rows[torch.tensor([source[word] for word in target])]  # of a new word, UNKNOWN

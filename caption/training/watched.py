@@ -38,22 +38,22 @@ def mode_of(metric: str, mode: str, option: str) -> Mode:
         UserError: the metric does not exist, or its name and `mode` contradict each other.
     """
     if metric not in MODES and (mode == AUTO or did_you_mean(metric, MODES)):
-        decided = ", ".join(name for name, known in MODES.items() if known)
+        decided = ", ".join(name for name, direction in MODES.items() if direction)
         raise UserError(
             f"{option}.monitor {metric}: training has no such metric{did_you_mean(metric, MODES)}. It has {decided}; "
             f"another metric, of a callback of your own, needs {option}.mode min or max"
         )
-    known = MODES.get(metric)
+    own_mode = MODES.get(metric)
     if mode == AUTO:
-        if known is None:
+        if own_mode is None:
             raise UserError(
                 f"{option}.monitor {metric} is neither good nor bad: say {option}.mode min or max"
             )
-        return known
+        return own_mode
     if mode not in ("min", "max"):
         raise UserError(f"{option}.mode {mode}: choose min or max, or leave it out")
-    if known not in (None, mode):
-        better = "lower" if known == "min" else "higher"
+    if own_mode not in (None, mode):
+        better = "lower" if own_mode == "min" else "higher"
         raise UserError(
             f"{metric} is better when it is {better}, so {option}.mode {mode} would keep the worst: leave it out"
         )
