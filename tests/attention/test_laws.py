@@ -11,8 +11,7 @@ import torch
 from helpers import mechanisms
 from helpers.exact_paths import every_path
 from helpers.loops import randomise
-from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS, TWO_VIEWS
-from helpers.on_devices import descend
+from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS, TWO_VIEWS, descend
 from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 

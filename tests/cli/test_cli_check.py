@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.command_line import Cli, check_refused
-from helpers.planted_faults import Data, clean, write
+from helpers.small_data_sets import Data, clean, write
 
 from caption.data import check as check_images
 

@@ -43,6 +43,7 @@ from caption.decoders import (
 )
 from caption.decoders.base import Memory, Trace
 from caption.encoders import Encoder, SmallCNN
+from caption.objectives import CaptionBatch, Objective
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
 from tools.tables.table import laid_over
@@ -228,3 +229,20 @@ def captioner(decoder: Decoder, scale: float = 2.0, end: float = -4.0, seed: int
         words: Any = getattr(decoder, "readout", decoder).to_words
         words.bias[2] = end
     return model.eval()
+
+
+def descend(
+    model: Captioner, objective: Objective, views: Views, captions: CaptionBatch, steps: int
+) -> list[float]:
+    """The NLL before each step of Adam in training mode, in which the same is drawn at every step."""
+    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
+    model.decoder.train()
+    losses = []
+    for _ in range(steps):
+        torch.manual_seed(0)
+        optimizer.zero_grad()
+        loss = objective(model, views, captions)
+        loss.value.backward()
+        optimizer.step()
+        losses.append(float(loss.logged["NLL"]))
+    return losses

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.command_line import TINY
-from helpers.output_matrix import make_template
+from helpers.user_files import make_template
 
 
 @pytest.fixture(scope="session")

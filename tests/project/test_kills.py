@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import output_matrix as matrix
+from helpers import user_files as sandbox
 from helpers.command_line import default_signals
+from helpers.user_files import EVALUATE, FEATURES, FIT, ROOT_DIR
 
 from caption.cli import score
 from caption.core.runtime import atomic_files
@@ -35,7 +36,7 @@ from caption.models import checkpoint
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("tiny_commands")]
 TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))
-QUIETLY = matrix.Run(0, "", "", False)
+QUIETLY = sandbox.Run(0, "", "", False)
 SENT = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{16}$|\.partial$|\.tmp$")
 FOREIGN = ("mine.txt", "images/mine.png", "test_999999.png")
@@ -47,9 +48,9 @@ LATER = ("logs/mine.csv", "heatmaps/test_mine.png", "shapes/images/test_999999.p
 COMMANDS = [
     "demo --out out",
     "shards -c fit.yaml --samples 3 --out out",
-    f"{matrix.FEATURES} --batch-size 1 --out out",
+    f"{FEATURES} --batch-size 1 --out out",
     "describe photos --model model.ckpt --html page.html --heatmap out --attention out --format json",
-    f"{matrix.FIT} {matrix.ROOT_DIR} out --ckpt_path auto",
+    f"{FIT} {ROOT_DIR} out --ckpt_path auto",
     "export model.ckpt --format onnx --out out",
 ]
 
@@ -119,7 +120,7 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
     found: list[str] = []
     for trial in range(TRIALS):
         with_foreign_files(template, top, command)
-        before, own = matrix.snapshot(top), matrix.own_files(top)
+        before, own = sandbox.snapshot(top), sandbox.own_files(top)
         sent: list[tuple[str, int]] = []
         faults: list[str] = []
         for _ in range(chance.randint(1, 3) if TRIALS > 1 else 1):
@@ -134,7 +135,7 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
                 if path.parent.is_dir() and not path.exists():
                     path.write_text("the user's own")
                     key = str(path.relative_to(top))
-                    before[key] = matrix.snapshot(top)[key]
+                    before[key] = sandbox.snapshot(top)[key]
             said, error = (tmp_path / "killed.txt").read_text(), (tmp_path / "killed.err").read_text()
             if sent[-1][1] not in (0, -9, 130, 143, -15, -2) or re.search("Traceback|internal error", error):
                 faults.append(error[-300:])
@@ -142,11 +143,11 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
                 json.loads(said)  # which is not cut short
         if (code := finish(start(args, here, tmp_path / "last.txt"))) != 0:
             faults.append(f"ends with {code}: {(tmp_path / 'last.err').read_text()[-300:]}")
-        incomplete = [name for name in matrix.snapshot(top) if TEMPORARY.search(name)]
+        incomplete = [name for name in sandbox.snapshot(top) if TEMPORARY.search(name)]
         if not any(name == "SIGKILL" for name, _ in sent):  # which leaves the file that was being written
             faults += [f"leaves {name}" for name in incomplete]
         allowed = [here / "out", here / "page.html", *(top / name for name in incomplete)]
-        faults += matrix.harm(top, before, own, QUIETLY, allowed, [])
+        faults += sandbox.harm(top, before, own, QUIETLY, allowed, [])
         # A run whose last epoch was saved as the best one before it was killed has nothing left to train.
         faults += [f"lacks {name}" for name in whole - stable(here / "out") - {"last.ckpt"}]
         new = stable(here / "out") - whole - {*LATER}
@@ -157,11 +158,11 @@ def test_killed_and_given_again(command: str, template: Path, tmp_path: Path):
 
 
 STOPPED = {
-    f"{matrix.FEATURES} --batch-size 1 --out out": "features-00000.safetensors",
+    f"{FEATURES} --batch-size 1 --out out": "features-00000.safetensors",
     "shards -c fit.yaml --samples 3 --out out": "shards.json",
     "analyse --limit 2 --model mine=shapes --out out/report.html": "report.json",
-    f"predict {matrix.EVALUATE} {matrix.ROOT_DIR} out": "predictions.json",
-    f"{matrix.FIT} {matrix.ROOT_DIR} out": "best.ckpt",
+    f"predict {EVALUATE} {ROOT_DIR} out": "predictions.json",
+    f"{FIT} {ROOT_DIR} out": "best.ckpt",
     "score --references captions.json --candidates captions.json": "",
 }
 """Commands, and the file at which they are stopped."""
@@ -175,7 +176,7 @@ def test_stopped_when_a_file_is_complete(command: str, template: Path, tmp_path:
     shutil.copytree(here, whole, symlinks=True)
     args = command.split()
     assert finish(start(args, whole, tmp_path / "whole.txt")) == 0, (tmp_path / "whole.err").read_text()
-    before, own = matrix.snapshot(top), matrix.own_files(top)
+    before, own = sandbox.snapshot(top), sandbox.own_files(top)
 
     def begin() -> None:
         """Send the signal once, when the file is complete, or the captions are to be read."""
@@ -199,8 +200,8 @@ def test_stopped_when_a_file_is_complete(command: str, template: Path, tmp_path:
     assert len(re.findall("^caption: ", error, re.MULTILINE)) == 1, error
     assert "Traceback" not in error
     assert (tmp_path / "out.txt").read_text() in ("", (tmp_path / "whole.txt").read_text())
-    assert not [each for each in matrix.snapshot(top) if TEMPORARY.search(each)]
-    assert not matrix.harm(top, before, own, QUIETLY, [here / "out"], [])
+    assert not [each for each in sandbox.snapshot(top) if TEMPORARY.search(each)]
+    assert not sandbox.harm(top, before, own, QUIETLY, [here / "out"], [])
     for path in (here / "out").rglob("*"):
         if path.suffix in (".jpg", ".safetensors", ".txt", ".md", ".png", ".json"):
             assert path.read_bytes() == (whole / path.relative_to(here)).read_bytes(), path

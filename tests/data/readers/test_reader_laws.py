@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers.planted_faults import (
-    FAULTS,
-    FORMATS,
-    Data,
-    Fault,
-    checked,
-    clean,
-    found_by_format,
-    names,
-    table,
-    write,
-)
+from helpers.small_data_sets import FORMATS, Data, Entry, clean, write
+from PIL import Image
 
+from caption.cli.main import run_verb
 from caption.core.errors import DataError
 from caption.core.runtime.trust import make
 from caption.data.findings import Kind
@@ -26,6 +22,161 @@ from caption.data.readers.base import CaptionReader
 from caption.data.readers.detect import reader_for
 from caption.data.splits import Splits
 from caption.metrics.caption_files import read_captions
+
+# -- faults: each is planted in a data set, and returns the name in its finding --------------------------------
+
+LONG = "a " * 60 + "dog"
+Plant = Callable[[Data], "Entry | None"]
+
+
+def missing(data: Data) -> Entry:
+    entry = data.add("train")
+    (data.images / entry.name).unlink()
+    return entry
+
+
+def truncated(data: Data) -> Entry:
+    entry = data.add("val")
+    file = data.images / entry.name
+    file.write_bytes(file.read_bytes()[:-40])
+    return entry
+
+
+def captioned(split: str, *captions: str) -> Plant:
+    """An image with these captions."""
+
+    def plant(data: Data) -> Entry:
+        entry = data.add(split)
+        entry.captions = [*captions]
+        return entry
+
+    return plant
+
+
+def listed_again(split: str, other: str) -> Plant:
+    def plant(data: Data) -> Entry:
+        entry = data.add(split)
+        data.again(entry, other)
+        return entry
+
+    return plant
+
+
+def copied(split: str, other: str, suffix: str = ".png") -> Plant:
+    """The same pixels under another name, in another format if the suffix says so."""
+
+    def plant(data: Data) -> Entry:
+        entry, copy = data.add(split), data.add(other, suffix=suffix)
+        with Image.open(data.images / entry.name) as image:
+            image.save(data.images / copy.name)
+        return entry
+
+    return plant
+
+
+def one_id(data: Data) -> Entry:
+    entry, other = data.add("train"), data.add("train")
+    other.id = entry.id
+    return entry
+
+
+def outside(data: Data) -> Entry:
+    """A name that leads out of the folder of the images."""
+    entry = data.add("train", ["A dog."])
+    (data.images / entry.name).rename(data.folder / entry.name)
+    entry.name = f"../{entry.name}"
+    return entry
+
+
+def malformed(data: Data) -> None:
+    data.malformed += 1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that can be planted."""
+
+    kind: str
+    """The name of the fault in `caption check`."""
+    what: str
+    plant: Plant
+    impossible: tuple[str, ...] = ()
+    """The formats that cannot express it."""
+
+
+TABLES = ("CSV", "JSON lines")
+FAULTS = (
+    Fault("missing image", "image file missing", missing),
+    Fault("undecodable image", "image file truncated", truncated),
+    Fault("empty caption", "caption of spaces", captioned("train", "A dog.", "  ")),
+    Fault("empty caption", "caption of punctuation alone", captioned("test", "A dog.", "...")),
+    Fault("image without captions", "image without captions", captioned("train"), ("CSV",)),
+    Fault("image in two splits", "image in two splits", listed_again("train", "test")),
+    Fault("image listed twice", "image listed twice in a split", listed_again("val", "val"), TABLES),
+    Fault("id of two images", "two images with one id", one_id, ("Flickr", *TABLES)),
+    Fault("malformed entry", "name of a file elsewhere", outside),
+    Fault("malformed entry", "marks of another program", captioned("train", "<start> A dog. <end> <pad>")),
+    Fault("malformed entry", "malformed entry", malformed),
+    Fault("duplicate across splits", "copy of a file in another split", copied("train", "test")),
+    Fault(
+        "duplicate across splits", "same pixels, PNG and BMP, in two splits", copied("train", "val", ".bmp")
+    ),
+    Fault("duplicate within a split", "copy of a file in the same split (note)", copied("test", "test")),
+    Fault("over-long caption", "caption of 61 words (note)", captioned("train", "A dog.", LONG)),
+)
+
+
+# -- findings --------------------------------------------------------------------------------------------------
+
+
+def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of `caption check`."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        code = run_verb("check", [*arguments, "--format", "json"])
+    return code, json.loads(out.getvalue())
+
+
+def names(finding: dict[str, Any], entry: Entry | None) -> bool:
+    """Whether a finding names the faulty image."""
+    if entry is None:
+        return "line" in finding["text"] or "entry" in finding["text"]
+    spelled = finding["text"] + "".join(finding["images"])
+    return entry.name in spelled or f"image {entry.id}" in spelled
+
+
+def found_by_format(folder: Path, copies: int = 2) -> Iterator[tuple[str, dict[str, tuple[int, int]], int]]:
+    """For each format, with `copies` of every fault in one data set: (planted, found) by fault, and the number of false
+    findings."""
+    for format in FORMATS:
+        data = clean(folder / format)
+        faults = [fault for fault in FAULTS if format not in fault.impossible]
+        planted = {fault: [fault.plant(data) for _ in range(copies)] for fault in faults}
+        left = checked(write(data, format))[1]["findings"]
+        counts = {}
+        for fault, entries in planted.items():
+            before = len(left)
+            for entry in entries:
+                hit = next((f for f in left if f["kind"] == fault.kind and names(f, entry)), None)
+                left = [f for f in left if f is not hit]
+            counts[fault.what] = (copies, before - len(left))
+        yield format, counts, len(left)
+
+
+def table(folder: Path) -> str:
+    """Planted and found, as a Markdown table."""
+    for format in FORMATS:
+        (folder / format).mkdir()
+    results = list(found_by_format(folder))
+    rows = [["planted", *FORMATS], ["---"] * (1 + len(FORMATS))]
+    for fault in FAULTS:
+        cells = [counts.get(fault.what) for _, counts, _ in results]
+        rows.append([fault.what, *("–" if cell is None else f"{cell[1]} of {cell[0]}" for cell in cells)])
+    rows.append(["found though not planted", *(str(invented) for _, _, invented in results)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+# -- what holds of every reader --------------------------------------------------------------------------------
 
 REPOSITORY = Path(__file__).parents[3]
 PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
