@@ -1,4 +1,4 @@
-"""Faster forms of the model's parts, each equal to the plain one, and the call that exchanges them."""
+"""Faster forms of the model's parts, each equal to the plain form, and the function that exchanges them."""
 
 from caption.kernels.acceleration import accelerate, decelerate, plain
 

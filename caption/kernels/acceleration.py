@@ -1,8 +1,8 @@
-"""The one call that makes a model faster on a processor or GPU: it exchanges modules for equal ones.
+"""`accelerate` makes a model faster on a processor or GPU by exchanging modules for equal ones.
 
-The rooms of the model are plain PyTorch. Faster forms are in this room, each with its reason and its gain, and each
-equal to the plain one: log-probabilities, maps and gradients up to rounding, hooks and names of weights exactly.
-`caption.load` and training call `accelerate`; exports, compilers and other devices take the plain model.
+The packages of the model are plain PyTorch. This package has the faster forms, each with its reason and its gain, and
+each equal to the plain form: log-probabilities, maps and gradients up to rounding, hooks and names of weights exactly.
+`caption.load` and training call `accelerate`; exports, compilers and other devices use the plain model.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ NAMES = {
     CompiledEncoder: "compiled encoder",
     CompiledStep: "compiled step",
 }
-"""What is exchanged, in words."""
+"""Descriptions of the faster forms."""
 
 
 def accelerate(model: nn.Module, device: torch.device | str | None = None, compile: bool = False) -> str:
-    """Exchange what is faster on a device, in place. What was exchanged before is exchanged anew.
+    """Exchange modules for forms that are faster on a device, in place. Undoes an earlier exchange first.
 
     Args:
         model: a captioner, or a module that contains one.
-        device: on which it will run; None = that of its weights.
+        device: the device on which it will run; None = that of its weights.
         compile: compile the encoder and, on a GPU, the decoder's step when they first run, which takes from seconds to
             minutes.
 
     Returns:
-        what was exchanged, in words, such as "folded and fused convolutions (1), additive scores in tiles (1)".
+        a description of the exchange, such as "folded and fused convolutions (1), additive scores in tiles (1)".
 
     Raises:
-        UserError: it is to be compiled, and a compiler is missing.
+        UserError: `compile` is True and a compiler is missing.
     """
     weight = next(model.parameters(), None)
     device = torch.device(device or (weight.device if weight is not None else "cpu"))
@@ -94,31 +94,31 @@ def plain(model: nn.Module) -> Iterator[None]:
 def _modules(
     module: nn.Module, owner: nn.Module | None = None
 ) -> Iterator[tuple[nn.Module, nn.Module | None]]:
-    """All modules, owners first, and the encoder or decoder that each is inside of."""
+    """All modules, parents first, and the encoder or decoder that contains each."""
     yield module, owner
-    inside = module if isinstance(module, (Encoder, RecurrentDecoder)) else owner
+    owner = module if isinstance(module, (Encoder, RecurrentDecoder)) else owner
     for child in module.children():
-        yield from _modules(child, inside)
+        yield from _modules(child, owner)
 
 
 def _compiled(module: nn.Module, device: str) -> type[nn.Module] | None:
-    """The compiled form of an encoder, or on a GPU of a decoder."""
+    """The compiled form of an encoder or, on a GPU, of a decoder; None for other modules."""
     if isinstance(module, Encoder):
         return CompiledEncoder
     return CompiledStep if isinstance(module, RecurrentDecoder) and device != "cpu" else None
 
 
 def _kernel(module: nn.Module, owner: nn.Module | None, device: str) -> type[nn.Module] | None:
-    """The faster form of a module on a kind of device; None if the plain one is as fast, or is of another class."""
-    own = plain_class(type(module))
+    """The faster form of a module on a type of device; None if there is none."""
+    cls = plain_class(type(module))
     if isinstance(module, Encoder):
         return FoldedEncoder if device == "cpu" else None
     if (
-        own is nn.Linear and device == "cpu" and not isinstance(owner, Encoder)
+        cls is nn.Linear and device == "cpu" and not isinstance(owner, Encoder)
     ):  # encoders are folded as a whole
         return OneDNNLinear if len(module.weight) >= least_outputs() else None  # type: ignore[arg-type]
-    if own is AdditiveScore and device in ("cpu", "cuda"):
+    if cls is AdditiveScore and device in ("cpu", "cuda"):
         return TiledAdditiveScore
-    if own is ScaledDotProduct:
+    if cls is ScaledDotProduct:
         return FusedScaledDotProduct
     return JoinedUnroll if isinstance(module, RecurrentDecoder) and device in ("cpu", "cuda") else None

@@ -2,7 +2,7 @@
 
 The decoder's loop over the words is not compiled, because it would be recompiled for every length of the longest
 caption. On a CPU the step is not compiled either, because the tiles of `caption.kernels.additive_energies` are faster.
-Compiled functions belong to a class: stored on one module, they would use that module's weights in copies of it, too.
+Compiled functions belong to a class: stored on a module, they would use that module's weights in its copies as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CompiledStep(RecurrentDecoder):
 
     def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, ...]]:
         if any(attention.maps._forward_hooks for attention in self.attentions.values()):
-            return super().advance(state, embedded)  # code that was compiled without hooks would not run them
+            return super().advance(state, embedded)  # code compiled without hooks would not run them
         # Copies, because a slice is recompiled for every shape of its base tensor.
         fresh = partial(torch.clone, memory_format=torch.contiguous_format)
         state = state._replace(carried=map_tensors(fresh, state.carried))
@@ -42,7 +42,7 @@ class CompiledStep(RecurrentDecoder):
 
 @cache
 def compiled(function: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Any]:
-    """A compiled function, the same one for each."""
+    """The compiled form of a function, compiled once."""
     return torch.compile(function, dynamic=dynamic)
 
 
@@ -53,8 +53,7 @@ def check_compiler(device: torch.device) -> None:
             import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
         except ImportError as error:
             raise UserError(
-                "compiling for a GPU takes Triton, which this installation of PyTorch lacks: install it, or train "
-                "without --model.compile"
+                "compiling for a GPU needs Triton, which is not installed: install it, or train without --model.compile"
             ) from error
         return
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -63,6 +62,6 @@ def check_compiler(device: torch.device) -> None:
         get_cpp_compiler()
     except Exception as error:  # its class differs between releases
         raise UserError(
-            "compiling for a CPU takes a C++ compiler, and none is found: install one (g++, for instance), name yours "
-            "in the environment variable CXX, or train without --model.compile"
+            "compiling for a CPU needs a C++ compiler, and none was found: install one (such as g++), name it in the "
+            "environment variable CXX, or train without --model.compile"
         ) from error

@@ -1,7 +1,7 @@
 """A convolution, the sum with a shortcut and an activation in one pass over the output, for CPUs and without gradients.
 
-oneDNN adds and clips each number while it is in a register. Operations of their own read and write all of the output
-again, from memory if it is larger than the cache. The operators are torch's own but private: torch.compile uses them.
+oneDNN adds and clips each number while it is in a register. Separate operations read and write the output again, from
+memory if it is larger than the cache. The operators are private ones of torch, which torch.compile uses.
 
 Measured on an AMD EPYC with AVX-512, one thread, EfficientNet-Lite2 at 385 pixels with BatchNorm folded into the
 convolutions: 42 images a second instead of 23 (`python -m tools.benchmark --only photos`).
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 
 class Activation(NamedTuple):
-    """A function of each number, and its arguments for oneDNN."""
+    """An elementwise function, and its arguments for oneDNN."""
 
     function: Callable[[Tensor], Tensor]
     limits: tuple[float, ...] = ()
@@ -31,7 +31,7 @@ ACTIVATIONS = {
     "swish": Activation(functional.silu),
     "hardswish": Activation(functional.hardswish),
 }
-"""By oneDNN's names."""
+"""Activations by oneDNN's names."""
 
 
 class Geometry(NamedTuple):
@@ -57,7 +57,7 @@ def plain(
     activation: str = "none",
     shortcut: Tensor | None = None,
 ) -> Tensor:
-    """activation(weight * images + bias + shortcut), in as many passes.
+    """activation(weight * images + bias + shortcut), in separate operations.
 
     Args:
         images: (B, C, H, W).
@@ -79,11 +79,12 @@ def fused(
     activation: str = "none",
     shortcut: Tensor | None = None,
 ) -> Tensor:
-    """`plain` in one pass. Images lie channels last; all tensors are float32 and finite, since ReLU would hide NaN."""
+    """`plain` in one pass. Images are in channels-last format; all tensors are float32, and finite since ReLU would
+    hide NaN."""
     function, limits = ACTIVATIONS[activation]
     if shortcut is not None:
-        together = activation in ("none", "relu")
-        if not together or shortcut.shape != _output_shape(
+        fusible = activation in ("none", "relu")
+        if not fusible or shortcut.shape != _output_shape(
             images, weight, geometry
         ):  # the operator does not check
             return function(fused(images, weight, bias, geometry) + shortcut)

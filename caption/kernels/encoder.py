@@ -1,8 +1,8 @@
 """An encoder on a CPU without gradients: BatchNorm is folded into convolutions, and activations are computed with them.
 
 The encoder is traced once. In its graph, each convolution with the BatchNorm, sum and activation that follow it becomes
-one call (`caption.kernels.convolution`). The encoder's weights are folded anew for each batch, which takes as long as a
-tenth of an image: no copy of them is kept that could be out of date.
+one call (`caption.kernels.convolution`). The encoder's weights are folded again for each batch, which takes a tenth of
+the time of an image; a stored copy could be out of date.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ ACTIVATIONS: dict[object, str] = {
     functional.relu: "relu",
     torch.relu: "relu",
 }
-"""Layers and functions, and the names of `convolution.ACTIVATIONS`."""
+"""The names in `convolution.ACTIVATIONS` of layers and functions."""
 
 Maps = Tensor | tuple[Tensor, ...]
 Weights = list[tuple[Tensor, Tensor | None]]
-"""Of each fused convolution."""
+"""Weight and bias of each fused convolution."""
 
 PIXELS = 2**18
-"""Pixels of the images that are encoded at once, at least one image per thread. The feature maps of more would not stay
-in the cache, and their memory would go back to the system after every layer."""
+"""Pixels of the images that are encoded at once, at least one image per thread. The feature maps of more would not fit
+into the cache, and their memory would be returned to the system after every layer."""
 
 _forms: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], InferenceForm | None]] = WeakKeyDictionary()
-"""Of each encoder: its layers when it was traced, and its graph, or None if it cannot be traced."""
+"""For each encoder: its layers when it was traced, and its graph, or None if it cannot be traced."""
 _tracing = Lock()
 
 
@@ -65,9 +65,10 @@ class FoldedEncoder(Encoder):
 
 
 def inference_form(encoder: nn.Module) -> Callable[[Tensor], Maps] | None:
-    """Images (B, 3, H, W) uint8 -> what `features` gives of them normalised, with the encoder's present weights.
+    """The faster form of normalisation and `features`, with the encoder's present weights: images (B, 3, H, W) uint8 ->
+    feature maps.
 
-    None: the encoder must run as it is. Its class does not declare `fixed_graph`, or it cannot be traced; a layer is in
+    None if the encoder itself must run: its class does not declare `fixed_graph`, or it cannot be traced; a layer is in
     training mode, has hooks, or is not in single precision on the CPU; weights are not finite; or torch lacks fused
     convolutions here.
 
@@ -81,8 +82,8 @@ def inference_form(encoder: nn.Module) -> Callable[[Tensor], Maps] | None:
     if not plain_weights or torch.is_autocast_enabled("cpu") or not convolution.fused_available():
         return None
     with _tracing:
-        known, form = _forms.get(encoder, (None, None))
-        if known != layers:  # a layer equals only itself
+        traced_layers, form = _forms.get(encoder, (None, None))
+        if traced_layers != layers:  # a layer equals only itself
             form = _trace(encoder)
             _forms[encoder] = layers, form
     return None if form is None else form.with_weights()
@@ -138,7 +139,7 @@ class _Images(nn.Module):
 class _Tracer(fx.Tracer):
     """Keeps torch's layers, and layers derived from them, as calls.
 
-    While it traces, torch sends it the calls of all threads; those of others pass.
+    While it traces, torch passes it the calls of all threads; those of other threads are executed.
     """
 
     def __init__(self) -> None:
@@ -168,15 +169,15 @@ def _trace(encoder: nn.Module) -> InferenceForm | None:
     root = _Images(encoder)
     try:
         graph = _Tracer().trace(root)
-    except Exception:  # whatever an encoder does with a size or value that is not known yet
+    except Exception:  # an encoder may use a size or value that tracing does not know
         return None
     if any(node.op == "get_attr" and "_tensor_constant" in str(node.target) for node in graph.nodes):
-        return None  # a tensor that was made while tracing, perhaps a random one
+        return None  # a tensor created while tracing, perhaps a random one
     return _fuse(graph, root)
 
 
 class _Chain(NamedTuple):
-    """A convolution and what is computed with it."""
+    """A convolution and the operations that are fused with it."""
 
     nodes: list[fx.Node]
     conv: nn.Conv2d
@@ -186,35 +187,35 @@ class _Chain(NamedTuple):
 
 
 def _fuse(graph: fx.Graph, root: nn.Module) -> InferenceForm:
-    """Replace each convolution, and what can be computed with it, by one call."""
+    """Replace each convolution, and the operations that can be fused with it, by one call."""
     modules = dict(root.named_modules())
     images = next(iter(graph.nodes))
     with graph.inserting_after(images):
         weights = graph.placeholder("weights")
     _remove_identities(graph, modules)
-    places = {node: place for place, node in enumerate(graph.nodes)}
+    positions = {node: position for position, node in enumerate(graph.nodes)}
     folded: list[tuple[nn.Conv2d, nn.BatchNorm2d | None]] = []
     for node in list(graph.nodes):
-        chain = _chain(node, modules, places)
+        chain = _chain(node, modules, positions)
         if chain is None:
             continue
         conv, last = chain.conv, chain.nodes[-1]
         geometry = Geometry(conv.stride, conv.padding, conv.dilation, conv.groups)  # type: ignore[arg-type]
         with graph.inserting_before(last):
             pair = graph.call_function(operator.getitem, (weights, len(folded)))
-            weight, bias = (graph.call_function(operator.getitem, (pair, place)) for place in (0, 1))
+            weight, bias = (graph.call_function(operator.getitem, (pair, index)) for index in (0, 1))
             arguments = (node.args[0], weight, bias, geometry, chain.activation, chain.shortcut)
             fused = graph.call_function(convolution.fused, arguments)
         last.replace_all_uses_with(fused)
-        places[fused] = places[last]
-        for done in reversed(chain.nodes):
-            graph.erase_node(done)
+        positions[fused] = positions[last]
+        for replaced in reversed(chain.nodes):
+            graph.erase_node(replaced)
         folded.append((conv, chain.norm))
     return InferenceForm(fx.GraphModule(root, graph), folded)
 
 
 def _remove_identities(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
-    """Remove what does nothing in evaluation mode."""
+    """Remove operations that do nothing in evaluation mode."""
     for node in list(graph.nodes):
         drops_paths = node.op == "call_function" and node.target.__name__ == "stochastic_depth"
         if drops_paths or isinstance(_module(node, modules), (nn.Identity, nn.Dropout)):
@@ -222,8 +223,9 @@ def _remove_identities(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
             graph.erase_node(node)
 
 
-def _chain(node: fx.Node, modules: dict[str, nn.Module], places: dict[fx.Node, int]) -> _Chain | None:
-    """The convolution of a node with all that can be computed with it; None if the node is not such a convolution."""
+def _chain(node: fx.Node, modules: dict[str, nn.Module], positions: dict[fx.Node, int]) -> _Chain | None:
+    """The convolution of a node with the operations that can be fused with it; None if the node is not such a
+    convolution."""
     conv = _module(node, modules)
     if type(conv) is not nn.Conv2d or conv.padding_mode != "zeros" or isinstance(conv.padding, str):
         return None
@@ -241,10 +243,10 @@ def _chain(node: fx.Node, modules: dict[str, nn.Module], places: dict[fx.Node, i
     if follower is not None and activation == "none" and (name := _activation(follower, modules)):
         nodes.append(follower)
         activation = name
-    # The convolution moves behind the nodes in between, which may change its input in place.
-    between = range(places[node], places[nodes[-1]])
-    others = (user for user in node.all_input_nodes[0].users if user not in nodes)
-    if any(places[user] in between for user in others):
+    # The convolution moves after the nodes in between, which may change its input in place.
+    between = range(positions[node], positions[nodes[-1]])
+    users = (user for user in node.all_input_nodes[0].users if user not in nodes)
+    if any(positions[user] in between for user in users):
         return _Chain([node], conv, None, None, "none")
     return _Chain(nodes, conv, norm, shortcut, activation)
 
@@ -258,7 +260,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _foldable(node: fx.Node, modules: dict[str, nn.Module]) -> nn.BatchNorm2d | None:
-    """The BatchNorm of a node: torch's, or timm's, whose own activation follows."""
+    """The BatchNorm of a node: torch's, or timm's, which includes an activation."""
     norm = _module(node, modules)
     if not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
         return None
@@ -268,7 +270,7 @@ def _foldable(node: fx.Node, modules: dict[str, nn.Module]) -> nn.BatchNorm2d | 
 
 
 def _is_sum(node: fx.Node) -> bool:
-    """Of two different tensors."""
+    """Whether a node is the sum of two different tensors."""
     sums = node.op == "call_function" and node.target in (operator.add, torch.add) and not node.kwargs
     return sums and len(node.all_input_nodes) == len(node.args) == 2
 

@@ -1,7 +1,7 @@
-"""Modules that are exchanged for faster ones, in place.
+"""Exchanging modules for faster ones, in place.
 
-A module gets another class, derived from its own, and keeps everything else: weights and their names, hooks, its
-configuration, copies of it. Its new class has the name of the old one.
+A module gets a class derived from its own, and keeps everything else: weights and their names, hooks, configuration and
+the behaviour of its copies. The new class has the name of the old one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from caption.core.parts import Part, Spec, public_path
 
 
 class _ExchangedPart(Part):
-    """A part whose description names its plain class."""
+    """A part whose `spec` names its plain class."""
 
     plain: type
 
@@ -25,11 +25,11 @@ class _ExchangedPart(Part):
 
 
 def exchange(module: nn.Module, kernel: type[nn.Module]) -> None:
-    """Let a module compute as `kernel` does.
+    """Replace methods of a module by those of `kernel`.
 
     Args:
-        module: of a class that `kernel` overrides methods of.
-        kernel: derived from a base class of the module's.
+        module: its class has the methods that `kernel` overrides.
+        kernel: derived from a base class of the module's class.
     """
     module.__class__ = _joined(kernel, type(module))  # type: ignore[arg-type]  # torch declares __hash__ by hand
 
@@ -40,7 +40,7 @@ def restore(module: nn.Module) -> None:
 
 
 def plain_class(cls: type) -> Any:
-    """The class of which `exchange` made another; the class itself if it did not."""
+    """The class before `exchange`; the class itself if it was not exchanged."""
     return getattr(cls, "plain", cls)
 
 

@@ -6,10 +6,10 @@ import torch
 
 
 def require_first_order(of: str) -> None:
-    """Reject `create_graph=True`; for the backward pass of a `torch.autograd.Function` that builds no graph.
+    """Reject `create_graph=True`; for the backward pass of a `torch.autograd.Function` that does not build a graph.
 
     `once_differentiable` is not enough: it accepts `create_graph=True` if the incoming gradient has no graph, and the
-    second derivative then silently lacks the function's part.
+    second derivative then silently lacks the contribution of the function.
 
     Args:
         of: name of the function, for the message.

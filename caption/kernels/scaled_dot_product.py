@@ -13,7 +13,7 @@ from caption.attention.scaled_dot_product import ABSOLUTE, Relative, ScaledDotPr
 
 
 class FusedScaledDotProduct(ScaledDotProduct):
-    """`ScaledDotProduct` in one kernel, where nobody watches the weights and positions have no vectors."""
+    """`ScaledDotProduct` in one kernel, if no hook reads the weights and there are no relative keys or values."""
 
     def forward(
         self,
@@ -24,15 +24,15 @@ class FusedScaledDotProduct(ScaledDotProduct):
         relative: Relative = ABSOLUTE,
         causal: bool = False,
     ) -> Tensor:
-        watched = self.maps._forward_hooks or self.maps._forward_pre_hooks
-        if watched or relative.keys is not None or relative.values is not None:
+        has_hooks = self.maps._forward_hooks or self.maps._forward_pre_hooks
+        if has_hooks or relative.keys is not None or relative.values is not None:
             return super().forward(queries, keys, values, allowed, relative, causal)
         mask = _biases(allowed, relative.biases)
         return scaled_dot_product_attention(queries, keys, values, mask, is_causal=causal)
 
 
 def _biases(allowed: Tensor | None, biases: Tensor | None) -> Tensor | None:
-    """Mask and biases in the one argument of the fused kernel."""
+    """Mask and biases as the mask argument of the fused kernel."""
     if biases is None:
         return allowed
     return biases if allowed is None else biases.masked_fill(~allowed, -float("inf"))

@@ -1,8 +1,8 @@
 """The unroll of a recurrent decoder, with the words' part of the gates and large weights' gradients computed once.
 
-Autograd alone computes a gradient as large as a weight W at every step and adds them all up, which for the LSTM's
-weights takes longer than the steps themselves. Here dW = Σ_t dy[t] x[t]ᵀ is one product for all steps, and the words'
-part of the gates is one product before them. Both are exact, but cannot be differentiated again.
+Plain autograd computes a gradient as large as the weight W at every step and sums them, which for the LSTM's weights
+takes longer than the steps themselves. Here dW = Σ_t dy[t] x[t]ᵀ is one product for all steps, and the words' part of
+the gates is one product before them. Both are exact, but cannot be differentiated again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from caption.kernels.first_order import require_first_order
 from caption.kernels.linear import linear
 
 LARGE = 1 << 16
-"""Numbers of a weight from which its gradient is worth the calls that it takes."""
+"""Size of a weight from which computing its gradient once saves time."""
 
 
 class JoinedUnroll(RecurrentDecoder):
-    """`RecurrentDecoder` whose unroll computes once what the plain one computes at every step."""
+    """`RecurrentDecoder` whose unroll computes the words' part of the gates and large weights' gradients once."""
 
     def unroll(
         self, state: State, embedded: Tensor, packing: PackedCaptions
@@ -48,7 +48,7 @@ class JoinedUnroll(RecurrentDecoder):
 
 
 def layer_of_words(decoder: RecurrentDecoder) -> nn.Linear | None:
-    """The layer that a decoder's step applies to the word's vector after dropout, and to nothing else."""
+    """The layer that a decoder's step applies only to the word's vector after dropout."""
     if isinstance(decoder, CellDecoder):
         return decoder.cell.from_word
     return decoder.attention_gates_from_word if isinstance(decoder, TopDownDecoder) else None
@@ -71,20 +71,20 @@ def forward(module: nn.Module, function: Callable[[Tensor], Tensor]) -> Iterator
 class DeferredLinear:
     """y[t] = W x[t] + b at each step of an unroll, with dW = Σ_t dy[t] x[t]ᵀ and db = Σ_t dy[t] computed once.
 
-    W and b pass through `Gather` before the steps. A step's backward pass records dy[t] beside x[t] and gives W no
-    gradient; autograd runs that of `Gather` after those of all steps. What another backward pass has recorded and not
-    consumed, because it did not ask for dW, is discarded.
+    W and b pass through `Gather` before the steps. The backward pass of a step records x[t] and dy[t] and returns no
+    gradient of W; autograd runs that of `Gather` after those of all steps. Records of another backward pass that did
+    not need dW, and so did not consume them, are discarded.
 
     Args:
-        layer: with W (outputs, inputs) and perhaps b.
+        layer: a linear layer with W (outputs, inputs) and perhaps b.
     """
 
     def __init__(self, layer: nn.Linear) -> None:
         self.recorded: defaultdict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        """By backward pass, x[t] (N, inputs) and dy[t] (N, outputs)."""
+        """x[t] (N, inputs) and dy[t] (N, outputs), by backward pass."""
         device = layer.weight.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else layer.weight.dtype
-        # Converted once; autocast would do it at each step.
+        # Converted once; autocast would convert at each step.
         self.weight, self.bias = Gather.apply(layer.weight, layer.bias, low, self.recorded)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -115,10 +115,10 @@ class Gather(torch.autograd.Function):
         if not steps:
             return None, None, None, None
         inputs, errors = (torch.cat(tensors) for tensors in zip(*steps, strict=True))
-        of_weight, of_bias = ctx.dtypes
+        weight_dtype, bias_dtype = ctx.dtypes
         with torch.autocast(errors.device.type, enabled=False):
-            grad_weight = linear(errors.t(), inputs.t()).to(of_weight)
-        return grad_weight, errors.sum(0).to(of_bias) if ctx.needs_input_grad[1] else None, None, None
+            grad_weight = linear(errors.t(), inputs.t()).to(weight_dtype)
+        return grad_weight, errors.sum(0).to(bias_dtype) if ctx.needs_input_grad[1] else None, None, None
 
 
 class Step(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Searches for captions: greedy, beam search, sampling. All they know of the model is a step function."""
+"""Searches for captions: greedy, beam search, sampling. They use only a step function of the model."""
 
 from caption.search.base import Hypotheses, Step
 from caption.search.beam import BeamSearch, adjusted

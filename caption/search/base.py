@@ -1,4 +1,4 @@
-"""What goes into a search and comes out of it: the step function, the hypotheses found, and bounds of options."""
+"""Inputs and outputs of a search: the step function, the hypotheses, and checks of options."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ Step = Callable[[State, Tensor], tuple[Tensor, State]]
 
 `words` (B, K) int64 is the previous word of each hypothesis, `log_probs` (B, K, V) the normalised natural
 log-probabilities of the next one. The `trace` of the new state belongs to the word just scored. B shrinks when images
-finish, and K may differ between the first step and the next: read both from `words`. Dead hypotheses are fed with the
-end word; their rows are computed and ignored, and for some steps so are those of finished images.
+finish, and K may differ between the first step and the second: read both from `words`. Dead hypotheses are fed the end
+word; their rows are computed and ignored, as are, for some steps, those of finished images.
 """
 
 
 class SearchRecord(NamedTuple):
-    """All that a beam search kept of B images: K extensions at each of S steps, in the order of their probability."""
+    """The extensions that a beam search kept for B images: K at each of S steps, most probable first."""
 
     words: Tensor
-    """(B, S, K) int64, the word that each adds."""
+    """(B, S, K) int64, the word that each extension adds."""
     parents: Tensor
-    """(B, S, K) int64, the place in the step before of the hypothesis that it continues."""
+    """(B, S, K) int64, the index in the previous step of the hypothesis that it continues."""
     log_probs: Tensor
-    """(B, S, K), the log-probability of that word; −inf where there are fewer than K."""
+    """(B, S, K), the log-probability of that word; −inf if there are fewer than K extensions."""
     steps: Tensor
-    """(B,) int64, the steps until the image was done. What stands behind them is not part of its search."""
+    """(B,) int64, the number of steps until the image was done. Entries of later steps are not part of its search."""
     places: Tensor
-    """(B, N, S) int64, the places of the N hypotheses that were returned, in their order; −1 past their end."""
+    """(B, N, S) int64, the indices of the N returned hypotheses among the extensions of each step; −1 past their
+    end."""
     trace: TensorTree
-    """Tensors (B, S, K, ...): the `State.trace` of the step that emitted each word. Those with one parent share it."""
+    """Tensors (B, S, K, ...): the `State.trace` of the step that emitted each word; extensions of the same parent share
+    it."""
 
 
 class Hypotheses(NamedTuple):
     """The captions found for B images, N each: finished ones before unfinished ones, then best score first.
 
-    An image with fewer than N hypotheses is filled up with empty ones: no words, unfinished, log-probability −inf.
+    If an image has fewer than N hypotheses, the rest are empty: no words, unfinished, log-probability −inf.
     """
 
     words: Tensor
@@ -48,7 +50,7 @@ class Hypotheses(NamedTuple):
     lengths: Tensor
     """(B, N) int64, the number of words, the end word not counted."""
     log_probs: Tensor
-    """(B, N) natural log-probability of the whole; it includes the end word's if `finished`."""
+    """(B, N) natural log-probability of the caption; it includes the end word's if `finished`."""
     word_log_probs: Tensor
     """(B, N, T + 1) the terms of that sum, the end word's at index `lengths`; 0 past the end."""
     scores: Tensor
@@ -58,18 +60,18 @@ class Hypotheses(NamedTuple):
     trace: TensorTree
     """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
     likeliest: tuple[Tensor, Tensor] | None = None
-    """The likeliest words of the step that emitted each word, most likely first, if the search was asked to keep some:
-    (B, N, T, C) natural log-probabilities by the model, and (B, N, T, C) int64 words."""
+    """The C likeliest words of the step that emitted each word, most likely first, if requested: (B, N, T, C) natural
+    log-probabilities of the model, and (B, N, T, C) int64 words."""
     record: SearchRecord | None = None
-    """What a beam search kept on the way, if it was asked to record that."""
+    """All extensions of a beam search, if requested."""
 
 
 LARGEST = 1000
-"""Largest number of hypotheses or words: a model from a stranger must not take all memory or time for a photo."""
+"""Largest number of hypotheses or words, so that an untrusted model cannot use all memory or time for a photo."""
 
 
 def require_count(name: str, count: int) -> None:
-    """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number in 1...LARGEST."""
+    """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number from 1 to LARGEST."""
     if not isinstance(count, int):
         raise UserError(f"{name} is {count!r}: it must be a whole number")
     if not 1 <= count <= LARGEST:

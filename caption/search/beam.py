@@ -1,4 +1,4 @@
-"""Beam search: the K most probable beginnings are extended side by side."""
+"""Beam search: the K most probable hypotheses are extended in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BeamSearch(Search):
 
     Every step takes the `beam_size` most probable of all one-word extensions of an image's live hypotheses. Those that
     emit the end word go to the image's pool; the others stay alive. The next step again takes `beam_size` extensions,
-    however many are alive. A beam of size 1 is therefore greedy search.
+    whatever the number of live hypotheses. A beam of size 1 is therefore greedy search.
 
     Hypotheses are ranked by
 
@@ -32,13 +32,13 @@ class BeamSearch(Search):
 
     An image is done when it has `candidates` finished hypotheses that no live one can overtake. A log-probability is
     never above 0, so a live hypothesis of log-probability s can reach at most the score
-    s / max_length ** length_normalization. This stop is exact: going on to `max_length` would return the same. If
-    fewer than `candidates` have finished, hypotheses still alive at `max_length` fill the places. They are marked
-    unfinished and rank behind every finished one, whatever their score.
+    s / max_length ** length_normalization. This stopping rule is exact: continuing to `max_length` would return the
+    same. If fewer than `candidates` have finished, hypotheses still alive at `max_length` are returned as well. They
+    are marked unfinished and rank after every finished one, whatever their score.
 
     Args:
         beam_size: K, the hypotheses extended at each step.
-        max_length: largest number of words; the end word counts, so a finished caption has one fewer.
+        max_length: largest number of words, including the end word, so a finished caption has one fewer.
         length_normalization: exponent of the length in the score, 0 to 100.
         candidates: N, the hypotheses returned for each image, at most `beam_size`.
 
@@ -56,10 +56,10 @@ class BeamSearch(Search):
         require_count("beam_size", self.beam_size)
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
-        if not 0 <= self.length_normalization <= 100:  # beyond, powers of a length are no floats
+        if not 0 <= self.length_normalization <= 100:  # above it, powers of a length overflow
             raise UserError(
-                f"length_normalization is {self.length_normalization}: it is an exponent from 0 to 100 "
-                "(0 = plain sum of log-probabilities, 1 = mean per word)"
+                f"length_normalization is {self.length_normalization}: it must be an exponent from 0 to 100 "
+                "(0 = sum of log-probabilities, 1 = mean per word)"
             )
         if self.candidates > self.beam_size:
             raise UserError(
@@ -76,18 +76,18 @@ def adjusted(
     candidates: int | None = None,
     length_normalization: float | None = None,
 ) -> Search:
-    """A search with some numbers changed; the search itself if all are None.
+    """A search with changed options; the search itself if all are None.
 
     Args:
-        search: any; one that is not a beam search is replaced by a beam search.
-        beam_size: see `BeamSearch`; None = that of the search, widened to `candidates` where it is smaller.
+        search: any search; a search other than `BeamSearch` is replaced by one.
+        beam_size: see `BeamSearch`; None = that of the search, or `candidates` if that is larger.
         candidates, length_normalization: see `BeamSearch`; None = those of the search.
 
     Raises:
         UserError: a number is out of its range.
     """
-    numbers = {"candidates": candidates, "length_normalization": length_normalization, "beam_size": beam_size}
-    changes = {name: value for name, value in numbers.items() if value is not None}
+    options = {"candidates": candidates, "length_normalization": length_normalization, "beam_size": beam_size}
+    changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
         return search
     base = search if isinstance(search, BeamSearch) else BeamSearch()
@@ -113,9 +113,9 @@ class Beam:
         self.width = search.beam_size
         self.end = end
         self.emitted = 0
-        # Of the live hypotheses of the images in the batch, (B', K); −inf marks an empty place.
+        # (B', K) log-probabilities of the live hypotheses of the images in the batch; −inf for an empty slot.
         self.log_probs = torch.zeros(images, 1, device=device)
-        # For all B images, the hypotheses that the search would return if it stopped now.
+        # The hypotheses of all B images that the search would return if it stopped now.
         self.finished = _no_endings(images, search.candidates, device, finished=True)
         self.unfinished = _no_endings(images, search.beam_size, device, finished=False)
         self.unfinished.log_probs[:, :1] = 0.0
@@ -127,26 +127,27 @@ class Beam:
         self.emitted += 1
         possible = totals > -math.inf
         ended = possible & (words == self.end)
-        living = possible & ~ended
-        self._pool(rows, totals.where(ended, -math.inf))
-        self.log_probs = totals.where(living, -math.inf)
-        self._note_unfinished(rows, possible.any(dim=1))
+        live = possible & ~ended
+        self._add_to_pool(rows, totals.where(ended, -math.inf))
+        self.log_probs = totals.where(live, -math.inf)
+        self._update_unfinished(rows, possible.any(dim=1))
         return Extension(parents, words.where(possible, self.end), terms), self._can_improve(rows)
 
     def keep(self, staying: Tensor) -> None:
-        """Keep the live hypotheses of these images only."""
+        """Keep only the live hypotheses of these images."""
         self.log_probs = self.log_probs[staying]
 
     def endings(self) -> Endings:
         """The best `candidates` of each image."""
-        both = Endings(*(torch.cat(pair, dim=1) for pair in zip(self.finished, self.unfinished, strict=True)))
-        # An empty place in the pool is not a finished hypothesis.
-        finished = both.finished & (both.scores > -math.inf)
-        return both._replace(finished=finished).best(self.search.candidates)
+        endings = _concatenated(self.finished, self.unfinished)
+        # An empty slot of the pool is not a finished hypothesis.
+        finished = endings.finished & (endings.scores > -math.inf)
+        return endings._replace(finished=finished).best(self.search.candidates)
 
     def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log-probability, parent, word and its log-probability of the best, (B', `width`); −inf if there are fewer."""
-        # Only the best words of a hypothesis, as many, can be among the best of its image.
+        """Log-probability, parent, last word and its log-probability of the best extensions, (B', `width`) each; −inf
+        if there are fewer."""
+        # Only the `width` best words of a hypothesis can be among the best of its image.
         terms, words = top_k(log_probs, self.width)
         totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
         best, index = _padded_topk(totals, self.width)
@@ -156,22 +157,21 @@ class Beam:
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
         return log_probs / length**self.search.length_normalization
 
-    def _pool(self, rows: Tensor, log_probs: Tensor) -> None:
-        """Merge the hypotheses that have just ended, (B', K) with −inf for the others, into the pool."""
-        new = self._endings_here(log_probs, self.emitted, finished=True)
-        old = (field[rows] for field in self.finished)
-        both = Endings(*(torch.cat(pair, dim=1) for pair in zip(old, new, strict=True)))
-        self.finished = _update(self.finished, rows, both.best(self.search.candidates))
+    def _add_to_pool(self, rows: Tensor, log_probs: Tensor) -> None:
+        """Add the hypotheses that have just ended, (B', K) with −inf for the others, to the pool."""
+        new = self._endings_at_step(log_probs, self.emitted, finished=True)
+        old = Endings(*(field[rows] for field in self.finished))
+        self.finished = _update(self.finished, rows, _concatenated(old, new).best(self.search.candidates))
 
-    def _note_unfinished(self, rows: Tensor, moved: Tensor) -> None:
-        """Remember the live hypotheses, except for images without any extension: those keep their earlier ones."""
-        new = self._endings_here(self.log_probs, self.emitted, finished=False)
+    def _update_unfinished(self, rows: Tensor, extended: Tensor) -> None:
+        """Store the live hypotheses. Images without any extension (`extended` is False) keep their earlier ones."""
+        new = self._endings_at_step(self.log_probs, self.emitted, finished=False)
         old = Endings(*(field[rows] for field in self.unfinished))
-        chosen = Endings(*(a.where(moved[:, None], b) for a, b in zip(new, old, strict=True)))
-        self.unfinished = _update(self.unfinished, rows, chosen)
+        latest = Endings(*(a.where(extended[:, None], b) for a, b in zip(new, old, strict=True)))
+        self.unfinished = _update(self.unfinished, rows, latest)
 
-    def _endings_here(self, log_probs: Tensor, emitted: int, finished: bool) -> Endings:
-        """The hypotheses (B', K) of this step as endings; −inf marks an empty place."""
+    def _endings_at_step(self, log_probs: Tensor, emitted: int, finished: bool) -> Endings:
+        """The hypotheses (B', K) of this step as endings; −inf for an empty slot."""
         exists = log_probs > -math.inf
         slots = torch.arange(log_probs.shape[1], device=log_probs.device).expand(log_probs.shape)
         return Endings(
@@ -184,25 +184,30 @@ class Beam:
 
     def _can_improve(self, rows: Tensor) -> Tensor:
         """(B',) whether a live hypothesis can still overtake the worst one that would be returned."""
-        reach = self._score(self.log_probs.amax(dim=1), self.search.max_length)
-        return reach > self.finished.scores[rows].amin(dim=1)
+        bound = self._score(self.log_probs.amax(dim=1), self.search.max_length)
+        return bound > self.finished.scores[rows].amin(dim=1)
+
+
+def _concatenated(first: Endings, second: Endings) -> Endings:
+    """Endings (B, N) and (B, N') -> (B, N + N')."""
+    return Endings(*(torch.cat(pair, dim=1) for pair in zip(first, second, strict=True)))
 
 
 def _padded_topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row (N, V) and their places; if there are fewer, −inf at place 0."""
+    """The `count` largest of each row (N, V) and their indices; if there are fewer, −inf at index 0."""
     best, index = values.topk(min(count, values.shape[1]), dim=1)
     missing = (0, count - best.shape[1])
     return pad(best, missing, value=-math.inf), pad(index, missing)
 
 
 def _no_endings(images: int, count: int, device: torch.device, finished: bool) -> Endings:
-    """Empty places (B, N), which any hypothesis beats."""
-    none = torch.full((images, count), -math.inf, device=device)
+    """Empty slots (B, N), whose score −inf is below that of any hypothesis."""
+    lowest = torch.full((images, count), -math.inf, device=device)
     zeros = torch.zeros(images, count, dtype=torch.long, device=device)
-    return Endings(zeros, zeros, none, none.clone(), torch.full_like(none, finished, dtype=torch.bool))
+    return Endings(zeros, zeros, lowest, lowest.clone(), torch.full_like(lowest, finished, dtype=torch.bool))
 
 
 def _update(endings: Endings, rows: Tensor, new: Endings) -> Endings:
     """`endings` (B, N) with the images `rows` (B',) replaced by `new` (B', N)."""
-    # The precision is that of the step: double stays double.
+    # The precision of the step is kept: double stays double.
     return Endings(*(a.to(b.dtype).index_copy(0, rows, b) for a, b in zip(endings, new, strict=True)))

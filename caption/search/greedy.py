@@ -18,7 +18,7 @@ class Greedy(Search):
     """y[t] = argmax p(y | y[1..t-1], image); one hypothesis per image, the same as with a beam of size 1.
 
     Args:
-        max_length: largest number of words; the end word counts, so a finished caption has one fewer.
+        max_length: largest number of words, including the end word, so a finished caption has one fewer.
 
     Raises:
         UserError: `max_length` is out of its range.

@@ -18,8 +18,8 @@ class IndependentHypotheses:
         images: B.
         width: K.
         end: the end word.
-        choose: (log_probs (B', K, V), rows (B',), time) -> (B', K) int64, the next word of each; time is 0,
-            1, ... Its words for hypotheses that have ended, or that no word may follow, are ignored.
+        choose: (log_probs (B', K, V), rows (B',), time) -> (B', K) int64, the next word of each hypothesis; time is 0,
+            1, ... Words for hypotheses that have ended, or that no word may follow, are ignored.
         device: the device of the log-probabilities.
     """
 
@@ -35,7 +35,7 @@ class IndependentHypotheses:
         self.end = end
         self.choose = choose
         self.time = 0
-        # All of these are indexed by the B images of the whole batch; the rows of a step select from them.
+        # All of these have a row for each of the B images of the whole batch; a step selects its rows.
         self.running = torch.ones(images, width, dtype=torch.bool, device=device)
         self.finished = torch.zeros_like(self.running)
         self.emitted = torch.zeros(images, width, dtype=torch.long, device=device)
@@ -58,7 +58,7 @@ class IndependentHypotheses:
         return Extension(parents, words, terms), (running & ~ended).any(dim=1)
 
     def keep(self, staying: Tensor) -> None:
-        """Do nothing: all state is indexed by the rows of the whole batch."""
+        """Do nothing: the state has the rows of the whole batch."""
 
     def endings(self) -> Endings:
         """All hypotheses, ranked by their log-probabilities."""

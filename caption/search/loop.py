@@ -1,6 +1,6 @@
-"""The interface of every search, and the loop that all share: score, choose, reorder, drop finished images.
+"""The interface of searches, and their common loop: score, choose, reorder, drop finished images.
 
-The extensions of all steps are kept; in the end, each hypothesis is followed back from its last word to its first.
+The extensions of all steps are kept; at the end, each hypothesis is traced back from its last word to its first.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from caption.search.top_k import top_k
 
 
 class Extension(NamedTuple):
-    """One step's extension of the hypotheses of B images to K each."""
+    """The K hypotheses of each of B images after one step, as extensions of those before it."""
 
     parents: Tensor
-    """(B, K) int64, the hypothesis of the previous step that each one continues."""
+    """(B, K) int64, the index of the hypothesis of the previous step that each one continues."""
     words: Tensor
-    """(B, K) int64, the word it adds."""
+    """(B, K) int64, the word that each one adds."""
     log_probs: Tensor
-    """(B, K), the log-probability of that word. Where there is no such hypothesis, it or one before is −inf."""
+    """(B, K), the log-probability of that word. In an empty slot, this log-probability or an earlier one is −inf."""
 
 
 class Endings(NamedTuple):
     """The ends of the hypotheses of B images, N each."""
 
     emitted: Tensor
-    """(B, N) int64, the number of steps of each, including that of its end word."""
+    """(B, N) int64, the number of steps of each hypothesis, including that of its end word."""
     slots: Tensor
-    """(B, N) int64, its place among the K hypotheses of its last step; any value if it has no steps."""
+    """(B, N) int64, its index among the K hypotheses of its last step; any value if it has no steps."""
     log_probs: Tensor
-    """(B, N), the log-probability of all it emitted."""
+    """(B, N), the log-probability of all its words."""
     scores: Tensor
     """(B, N), the score that ranks it."""
     finished: Tensor
@@ -64,7 +64,7 @@ class Endings(NamedTuple):
 
 
 class History:
-    """The steps of a search, in order. Hypotheses share their past, so nothing is reordered until `backtrack`.
+    """The steps of a search, in order. Hypotheses share earlier steps, so nothing is reordered until `backtrack`.
 
     Args:
         images: B, the number of images at the first step.
@@ -78,37 +78,43 @@ class History:
     def add(
         self, rows: Tensor, extension: Extension, kept: tuple[TensorTree, TensorTree], unfinished: Tensor
     ) -> None:
-        """Append a step: its images rows (B',), extension (B', K), trace and likeliest words, tensors (B', K, ...) in
-        its order, and unfinished (B',) bool."""
-        # Of each image in the step; 0 for images that had left the batch.
+        """Append a step.
+
+        Args:
+            rows: (B',) the images of the step.
+            extension: (B', K).
+            kept: trace and likeliest words, tensors (B', K, ...) in the order of the extension.
+            unfinished: (B',) bool.
+        """
+        # The position of each image in the step; 0 for images that had left the batch.
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
         self.entries.append((positions, extension, kept))
         self.unfinished.append((rows, unfinished))
 
     def _backwards(self, endings: Endings) -> Iterator[tuple[int, tuple[Tensor, Tensor], Tensor]]:
-        """The steps, the last first; the places there of the hypotheses with these endings (B, N); which of them had a
-        word there (B, N)."""
+        """Each step, from the last to the first: its time, the indices in it of the hypotheses with these endings
+        (B, N), and which of them have a word at it (B, N)."""
         slots = endings.slots
         for time, (positions, extension, _) in reversed(list(enumerate(self.entries))):
             emitted = time < endings.emitted
-            at = (positions[:, None], slots.where(emitted, 0))  # a later step may have fewer hypotheses
-            yield time, at, emitted
-            slots = extension.parents[at].where(emitted, slots)
+            index = (positions[:, None], slots.where(emitted, 0))  # a later step may have fewer hypotheses
+            yield time, index, emitted
+            slots = extension.parents[index].where(emitted, slots)
 
     def record(self, endings: Endings) -> SearchRecord:
-        """All extensions, and the places of the hypotheses with these endings (B, N)."""
-        ones = [
-            torch.zeros_like(positions).index_copy_(0, rows, unfinished.long())
-            for (positions, _, _), (rows, unfinished) in zip(self.entries, self.unfinished, strict=True)
+        """All extensions, and which of them belong to the hypotheses with these endings (B, N)."""
+        unfinished = [
+            torch.zeros_like(positions).index_copy_(0, rows, flags.long())
+            for (positions, _, _), (rows, flags) in zip(self.entries, self.unfinished, strict=True)
         ]
-        steps = 1 + torch.stack(ones[:-1]).sum(dim=0) if len(ones) > 1 else torch.ones_like(ones[0])
+        steps = torch.stack([torch.ones_like(unfinished[0]), *unfinished[:-1]]).sum(dim=0)
         places = [slots.where(emitted, -1) for _, (_, slots), emitted in self._backwards(endings)]
-        whole = [
+        entries = [
             map_tensors(partial(torch.index_select, dim=0, index=positions), (extension, trace))
             for positions, extension, (trace, _) in self.entries
         ]
-        extension, trace = combine(partial(torch.stack, dim=1), whole)
+        extension, trace = combine(partial(torch.stack, dim=1), entries)
         return SearchRecord(
             extension.words,
             extension.parents,
@@ -119,7 +125,7 @@ class History:
         )
 
     def backtrack(self, endings: Endings, end: int) -> Hypotheses:
-        """Follow each hypothesis from its ending back to its first word.
+        """Trace each hypothesis from its ending back to its first word.
 
         Args:
             endings: (B, N), in the order of the result.
@@ -128,15 +134,15 @@ class History:
         lengths = endings.emitted - endings.finished.long()
         longest = int(lengths.max()) if lengths.numel() else 0
         words, log_probs, steps = [], [], []
-        for time, at, emitted in self._backwards(endings):
+        for time, index, emitted in self._backwards(endings):
             _, extension, kept = self.entries[time]
             if time <= longest:
-                log_probs.append(extension.log_probs[at].where(emitted, 0.0))
+                log_probs.append(extension.log_probs[index].where(emitted, 0.0))
             if time < longest:
                 within = time < lengths
-                words.append(extension.words[at].where(within, end))
-                steps.append(_pick(kept, at, within))
-        if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
+                words.append(extension.words[index].where(within, end))
+                steps.append(_pick(kept, index, within))
+        if len(log_probs) == longest:  # the longest was cut off, so it has no step for an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
         stack = partial(torch.stack, dim=2)
         kept = combine(stack, steps[::-1]) if steps else _no_steps(self.entries[0][2], lengths)
@@ -152,11 +158,11 @@ class History:
         )
 
 
-def _pick(kept: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
-    """What was kept (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
+def _pick(kept: TensorTree, index: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
+    """Tensors (B, N, ...), the entries of a step at an index; 0 where `within` (B, N) is False."""
 
     def pick(tensor: Tensor) -> Tensor:
-        picked = tensor[at]
+        picked = tensor[index]
         mask = within.view(*within.shape, *[1] * (picked.dim() - 2))
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
@@ -164,12 +170,12 @@ def _pick(kept: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> Tensor
 
 
 def _no_steps(kept: TensorTree, slots: Tensor) -> TensorTree:
-    """Tensors (B, N, 0, ...), shaped after what was kept of a step."""
+    """Tensors (B, N, 0, ...) for zero steps, with the further dimensions of a step's tensors."""
     return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), kept)
 
 
 class Frontier(Protocol):
-    """The live hypotheses of a search, and those that are done."""
+    """The live and the finished hypotheses of a search."""
 
     beginnings: int
     """K, the hypotheses of each image at the first step."""
@@ -182,24 +188,24 @@ class Frontier(Protocol):
             log_probs: (B', K, V), −inf for words that may not follow.
 
         Returns:
-            The extension, and (B',) bool: which images go on. An image that does not go on may be passed again; its
-            result no longer changes.
+            the extension, and (B',) bool: which images are unfinished. A finished image may be passed again; its result
+            no longer changes.
         """
 
     def keep(self, staying: Tensor) -> None:
-        """Keep the images at the indices `staying` (B'',) of B' only."""
+        """Keep only the images at the indices `staying` (B'',) of B'."""
 
     def endings(self) -> Endings:
         """The ends of the hypotheses of all B images, best first."""
 
 
 class Search(ABC):
-    """A way to turn step scores into captions: a frontier, and the loop that extends it, which all searches share."""
+    """Base class of searches: a frontier, and the common loop that extends it."""
 
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """Largest number of steps; the end word counts."""
+        """Largest number of steps, including that of the end word."""
 
     @abstractmethod
     def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
@@ -224,12 +230,12 @@ class Search(ABC):
         likeliest: int = 0,
         record: bool = False,
     ) -> Hypotheses:
-        """Write captions for a batch of images, until each is done or `max_length` steps were taken.
+        """Caption a batch of images, until each is finished or `max_length` steps have been taken.
 
-        Images that are done leave the batch with their `shared` tensors. The tensors of the others are copied then, and
-        copying an image takes about as long as one step of one of its hypotheses. So images leave together, once as
-        many hypotheses have been computed in vain as there are images that go on. Asking which images go on is the only
-        time per step that the host waits for the device.
+        Finished images are removed from the batch. This copies the `shared` tensors of the others, and copying an image
+        takes about as long as a step of one hypothesis. So finished images are removed together, when one hypothesis
+        per unfinished image has been computed for nothing. Reading which images are unfinished is the only time in a
+        step that the host waits for the device.
 
         Args:
             step: scores the next word, see `Step`.
@@ -238,30 +244,30 @@ class Search(ABC):
             images: B.
             start: the word fed to the first step.
             end: the word that finishes a hypothesis.
-            forbidden: words never emitted (padding, start, unknown). Their probability is not redistributed: the
-                log-probabilities returned are the model's own.
-            beginning: the first words of every caption. They keep the log-probability that the model gives them.
+            forbidden: words that are never emitted (padding, start, unknown). Their probability is not redistributed:
+                the returned log-probabilities are those of the model.
+            beginning: the first words of every caption, with the log-probabilities of the model.
             likeliest: C, the likeliest words of each step to return; 0 = none.
             record: also return all extensions, see `SearchRecord`.
 
         Returns:
-            At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
-            hypothesis stops there, unfinished.
+            hypotheses of at most `max_length` words. A hypothesis stops unfinished if all log-probabilities of its next
+            word are −inf or NaN.
         """
         device = next((tensor.device for tensor in leaves(state)), torch.device("cpu"))
         frontier = self.frontier(images, end, device)
         words = torch.full((images, frontier.beginnings), start, device=device)
-        # Expanded before the first step, so that an attention that samples does so for each hypothesis.
+        # Expanded before the first step, so that a sampling attention draws for each hypothesis.
         carried, trace = select_hypotheses((state.carried, state.trace), torch.zeros_like(words))
         state = State(state.shared, carried, trace)
         rows = torch.arange(images, device=device)
-        barred = torch.tensor(list(forbidden), dtype=torch.long, device=device)
+        forbidden_words = torch.tensor(list(forbidden), dtype=torch.long, device=device)
         history = History(images)
         wasted = 0
         for time in range(self.max_length):
             log_probs, state = step(state, words)
             best = top_k(log_probs.nan_to_num(nan=-math.inf), likeliest) if likeliest else None
-            admissible = _admissible(log_probs, barred)
+            admissible = _admissible(log_probs, forbidden_words)
             if time < len(beginning):
                 admissible = _only(beginning[time], admissible)
             extension, unfinished = frontier.extend(rows, admissible)
@@ -286,18 +292,18 @@ def search_spec(search: Search) -> Spec:
     return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
-def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:
-    """Log-probabilities with −inf for NaN and barred words, in at least single precision.
+def _admissible(log_probs: Tensor, forbidden: Tensor) -> Tensor:
+    """Log-probabilities with −inf for NaN and forbidden words, in single precision at least.
 
-    Sums of half-precision log-probabilities would lose the ranking.
+    Sums of log-probabilities in half precision would be too coarse to rank hypotheses.
     """
     log_probs = log_probs.to(torch.promote_types(log_probs.dtype, torch.float32))
     log_probs = log_probs.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
-    return log_probs.index_fill_(2, barred, -math.inf)  # in place: nan_to_num has just made a copy
+    return log_probs.index_fill_(2, forbidden, -math.inf)  # in place: nan_to_num has just made a copy
 
 
 def _only(word: int, log_probs: Tensor) -> Tensor:
-    """−inf for all other words."""
+    """Log-probabilities with −inf for all other words."""
     only = torch.full_like(log_probs, -math.inf)
     only[..., word] = log_probs[..., word]
     return only

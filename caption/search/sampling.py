@@ -18,27 +18,27 @@ from caption.search.top_k import inverse_cdf, top_k
 
 @dataclass(frozen=True)
 class Sampling(Search):
-    """y[t] ~ p(y | y[1..t-1], image) ** (1 / temperature), renormalised over the words that are admitted.
+    """y[t] ~ p(y | y[1..t-1], image) ** (1 / temperature), renormalised over the admitted words.
 
     Forbidden words are removed first. Then the temperature is applied; then `top_k` admits the k most probable words
-    (Fan et al. 2018); then the rest is renormalised, and `top_p` admits the fewest most probable words that together
-    reach the probability p (nucleus sampling, Holtzman et al. 2020).
+    (Fan et al. 2018); then their probabilities are renormalised, and `top_p` admits the fewest most probable words that
+    together reach the probability p (nucleus sampling, Holtzman et al. 2020).
 
-    The log-probabilities returned are those of the model's own distribution, without temperature, cuts and
-    renormalisation. The samples of an image are sorted, best first. So with `samples` above 1, the first is the best of
-    several, not a fair draw; all of them together are fair draws.
+    The returned log-probabilities are those of the model, without temperature, truncation and renormalisation. The
+    samples of an image are sorted, best first. So with `samples` above 1, the first is the best of several, not a fair
+    draw; all of them together are fair draws.
 
     The random numbers are drawn on the CPU before the first word, `samples` · `max_length` for each image in turn. So
-    the samples depend neither on the device nor on when other images finish. Without a seed, the state of torch's
-    generator before the first batch gives each image the same samples whatever the batch size.
+    the samples depend neither on the device nor on when other images finish. Without a seed, they depend on the state
+    of torch's generator before the first batch, but not on the batch size.
 
     Args:
-        temperature: above 0; 1 leaves the distribution as it is, a lower one sharpens it.
-        top_k: number of words admitted; None = all.
-        top_p: probability admitted, above 0 and at most 1; None = all.
+        temperature: above 0; 1 leaves the distribution unchanged, a lower temperature sharpens it.
+        top_k: number of admitted words; None = all.
+        top_p: admitted probability, above 0 and at most 1; None = all.
         samples: N, the number of captions drawn for each image.
-        max_length: largest number of words; the end word counts, so a finished caption has one fewer.
-        seed: every call starts with this seed, and so gives the same samples; None draws from torch's generator.
+        max_length: largest number of words, including the end word, so a finished caption has one fewer.
+        seed: every call starts from this seed, and so returns the same samples; None = draw from torch's generator.
 
     Raises:
         UserError: a number is out of its range.
@@ -62,36 +62,38 @@ class Sampling(Search):
         if self.top_p is not None:
             require_number("top_p", self.top_p)
         if not 0 < self.temperature < math.inf:
-            raise UserError(f"temperature is {self.temperature}: it must be above 0; Greedy is the limit 0")
+            raise UserError(
+                f"temperature is {self.temperature}: it must be above 0; for the limit 0, take Greedy"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"top_k is {self.top_k}: at least 1 word must be admitted")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}: it is a probability above 0 and at most 1")
+            raise UserError(f"top_p is {self.top_p}: it must be a probability above 0 and at most 1")
 
     def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
         # Uniform in [0, 1); in double precision, so that rare words can be drawn.
         shape = images, self.samples, self.max_length
-        chance = torch.rand(shape, dtype=torch.float64, generator=generator).to(device)
+        uniform = torch.rand(shape, dtype=torch.float64, generator=generator).to(device)
 
         def choose(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
-            return self._draw(log_probs, chance[rows, :, time])
+            return self._draw(log_probs, uniform[rows, :, time])
 
         return IndependentHypotheses(images, self.samples, end, choose, device)
 
-    def _draw(self, log_probs: Tensor, chance: Tensor) -> Tensor:
-        """The words (B, K) that the random numbers `chance` (B, K) draw from log_probs (B, K, V)."""
+    def _draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
+        """Words (B, K) drawn from log_probs (B, K, V) with uniform random numbers (B, K)."""
         if self.top_k is None and self.top_p is None:
-            return inverse_cdf(self._weights(log_probs), chance)
+            return inverse_cdf(self._weights(log_probs), uniform)
         if self.top_k is None:
             ranked, words = log_probs.sort(dim=2, descending=True)
-        else:  # the rest need not be ranked
+        else:  # other words need not be ranked
             ranked, words = top_k(log_probs, self.top_k)
         weights = self._weights(ranked)
         if self.top_p is not None:
             before = weights.cumsum(dim=2, dtype=torch.float64) - weights
             weights = weights.where(before < self.top_p * weights.sum(dim=2, keepdim=True), 0.0)
-        return words.gather(2, inverse_cdf(weights, chance)[..., None]).squeeze(2)
+        return words.gather(2, inverse_cdf(weights, uniform)[..., None]).squeeze(2)
 
     def _weights(self, log_probs: Tensor) -> Tensor:
         """(B, K, V) p ** (1 / temperature), relative to the largest."""
