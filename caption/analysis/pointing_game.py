@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pointing:
-    """The grounding of one mention. All four numbers are 0 where the image does not show the object."""
+    """The grounding of one mention. All four numbers are 0 if the image does not show the object."""
 
     caption: int
     """Index of the caption among those measured."""
@@ -145,7 +145,7 @@ class Grounding:
 
     @property
     def present(self) -> Grounding:
-        """Only the mentions of objects that the image shows: attention judged apart from wrong words."""
+        """Only the mentions of objects that the image shows, to judge attention apart from wrong words."""
         shown = tuple(pointing for pointing in self.pointings if pointing.mention.boxes)
         return Grounding(shown, self.measured)
 

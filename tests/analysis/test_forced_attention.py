@@ -87,7 +87,7 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
     assert tokens_of(cut) == tuple(WORDS)
     with pytest.raises(ValueError, match=r"no step 4: they run from 0 \('a'\) to 3 \('dog'\)"):
         steps_of(4, cut)
-    with pytest.raises(ValueError, match="'<end>' is not said"):
+    with pytest.raises(ValueError, match="'<end>' is not in the caption"):
         steps_of("<end>", cut)
     with pytest.raises(ValueError, match="no step 0: it has none"):
         steps_of(0, Caption("", [], np.zeros((0, ROWS, COLS)), 0.0, np.zeros(0), CAPTION.box, finished=False))
@@ -100,17 +100,20 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
         (Force((-1, 0)), r"no cell \(-1, 0\)"),
         (Force((0.5, 1)), "whole numbers"),
         (Force((30, 20, 30, 40)), "a box is"),
-        (Force((0, 0, 10, 40)), r"outside what the model sees of the photo, \(10.0, 20.0, 40.0, 40.0\)"),
+        (
+            Force((0, 0, 10, 40)),
+            r"outside the part of the photo that the model sees, \(10.0, 20.0, 40.0, 40.0\)",
+        ),
         (Force(np.zeros((2, 3))), "not all of them 0"),
         (Force(-EVEN), "not negative"),
         (Force(np.ones((4, 2))), r"map of 2 x 3 numbers, not an array of shape \(4, 2\)"),
         (Force([[1], [2, 3]]), "a place is"),
         (Force(None), "a place is"),
-        (Force("bird"), "'bird' is not said: the caption is 'a red a dog <end>'"),
+        (Force("bird"), "'bird' is not in the caption 'a red a dog <end>'"),
         (Force("<end>"), "no map of its end token"),
         (Force((0, 0), at=5), r"no step 5: they run from 0 \('a'\) to 4 \('<end>'\)"),
         (Force((0, 0), at=-1), "no step -1"),
-        (Force((0, 0), at="a"), r"'a' is said at the steps \[0, 2\]: select one"),
+        (Force((0, 0), at="a"), r"'a' is at the steps \[0, 2\] of the caption: select one"),
         (Force((0, 0), at=[]), "no step is selected"),
         (Force((0, 0), at=["red", 1.5]), "not 1.5"),
         (Move(down=2), "moved by 2 rows and 0 columns, nothing stays on the grid of 2 rows and 3 columns"),

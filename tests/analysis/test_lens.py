@@ -69,7 +69,7 @@ def test_logits_are_those_of_the_weighted_average() -> None:
 def test_a_map_of_a_noun_is_the_softmax_at_each_region() -> None:
     for thing in ("dog", "Irish terrier", "terriers"):
         assert lens_of_four().map_of(REGIONS, thing)[0].argmax() == 1
-    with pytest.raises(UserError, match="knows no 'zebra'"):
+    with pytest.raises(UserError, match="does not know 'zebra'"):
         lens_of_four().map_of(REGIONS, "zebra")
 
 

@@ -187,10 +187,10 @@ def test_what_cannot_be_carried_back_is_refused():
     for call, said in (
         (
             lambda: rollout(refined(LinearRefiner()), words),
-            "LinearRefiner does not say .*SelfAttentionRefiner",
+            "LinearRefiner does not show .*SelfAttentionRefiner",
         ),
-        (lambda: rollout(mixed, words), "Refiners does not say"),
-        (lambda: region_maps(captioner(), words), "a model without a refiner does not say"),
+        (lambda: rollout(mixed, words), "Refiners does not show"),
+        (lambda: region_maps(captioner(), words), "a model without a refiner does not show"),
         (lambda: region_maps(refined(SelfAttentionRefiner(None, 2)), words, view=1), "view is 1, .* gives 1"),
         (lambda: word_maps(captioner(), words), "ShowAttendAndTellDecoder has no self-attention over words"),
     ):

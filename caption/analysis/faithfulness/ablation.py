@@ -29,7 +29,7 @@ Ablate = Callable[[Step, Tensor], Sequence[Reading]]
 
 
 class Removed:
-    """Every map keeps the sum that it had, over the regions that are left. With none left, all its weights are 0."""
+    """The regions that are left share the sum of every map. If none are left, all weights are 0."""
 
     def prepare(self, replay: Replay, batch: Sentences) -> Ablate:
         """The ablation for a batch of sentences."""
@@ -44,7 +44,7 @@ class Removed:
 
 
 class Replaced:
-    """A hidden region is read as if its vector were another.
+    """A hidden region is read with another vector in place of its own.
 
     The context is read(kept weights, memory) + read(hidden weights, blank memory) − read(no weights, memory). This is
     exact for every mechanism whose context is affine in its maps; for others, such as pooling by a maximum, take
@@ -62,7 +62,7 @@ class Replaced:
         """The ablation for a batch of sentences.
 
         Raises:
-            ValueError: there is not one vector for each view, or its length is another.
+            ValueError: there is not one vector for each view, or its length is not D.
         """
         vectors = [None] * len(batch.views) if self.vectors is None else self.vectors
         if len(vectors) != len(batch.views):

@@ -1,13 +1,13 @@
 """Adversarial maps: how far can a word's map go from α while the prediction stays the same?
 
-If a map without any likeness to α gives the same distribution over the next word, α is not the only explanation of it
+If a map unlike α gives the same distribution over the next word, α is not the only explanation of it
 (Jain and Wallace 2019, "Attention is not Explanation", section 4.2.2). The map is searched for each word by gradients:
 
     maximise JS(α', α)    such that    TV(p(y | α'), p(y | α)) ≤ tolerance
 
 Wiegreffe and Pinter 2019 ("Attention is not not Explanation", section 4) object that such maps need not be the maps of
 any model, and train one adversary for all words. A map of its own for each word goes at least as far as any such model,
-so a small divergence here settles the question for both; a large one says what the read-out permits, not what a model
+so a small divergence here answers the question for both; a large one shows what the read-out permits, not what a model
 would learn. It needs no training, and works with every mechanism. Only one step is changed at a time.
 
     adversaries = adversarial_maps(captioner, "photo.jpg")
@@ -82,7 +82,7 @@ def adversarial_maps(
         captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
         tolerance: the total variation that counts as the same prediction.
         steps: of gradient descent.
-        starts: maps from which the search starts: α permuted, so often. The farthest is kept.
+        starts: number of permutations of α from which the search starts. The farthest map is kept.
         seed: for the permutations.
 
     Raises:
@@ -103,7 +103,7 @@ def adversarial_maps(
 
 
 def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: int) -> Maps:
-    """Maps with the K of those to begin with, by gradient descent on their logits."""
+    """Maps found by gradient descent on the logits of `begin`, with the same K."""
     before = replay.grid_maps(step, begin)
     totals = [sums(map_) for map_ in before]
     logits = [map_.abs().clamp_min(SMALLEST).log().requires_grad_() for map_ in before]
@@ -150,10 +150,10 @@ def _measures(replay: Replay, step: Step, begin: Maps, searched: Maps, tolerance
     }
 
 
-def _divergence(alpha: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+def _divergence(alpha: Sequence[Tensor], maps: Sequence[Tensor]) -> Tensor:
     """(B', K) bits: the mean over all maps, each taken as the distribution |α_i| / Σ_j |α_j|."""
     of_maps = []
-    for before, after in zip(alpha, others, strict=True):
+    for before, after in zip(alpha, maps, strict=True):
         p, q = (
             weights.abs() / weights.abs().sum(-1, keepdim=True).clamp_min(TINY) for weights in (before, after)
         )

@@ -1,6 +1,6 @@
 """Deletion and insertion curves: do words depend on the regions that the model looked at?
 
-Regions are hidden one after the other, in an order, and the word's probability is followed (Samek et al. 2017; Petsiuk
+Regions are hidden one after the other, in an order, and the word's probability is measured (Samek et al. 2017; Petsiuk
 et al. 2018, "RISE", for images; Serrano and Smith 2019, "Is Attention Interpretable?", for attention weights). If the
 order begins with what the word depends on, *deletion* lowers the probability at once, and *insertion*, which starts
 with nothing and shows regions in that order, raises it at once. A good order has a small area under the first curve and
@@ -8,8 +8,8 @@ a large one under the second. Attention is compared with random orders, which an
 and with occlusion, which measures single regions.
 
 A region is hidden from the context of one step alone. The words before and the decoder's state stay, so the fall is
-that of a word with less context, not of a word whose preceding words have changed. What the state already knew is not
-hidden; the end of the deletion curve shows how much that was.
+that of a word with less context, not of a word whose preceding words have changed. Information that is already in the
+state is not hidden; the end of the deletion curve shows how much that is.
 
     curves = faithfulness_curves(captioner, "photo.jpg")
     curves.area("deletion", "attention")     # one number per word
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["deletion", "insertion"]
-# Distinct in grey as well. Attention comes first: it is what everything is compared with.
+# Distinct in grey, too. Attention is first: the other orders are compared with it.
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 
 
@@ -105,9 +105,12 @@ class FaithfulnessCurves(PerWord):
         ticks = [count for count in (0, 1, 4, 16, 64, 256) if count < counts[-1]] + [int(counts[-1])]
         ax.set_xticks(ticks, labels=[str(tick) for tick in ticks])
         ax.minorticks_off()
-        done = "hidden" if kind == "deletion" else "shown"
+        participle = "hidden" if kind == "deletion" else "shown"
         ax.set(
-            xlim=(0, counts[-1]), ylim=(0, 1.02), xlabel=f"regions {done}, of {counts[-1]}", ylabel="p(word)"
+            xlim=(0, counts[-1]),
+            ylim=(0, 1.02),
+            xlabel=f"regions {participle}, of {counts[-1]}",
+            ylabel="p(word)",
         )
         ax.spines[["top", "right"]].set_visible(False)
         return ax
@@ -165,7 +168,7 @@ def faithfulness_curves(
         orders: by name, see `caption.analysis.faithfulness.rankings`; None = `ORDERS`.
         ablation: how regions are hidden; None = `Removed()`.
         counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
-            regions matter most, and where the rest share the weights, so do the last.
+            regions matter most, and so do the last ones, if they share the weights of the hidden ones.
         seed: for orders drawn at random, and for ties.
 
     Raises:
@@ -189,7 +192,7 @@ def faithfulness_curves(
 
 
 def _curves(trial: Trial, name: str, ranking: Tensor, points: Tensor) -> dict[tuple[Kind, str], Tensor]:
-    """Ranks (B', R, L) -> the curves (B', R, P) of both kinds, computed in one go."""
+    """Ranks (B', R, L) -> the curves (B', R, P) of both kinds, computed together."""
     first = ranking[:, :, None] < points.to(ranking.device)[:, None]  # (B', R, P, L)
     visible = torch.cat((~first, first), 2)
     log_probs = trial.log_probs(visible.flatten(1, 2)).unflatten(1, visible.shape[1:3])

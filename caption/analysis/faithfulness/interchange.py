@@ -2,8 +2,8 @@
 
 In "a red circle above a blue square", the step of "red" is run again with the maps of "blue". If the model then says
 "blue", the word depends on the attended place: an interchange intervention (Geiger et al. 2021, "Causal Abstractions of
-Neural Networks") on attention. It asks more than a permutation, which shows only that a word breaks: here the word that
-must come instead is known beforehand. Only one step is changed at a time.
+Neural Networks") on attention. It tests more than a permutation, which shows only that a word is lost: here the word
+that must take its place is known beforehand. Only one step is changed at a time.
 
     exchanged = interchange(captioner, "scene.png", ["red", "blue", "green"])
     exchanged.follows["of the other"].mean()      # how often the other word became the likeliest
@@ -46,7 +46,7 @@ class Interchange(PerWord):
 
     @property
     def labels(self) -> Sequence[str]:
-        return [f"{word} → {other}" for word, other in zip(self.words, self.others, strict=True)]
+        return [f"{word} → {source}" for word, source in zip(self.words, self.others, strict=True)]
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
@@ -63,62 +63,62 @@ def interchange(
     seed: int = 0,
     batch_size: int = 32,
 ) -> Interchange:
-    """Run steps of words again with the maps of others of their kind, for all pairs of different words of a caption.
+    """Run the steps of words again with the maps of other words, for all pairs of different words of a caption.
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`.
-        words: those that may replace each other, such as the names of colours; a caption needs two of them.
+        words: the class, such as the names of colours; a caption needs two of them.
         draws: permutations of each word's maps.
         seed: for the permutations.
 
     Raises:
-        UserError: the decoder has no attention, or no caption has two different ones of the words.
+        UserError: the decoder has no attention, or no caption has two different words of the class.
         ValueError: photos and captions differ in number.
     """
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
     measured = Measurements()
-    others: list[str] = []
+    sources: list[str] = []
     for batch in sentences(captioner, photos, captions, batch_size):
         maps, pairs = replay.maps(batch), _pairs(batch, words)
         for step in replay.steps(batch):
-            rows, other_steps = pairs[:, pairs[1] == step.number][[0, 2]]
+            rows, source_steps = pairs[:, pairs[1] == step.number][[0, 2]]
             if not len(rows):
                 continue
             of_pairs = step.take(torch.searchsorted(step.rows, rows))
-            of_others = maps_at(maps, rows, other_steps)
-            candidates = (of_pairs.maps, of_others, permuted(replay, of_pairs, of_others, draws, generator))
+            of_sources = maps_at(maps, rows, source_steps)
+            candidates = (of_pairs.maps, of_sources, permuted(replay, of_pairs, of_sources, draws, generator))
             log_probs = replay.rerun(of_pairs, combine(lambda tensors: torch.cat(tensors, 1), candidates))
-            others += [
-                batch.captions[row].words[other]
-                for row, other in zip(rows.tolist(), other_steps.tolist(), strict=True)
+            sources += [
+                batch.captions[row].words[source]
+                for row, source in zip(rows.tolist(), source_steps.tolist(), strict=True)
             ]
-            values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, other_steps][:, None])
+            values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, source_steps][:, None])
             measured.add(batch, of_pairs, values)
-    if not others:
+    if not sources:
         raise UserError(
             f"no caption has two of {', '.join(words) or '(no words)'}: name words of one caption, or give more photos"
         )
-    return measured.result(Interchange, {}, others=np.array(others))
+    return measured.result(Interchange, {}, others=np.array(sources))
 
 
 def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:
-    """(3, P) int64: sentence, step, and another step of it at which a different one of the words is said."""
+    """(3, P) int64: sentence, step, and another step of the sentence with a different word of the class."""
     pairs = []
     for row, (caption, ids) in enumerate(zip(batch.captions, batch.words.tolist(), strict=True)):
         steps = [step for step, word in enumerate(caption.words) if word in words]
-        pairs += [(row, step, other) for step in steps for other in steps if ids[step] != ids[other]]
+        pairs += [(row, step, source) for step in steps for source in steps if ids[step] != ids[source]]
     return torch.tensor(pairs, dtype=torch.int64, device=batch.words.device).reshape(-1, 3).T
 
 
-def _measures(log_probs: Tensor, words: Tensor, others: Tensor) -> dict[str, dict[str, Tensor]]:
-    """(P, 2 + draws, V) under the maps of `WEIGHTS`; words and others (P, 1) -> (P,) by measure and these names."""
+def _measures(log_probs: Tensor, words: Tensor, sources: Tensor) -> dict[str, dict[str, Tensor]]:
+    """(P, 2 + draws, V) under the maps of `WEIGHTS`; words and sources (P, 1) -> (P,) by measure and these names."""
     likeliest, log_probs = log_probs.argmax(-1), log_probs.double()
     chosen = [
-        log_probs.gather(2, ids[..., None].expand(*likeliest.shape, 1))[..., 0] for ids in (others, words)
+        log_probs.gather(2, ids[..., None].expand(*likeliest.shape, 1))[..., 0] for ids in (sources, words)
     ]
     measures = {
-        "follows": (likeliest == others).double(),
+        "follows": (likeliest == sources).double(),
         "stays": (likeliest == words).double(),
         "leads": chosen[0] - chosen[1],
     }

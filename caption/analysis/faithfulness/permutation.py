@@ -1,7 +1,7 @@
 """Steps run again with other maps: permuted, even, of another word, of another image.
 
 If a word comes out the same whatever α is, α is not a reason for it (Jain and Wallace 2019, "Attention is not
-Explanation"). If it changes, what is read matters to this model; this does not show that no other α would do as well
+Explanation"). If it changes, the map matters to this model; this does not show that no other α would do as well
 (Wiegreffe and Pinter 2019, "Attention is not not Explanation"). Only one step is changed at a time.
 
     permuted = permute(captioner, "photo.jpg")
@@ -31,7 +31,7 @@ from caption.results.caption import Caption
 class Permutation(PerWord):
     """N words, each run again with other maps: "permuted", "uniform", "other word", "other image".
 
-    NaN where there is no other: for the only word of a caption, and for the only caption of a batch.
+    NaN without another word or image: for the only word of a caption, and for the only caption of a batch.
     """
 
     log_probs: np.ndarray
@@ -63,7 +63,7 @@ def permute(
         captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured; another image is
             one of the same batch.
         draws: permutations of each word's maps.
-        seed: for the permutations, and for which other word is taken.
+        seed: for the permutations, and for drawing the other words.
 
     Raises:
         UserError: the decoder has no attention.
@@ -76,8 +76,8 @@ def permute(
         maps_of_batch = replay.maps(batch)
         for step in replay.steps(batch):
             measures: dict[str, dict[str, Tensor]] = {"falls": {}, "distances": {}, "changed": {}}
-            others = _others(replay, step, batch, maps_of_batch, draws, generator)
-            for name, (maps, is_possible) in others.items():
+            candidates = _other_maps(replay, step, batch, maps_of_batch, draws, generator)
+            for name, (maps, is_possible) in candidates.items():
                 for measure, values in _compare(step, replay.rerun(step, maps)).items():
                     measures[measure][name] = values.masked_fill(~is_possible, torch.nan)
             measured.add(batch, step, {"log_probs": step.log_prob, **measures})
@@ -102,7 +102,7 @@ def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torc
     return replay.over_grids(shuffle, step, wide)
 
 
-def _others(
+def _other_maps(
     replay: Replay, step: Step, batch: Sentences, maps: Maps, draws: int, generator: torch.Generator
 ) -> dict[str, tuple[Maps, Tensor]]:
     """Other maps for a step by name, and (B',) bool whether there is another word, or image.

@@ -54,7 +54,7 @@ def by_gradient_times_input(trial: Trial) -> Tensor:
 def by_gradient_of_hiding(trial: Trial) -> Tensor:
     """∂ log p / ∂ k_i, where k_i is how much of a region is visible: to first order, the fall when it is hidden.
 
-    It is measured from what hiding puts in the region's place, where a_i · ∂ log p / ∂ a_i is measured from zero. With
+    Its reference is the vector that takes the place of a hidden region; that of a_i · ∂ log p / ∂ a_i is zero. With
     z = Σ α_i a_i and g = ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`.
     """
     with torch.enable_grad():
@@ -65,15 +65,15 @@ def by_gradient_of_hiding(trial: Trial) -> Tensor:
 def by_occlusion(trial: Trial) -> Tensor:
     """How much log p falls when the region alone is hidden: measured, not estimated, for single regions."""
     weights = trial.step.weights
-    others = ~torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
-    return (trial.step.log_prob[:, None] - trial.log_probs(others.expand(len(weights), -1, -1)))[:, None]
+    visible = ~torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
+    return (trial.step.log_prob[:, None] - trial.log_probs(visible.expand(len(weights), -1, -1)))[:, None]
 
 
 class AtRandom:
     """Random orders; several are drawn for each word.
 
     Args:
-        draws: how many.
+        draws: number of orders for each word.
     """
 
     def __init__(self, draws: int = 5) -> None:

@@ -1,4 +1,4 @@
-"""Edits applied to a decoder: maps changed at every step, erased regions masked, samples drawn alike."""
+"""Edits applied to a decoder: maps changed at every step, erased regions masked, equal samples drawn."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from caption.core.regions import Grid, Regions, Views
 from caption.decoders.base import Decoder
 
 
-def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
+def mask_views(views: Views, visible: Mapping[Grid, Tensor]) -> Views:
     """Views in which only some regions are left: (L,) bool by grid; {} = all."""
 
     def left(view: Regions) -> Regions:
-        mask = seen[view.grid].to(view.vectors.device).expand(view.vectors.shape[:2])
+        mask = visible[view.grid].to(view.vectors.device).expand(view.vectors.shape[:2])
         return view._replace(mask=mask if view.mask is None else view.mask & mask)
 
-    return tuple(map(left, views)) if seen else views
+    return tuple(map(left, views)) if visible else views
 
 
-def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
-    """Edits one after the other, which keep out of erased regions.
+def combine_edits(edits: Sequence[Edit], visible: Mapping[Grid, Tensor] | None = None) -> Edit:
+    """Edits one after the other, which leave no weight on erased regions.
 
-    `seen` are (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
-    is scaled to the sum that there was.
+    `visible` are (L,) bool by grid, the regions that are left. Weights that an edit puts on erased regions are lost,
+    and the rest is scaled to the sum of the map.
     """
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
         after = weights
         for apply in edits:
             after = apply(after, step, grid)
-        if after is weights or not seen:
+        if after is weights or not visible:
             return after
-        return scaled_like(after * seen[grid].to(after), after)
+        return scaled_like(after * visible[grid].to(after), after)
 
     return edit
 
@@ -49,10 +49,10 @@ def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = No
 def edited_attention(
     decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int, first_step: int = 0
 ) -> Iterator[None]:
-    """Within it, attention is edited, and samples from a generator of its own at each step.
+    """Edit the attention within the context, and seed its samples at each step.
 
-    Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps,
-    from `first_step` on.
+    Captioners that differ only in their edits therefore draw the same samples. For one search or one caption, since
+    steps are counted, from `first_step` on.
     """
     drawing = ExitStack()
 
@@ -79,7 +79,7 @@ def edited_attention(
 
 @contextmanager
 def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """Within it, random numbers begin with `seed`; the global generators stay as they are."""
+    """Draw random numbers from `seed` within the context; the global generators are not changed."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         # `torch.manual_seed` also prepares all other devices, which takes longer than a small decoder's step.
         set_seed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed

@@ -41,21 +41,21 @@ from caption.text.vocabulary import END, FORBIDDEN, START
 
 @dataclass(frozen=True, eq=False)
 class Edits:
-    """Changes of the attention, each resolved against the caption that it was meant for."""
+    """Changes of the attention, each resolved against the caption to which it refers."""
 
     maps: tuple[Edit, ...] = ()
     steps: tuple[frozenset[int] | None, ...] = ()
     """The steps of each of `maps`; None = all."""
     erased: tuple[Place, ...] = ()
     reference: Caption | None = None
-    """A caption of the photo; its grid and box say where the erased places are."""
+    """A caption of the photo; the erased places refer to its grid and box."""
 
     def plus(self, changes: Sequence[Change | Erase], caption: Caption) -> Edits:
-        """These edits, and then others.
+        """These edits, followed by changes.
 
         Args:
-            changes: applied after these, in this order.
-            caption: the one that the steps, words and places of `changes` refer to.
+            changes: applied after these edits, in this order.
+            caption: to which the steps, words and places of `changes` refer.
 
         Raises:
             ValueError: it has no such step, word or place.
@@ -68,7 +68,7 @@ class Edits:
             caption,
         )
 
-    def seen(self, grids: Sequence[Grid]) -> dict[Grid, Tensor]:
+    def visible(self, grids: Sequence[Grid]) -> dict[Grid, Tensor]:
         """(L,) bool by grid: the regions that are not erased; {} = all."""
         if self.reference is None or not self.erased:
             return {}
@@ -77,10 +77,10 @@ class Edits:
     def edited_steps(self, caption: Caption) -> list[int]:
         """The steps of a caption at which maps are edited."""
         steps = range(len(tokens_of(caption)))
-        return [step for step in steps if any(some is None or step in some for some in self.steps)]
+        return [step for step in steps if any(edited is None or step in edited for edited in self.steps)]
 
     def unchanged_words(self, before: Edits, caption: Caption) -> int:
-        """How many words of a caption stand before the first step that these edits change and `before` does not."""
+        """Number of words of a caption before the first step that these edits change and `before` does not."""
         if len(self.erased) > len(before.erased):
             return 0
         newer = replace(self, steps=self.steps[len(before.steps) :])
@@ -111,20 +111,20 @@ def with_computed_steps(step: Step, computed: Sequence[ComputedStep]) -> Step:
     remaining = iter(computed)
 
     def replayed(state: State, previous: Tensor) -> tuple[Tensor, State]:
-        known = next(remaining, None)
-        if known is None:
+        replay = next(remaining, None)
+        if replay is None:
             return step(state, previous)
-        # Every hypothesis continues the one there was; the search drops all but the first, which are impossible.
+        # Every hypothesis continues the only one; the search drops all but the first as impossible.
         log_probs, carried, trace = select_hypotheses(
-            (known.log_probs, known.state.carried, known.state.trace), torch.zeros_like(previous)
+            (replay.log_probs, replay.state.carried, replay.state.trace), torch.zeros_like(previous)
         )
-        return log_probs, State(known.state.shared, carried, trace)
+        return log_probs, State(replay.state.shared, carried, trace)
 
     return replayed
 
 
 class EditedCaption(NamedTuple):
-    """The caption that a photo gets under some edits, and the steps that it took."""
+    """The caption of a photo under some edits, and the steps that were computed for it."""
 
     edits: Edits
     caption: Caption
@@ -146,11 +146,11 @@ class EncodedPhoto:
     """The regions of a photo, and the model that captions them.
 
     Args:
-        captioner: the model; it is the same afterwards.
+        captioner: the model; it is not modified.
         photo: see `Captioner.describe`.
-        seed: for attention and searches that sample: all captions are drawn with the same random numbers, so that only
-            the edits make a difference. The global generator is not used.
-        watch: called before every step that is computed, and may raise to stop the work.
+        seed: for attention and searches that sample: all captions use the same random numbers, so that they differ only
+            by the edits. The global generator is not used.
+        watch: called before every step that is computed. It may raise an exception to stop the work.
 
     Raises:
         caption.core.errors.ImageError: the photo cannot be read.
@@ -173,7 +173,7 @@ class EncodedPhoto:
         """The photo's caption under some edits.
 
         Args:
-            edits: hold for every hypothesis of the search.
+            edits: of every hypothesis of the search.
             search: None = the search the model was saved with.
             after: another caption of the photo, under edits with which `edits` begin. The words before the first
                 step that is changed are kept, and their steps are not computed again. None = search anew.
@@ -186,8 +186,8 @@ class EncodedPhoto:
         """
         kept = [] if after is None else after.steps[: edits.unchanged_words(after.edits, after.caption)]
         model = self.model
-        with eval_mode(model.decoder), torch.no_grad(), self._edited(edits, len(kept)) as seen:
-            start = self._start(seen)
+        with eval_mode(model.decoder), torch.no_grad(), self._edited(edits, len(kept)) as visible:
+            start = self._start(visible)
             with fixed_seed(self.seed, model.device):
                 search = search or model.search
                 hypotheses = search(
@@ -216,8 +216,8 @@ class EncodedPhoto:
             steps.append(step._replace(word=word))
             if word != step.word:
                 break
-        with eval_mode(self.model.decoder), torch.no_grad(), self._edited(edits, len(steps)) as seen:
-            state = steps[-1].state if steps else self._start(seen)
+        with eval_mode(self.model.decoder), torch.no_grad(), self._edited(edits, len(steps)) as visible:
+            state = steps[-1].state if steps else self._start(visible)
             previous = steps[-1].word if steps else START
             for word in words[len(steps) :]:
                 log_probs, state = self._step(state, torch.tensor([[previous]], device=self.model.device))
@@ -227,21 +227,21 @@ class EncodedPhoto:
 
     @contextmanager
     def _edited(self, edits: Edits, first_step: int) -> Iterator[Mapping[Grid, Tensor]]:
-        """Within it, attention is edited; gives the regions that are left, (L,) bool by grid, or {} for all."""
-        seen = edits.seen(self.grids)
-        edit = combine_edits(edits.maps, seen)
+        """Edit the attention within the context. Yields the regions that are left, (L,) bool by grid, or {} for all."""
+        visible = edits.visible(self.grids)
+        edit = combine_edits(edits.maps, visible)
         with edited_attention(self.model.decoder, edit, self.grids, self.seed, first_step):
-            yield seen
+            yield visible
 
     def _step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         if self.watch is not None:
             self.watch()
         return self.model.decoder.step(state, words)
 
-    def _start(self, seen: Mapping[Grid, Tensor]) -> State:
-        if not seen:
+    def _start(self, visible: Mapping[Grid, Tensor]) -> State:
+        if not visible:
             return self._whole
-        return self.model.decoder.start(self.model.project(mask_views(self.views, seen)))
+        return self.model.decoder.start(self.model.project(mask_views(self.views, visible)))
 
     @cached_property
     def _whole(self) -> State:

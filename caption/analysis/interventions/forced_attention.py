@@ -1,6 +1,6 @@
-"""Forced attention: edits of the maps at some of a caption's steps, and of what it may attend to at all.
+"""Forced attention: edits of the maps at some of a caption's steps, and of the regions that it may attend to at all.
 
-    Force((2, 5), at="circle")     at "circle" look at one region, or as a map says
+    Force((2, 5), at="circle")     at "circle" look at one region, or take another map
     Move(right=3, at="circle")     look three columns further to the right
     Mask(box, at="circle")         do not look into the box; the other regions share its weight
     Erase(box)                     the box's regions are not in the image: at no step, nor in the first state
@@ -96,7 +96,7 @@ class Force(Change):
 
 @dataclass(frozen=True, eq=False)
 class Move(Change):
-    """α[t] shifted on the grid. What leaves the grid is lost, and the rest is scaled.
+    """α[t] shifted on the grid. Weights beyond the grid are lost, and the rest is scaled.
 
     Args:
         down: rows; negative = up.
@@ -149,7 +149,7 @@ class Mask(Change):
 @dataclass(frozen=True, eq=False)
 class Erase:
     """Regions are taken out of the image's memory: nothing attends to them, and a first state that is made from the
-    mean region (`InitialState`) is made from the others. What neighbouring regions have seen of the place remains.
+    mean region (`InitialState`) is made from the others. Neighbouring regions may still have seen the place.
 
     On further grids of the image, every region that has a part in the erased ones is erased.
 
@@ -165,26 +165,31 @@ def visible_regions(places: Sequence[Place], caption: Caption) -> Tensor:
     hidden = np.zeros(_grid(caption), dtype=bool)
     for place in places:
         hidden |= touched(place, caption)
-    return _some(torch.from_numpy(~hidden).flatten())
+    return _checked(torch.from_numpy(~hidden).flatten())
 
 
 def visible_on(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
     """(L',) bool: `visible_regions` for another grid of the image; errors as there."""
-    return _some(resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - LEAST_COVER)
+    return _checked(
+        resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - LEAST_COVER
+    )
 
 
 def scaled_like(edited: Tensor, weights: Tensor) -> Tensor:
     """Edited weights (..., L), with the sum that the weights had.
 
     Raises:
-        UserError: nothing is left that could be scaled.
+        UserError: no weight is left to scale.
     """
     if nothing_left(edited, weights):
-        raise UserError("all of the attention lies where it may not be: there is nothing left to read")
+        raise UserError(
+            "all attention lies on regions that are masked or erased: there is nothing left to read"
+        )
     return rescaled(edited, weights)
 
 
-def _some(regions: Tensor) -> Tensor:
+def _checked(regions: Tensor) -> Tensor:
+    """The regions (L,) bool; a ValueError if there are none."""
     if not regions.any():
         raise ValueError(
             f"all {regions.numel()} regions would be hidden: the model would have nothing to look at"

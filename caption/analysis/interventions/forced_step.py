@@ -3,7 +3,7 @@
     result = force_everywhere(captioner, "photo.jpg", at="circle")
     result.plot()      # the photo, with the words that the model would say
 
-`result.words` has the likeliest word for each region, and `result.probability` says how likely "circle" remains.
+`result.words` has the likeliest word for each region, and `result.probability` the probability of "circle".
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def force_everywhere(
     Every map of every attention is forced, as by `Force`. Attention that samples reads its expectation.
 
     Args:
-        captioner: the model; it is the same afterwards.
+        captioner: the model; it is not modified.
         photo: see `Captioner.describe`.
-        at: a step, or a word that the caption says once.
+        at: a step, or a word that is in the caption once.
         search: None = the search the model was saved with.
 
     Raises:

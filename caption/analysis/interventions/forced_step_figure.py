@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 WIDTH = 3.0  # of a panel, in inches: letters can be read on a phone
 LETTERS = 15.0  # points
-SMALLEST = 0.02  # of all regions: an area that is not named is smaller
+SMALLEST = 0.02  # of all regions; smaller areas are not labelled
 COLOURS = ("#e8590c", "#1c7ed6", "#2f9e44", "#ae3ec9", "#e0b000", "#0c8599", "#e64980", "#5f3dc4")
-"""Of the caption's own word, then of the others, that of the largest area first."""
+"""Of the caption's own word, then of the other words, by falling area."""
 OPACITY = 0.4
 
 
@@ -40,7 +40,7 @@ def draw_forced_step(
     """Draw the map of a word beside a map of the words that the model would say in its place.
 
     On the left is the photo with the word's own attention, on the scale of the whole caption. On the right, each area
-    bears the likeliest word when all attention is on a region there. Small areas are left out.
+    has the likeliest word when all attention is on a region there. Small areas are left out.
 
     Args:
         caption: of the photo.
@@ -52,12 +52,12 @@ def draw_forced_step(
     word = tokens_of(caption)[step]
     scale = OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
     own_map = caption.weights[step] if step < len(caption.words) else None
-    both = [Tile(word, caption, own_map), Tile("and if it looked there?", caption)]
+    tiles = [Tile(word, caption, own_map), Tile("and if it looked there?", caption)]
     grid = Grid(2, 2, (WIDTH, WIDTH * photo.height / photo.width))
     page = Page(grid, " ".join([*caption.words[:step], "…"]))
     fig = new_figure(page.size)
     write_heading(fig, page)
-    Tiles(photo, both, scale=scale, **options).draw(fig, page.size, page, letters=LETTERS)
+    Tiles(photo, tiles, scale=scale, **options).draw(fig, page.size, page, letters=LETTERS)
     map_axes, word_axes = fig.axes
     map_axes.title.set_color(COLOURS[0])
     _draw_words(show_photo(word_axes, photo, saturation=0.3), words, word, caption.box)
@@ -72,7 +72,7 @@ def word_areas(words: list[list[str]]) -> list[tuple[str, np.ndarray]]:
     while remaining:
         edge = [min(remaining)]
         remaining.remove(edge[0])
-        for row, col in edge:  # which grows meanwhile
+        for row, col in edge:  # it grows in the loop
             near = {(row + 1, col), (row - 1, col), (row, col + 1), (row, col - 1)} & remaining
             reached = [place for place in sorted(near) if grid[place] == grid[row, col]]
             remaining.difference_update(reached)
@@ -101,7 +101,7 @@ def _draw_words(ax: Axes, words: list[list[str]], own_word: str, box: BoxLike) -
         is_inside = (
             panel.x0 <= place.x0 and place.x1 <= panel.x1 and panel.y0 <= place.y0 and place.y1 <= panel.y1
         )
-        if not is_inside or any(place.overlaps(other) for other in taken):
+        if not is_inside or any(place.overlaps(label) for label in taken):
             text.remove()
             continue
         taken.append(place)

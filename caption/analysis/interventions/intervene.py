@@ -38,7 +38,7 @@ CHANGED = "tab:orange"  # frame of the steps whose weights were changed
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervention:
-    """The caption that a model gives a photo, and the one that it gives under some changes."""
+    """The captions of a photo by a model, without and under some changes."""
 
     changes: tuple[Change | Erase, ...]
     original: Caption
@@ -54,10 +54,10 @@ class Intervention:
     @property
     def first_difference(self) -> int | None:
         """The first step at which the captions have different tokens; None for the same caption."""
-        one, other = self.original_log_probs.tokens, self.changed_log_probs.tokens
-        pairs = enumerate(zip(one, other, strict=False))
-        step = next((step for step, (a, b) in pairs if a != b), min(len(one), len(other)))
-        return None if one == other else step
+        before, after = self.original_log_probs.tokens, self.changed_log_probs.tokens
+        pairs = enumerate(zip(before, after, strict=False))
+        step = next((step for step, (a, b) in pairs if a != b), min(len(before), len(after)))
+        return None if before == after else step
 
     @property
     def verdict(self) -> str:
@@ -70,13 +70,13 @@ class Intervention:
         return f"they part at step {step}: {before} becomes {after}"
 
     def __str__(self) -> str:
-        one, other = self.original_log_probs, self.changed_log_probs
+        before, after = self.original_log_probs, self.changed_log_probs
         return "\n".join(
             [
                 f"original  {self.original}",
-                f"          log p {one.without.sum():.2f}, under the changes {one.under.sum():.2f}",
+                f"          log p {before.without.sum():.2f}, under the changes {before.under.sum():.2f}",
                 f"changed   {self.changed}",
-                f"          log p {other.under.sum():.2f}, without the changes {other.without.sum():.2f}",
+                f"          log p {after.under.sum():.2f}, without the changes {after.without.sum():.2f}",
                 self.verdict,
             ]
         )
@@ -104,13 +104,13 @@ class Intervention:
 
         (photo,) = photos_of([self.original], None if image is None else [image])
         fig = compare_captions({"as it is": self.original, "changed": self.changed}, photo, **options)
-        words, one, other = options.get("words"), self.original_log_probs, self.changed_log_probs
+        words, before, after = options.get("words"), self.original_log_probs, self.changed_log_probs
         # The first axes hold the photo, the last the scale.
         above, below = (part.axes[1:-1] for part in fig.subfigs)
         for ax, step in zip(above, steps_of(self.original, words, strict=False), strict=True):
-            _note(ax, f"log p {log_p_text(one.without[step], 1)} → {log_p_text(one.under[step], 1)}")
+            _note(ax, f"log p {log_p_text(before.without[step], 1)} → {log_p_text(before.under[step], 1)}")
         for ax, step in zip(below, steps_of(self.changed, words, strict=False), strict=True):
-            _note(ax, f"log p {log_p_text(other.under[step], 1)}")
+            _note(ax, f"log p {log_p_text(after.under[step], 1)}")
             if step in self.steps:
                 ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
         return fig
@@ -130,17 +130,17 @@ def intervene(
     """Caption a photo without and with changes of the attention.
 
     Args:
-        captioner: the model; it is the same afterwards.
+        captioner: the model; it is not modified.
         photo: path or PIL image.
-        changes: applied one after the other where several are for the same step. Erased regions stay erased,
-            whatever the other changes say. With beam search and samples, they hold for every hypothesis. The words
-            before the first step that is changed are kept; none where all steps are changed or a place is erased.
+        changes: applied one after the other if several are for the same step. Erased regions stay erased, even if
+            another change is to look there. With beam search and samples, they hold for every hypothesis. The words
+            before the first step that is changed are kept; none if all steps are changed or a place is erased.
         search: None = the search the model was saved with.
-        seed: for attention and searches that sample: both captions are drawn with the same random numbers, so that only
-            the changes make a difference. Saying a caption again is another draw. The global generator is not used.
+        seed: for attention and searches that sample: both captions use the same random numbers, so that they differ
+            only by the changes. A call of `Captioner.describe` is another draw. The global generator is not used.
 
     Raises:
-        ValueError: no changes; or one names a step, word or place that is not there, or hides all regions.
+        ValueError: no changes; or one has a step, word or place that the caption does not have, or hides all regions.
         UserError: the decoder has no attention, or nothing is left to be read.
         caption.core.errors.ImageError: the photo cannot be read.
     """
@@ -160,8 +160,8 @@ def compare(
     Args:
         encoded: the photo.
         original: without edits.
-        changed: under the edits that the changes make.
-        changes: as they were asked for.
+        changed: under the edits of the changes.
+        changes: of the result.
     """
     under = encoded.follow(original.caption, changed.edits, changed.steps)
     without = encoded.follow(changed.caption, NO_EDITS, original.steps)

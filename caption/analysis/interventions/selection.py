@@ -19,8 +19,8 @@ Place = Any
 numbers that are not negative."""
 
 Steps = SupportsIndex | str | Sequence[SupportsIndex | str] | None
-"""Steps of a caption, counted from 0, as numbers or as the words said there; None = every step. A finished caption has
-one more step than words: that of the end token, "<end>"."""
+"""Steps of a caption, counted from 0, as numbers or as their words; None = every step. A finished caption has one more
+step than words: that of the end token, "<end>"."""
 
 LEAST_COVER = 1e-6
 """The part of a cell that a box must cover to touch it: edges that should coincide may differ by rounding."""
@@ -81,22 +81,22 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
     tokens = tokens_of(caption)
     if not several:
         raise ValueError("no step is selected: leave `at` out for all of them")
-    return frozenset(step_of(one, tokens) for one in several)
+    return frozenset(step_of(step, tokens) for step in several)
 
 
-def step_of(one: SupportsIndex | str, tokens: Sequence[str]) -> int:
+def step_of(at: SupportsIndex | str, tokens: Sequence[str]) -> int:
     """The number of one step; errors as for `steps_of`."""
-    if isinstance(one, str):
-        steps = [step for step, token in enumerate(tokens) if token == one]
+    if isinstance(at, str):
+        steps = [step for step, token in enumerate(tokens) if token == at]
         if not steps:
-            raise ValueError(f"{one!r} is not said: the caption is {' '.join(tokens)!r}")
+            raise ValueError(f"{at!r} is not in the caption {' '.join(tokens)!r}")
         if len(steps) > 1:
-            raise ValueError(f"{one!r} is said at the steps {steps}: select one by its number")
+            raise ValueError(f"{at!r} is at the steps {steps} of the caption: select one by its number")
         return steps[0]
     try:
-        step = operator.index(one)
+        step = operator.index(at)
     except TypeError:
-        raise ValueError(f"a step is a number or a word of the caption, not {one!r}") from None
+        raise ValueError(f"a step is a number or a word of the caption, not {at!r}") from None
     if not 0 <= step < len(tokens):
         range_ = (
             f"they run from 0 ({tokens[0]!r}) to {len(tokens) - 1} ({tokens[-1]!r})"
@@ -127,7 +127,7 @@ def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
     amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)], caption.seen)
     if not (amount > LEAST_COVER).any():
         raise ValueError(
-            f"the box {(left, top, right, bottom)} lies outside what the model sees of the photo, "
+            f"the box {(left, top, right, bottom)} lies outside the part of the photo that the model sees, "
             f"{caption.seen or caption.box}"
         )
     return amount

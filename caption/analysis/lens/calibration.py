@@ -1,8 +1,8 @@
 """Calibrates a lens: are nouns that it reads with 60 % named by people in 60 of 100 cases?
 
-The references of a split that trained nothing say whether a noun is named, itself or by a less or more general one.
-That is less than whether the thing is there: people leave things out. Nouns that hardly anybody names are therefore
-left out of the fit.
+The references of a split that was not used in training show whether a noun is named, itself or by a less or more
+general one. A thing that is not named may still be there: people leave things out. Nouns that are hardly ever named are
+therefore left out of the fit.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from caption.results.caption import Caption
 from caption.text.nouns import GENERAL
 
 FEWEST = 20
-"""Photos of a fit."""
+"""Fewest photos of a fit."""
 OFTEN = 5
-"""Photos whose references must name a noun, and right words that a threshold needs."""
+"""Fewest photos whose references name a fitted noun, and fewest correct words for a threshold."""
 PER_WORD = 3
 """The likeliest nouns of each word that are fitted."""
 RARELY = 0.05
-"""Share of right words that fall below the threshold of doubt."""
+"""Share of correct words that fall below the threshold of doubt."""
 READABLE = 0.02
-"""A threshold below this tells nothing: the word is read badly where it is right."""
+"""A threshold below this is useless: the word is read badly even where it is correct."""
 RARE_SHARPNESS = 0.01
-"""Share of the words whose maps are sharper than `Calibration.sharpest`: of them, the fit knows too little."""
+"""Share of the words whose maps are sharper than `Calibration.sharpest`: they are too few for the fit."""
 FALSE_ALARMS = 0.015
 """Share of the fit's photos that lie farther from the others than `Calibration.farthest`."""
 REGIONS = 16
@@ -48,7 +48,7 @@ RIDGE = 2e-3
 
 
 class PhotoReading(NamedTuple):
-    """What the fit needs of one photo."""
+    """The data of one photo for the fit."""
 
     caption: Caption
     contexts: Tensor
@@ -84,7 +84,7 @@ def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Seque
     weights = torch.from_numpy(read_weights(caption)).flatten(1)
     even = weights / weights.sum(1, keepdim=True).clamp(min=1e-8)
     entropies = entropy(even) / np.log(max(2, even.shape[1]))
-    named = lens.nouns.named(references)
+    nouns = lens.nouns.named(references)
     regions = regions._replace(vectors=regions.vectors.float())
     return PhotoReading(
         caption,
@@ -92,7 +92,7 @@ def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Seque
         entropies,
         lens.classifier(regions.vectors[0, :: max(1, len(regions.vectors[0]) // REGIONS)]),
         mean_region(regions)[0, 0],
-        torch.tensor([noun in named for noun in lens.nouns.names]),
+        torch.tensor([noun in nouns for noun in lens.nouns.names]),
     )
 
 
@@ -112,35 +112,35 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
             f"{len(readings)} photos, whose captions name {len(fitted)} of the lens's nouns at least {OFTEN} times, "
             f"are too few to calibrate it: give {FEWEST} or more, with captions that name what they show"
         )
-    x, h, size, named = _pairs(lens, readings, fitted)
-    of_words = _regression((x, h, x * h, size), named)
-    x, _, size, named = _pairs(lens, [of_regions(reading) for reading in readings], fitted)
+    x, h, size, is_named = _pairs(lens, readings, fitted)
+    of_words = _regression((x, h, x * h, size), is_named)
+    x, _, size, is_named = _pairs(lens, [of_regions(reading) for reading in readings], fitted)
     sharpest = torch.cat([reading.entropies for reading in readings]).quantile(RARE_SHARPNESS)
-    calibration = Calibration(of_words, _regression((x, size), named), float(sharpest))
+    calibration = Calibration(of_words, _regression((x, size), is_named), float(sharpest))
     doubtful, companions = _words(lens, calibration, readings)
     regions = torch.stack([reading.region for reading in readings])
-    seen = np.array([reading.caption.seen or reading.caption.box for reading in readings])
-    known, farthest = _neighbours(regions, calibration.neighbours)
+    boxes = np.array([reading.caption.seen or reading.caption.box for reading in readings])
+    directions, farthest = _neighbours(regions, calibration.neighbours)
     return replace(
         calibration,
         doubtful=doubtful,
         companions=companions,
-        known=known,
+        known=directions,
         farthest=farthest,
         photos=len(readings),
-        detail=int(np.median((seen[:, 2:] - seen[:, :2]).min(1))),
+        detail=int(np.median((boxes[:, 2:] - boxes[:, :2]).min(1))),
     )
 
 
 def of_regions(reading: PhotoReading) -> PhotoReading:
-    """The same with the single regions in the place of the words."""
+    """The reading with its single regions in the place of the words."""
     return reading._replace(
         contexts=reading.single_regions, entropies=torch.zeros(len(reading.single_regions))
     )
 
 
 def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:
-    """(N',) places of the nouns that references of several photos name, without those that are too general."""
+    """(N',) places of the nouns that the references of several photos name, without `GENERAL` nouns."""
     counts = sum((reading.named for reading in readings), torch.zeros(len(lens.nouns.names)))
     specific = torch.tensor([noun not in GENERAL for noun in lens.nouns.names])
     return ((counts >= OFTEN) & specific).nonzero().squeeze(1)
@@ -149,56 +149,56 @@ def common_nouns(lens: Lens, readings: Sequence[PhotoReading]) -> Tensor:
 def reliability(
     lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor, calibration: Calibration | None
 ) -> Reliability:
-    """Of the likeliest nouns of each word; without a calibration, of the softmax of the context."""
-    contexts, entropies, named = _words_of(readings)
+    """The reliability of the likeliest nouns of each word; without a calibration, of the softmax of the context."""
+    contexts, entropies, named_nouns = _words_of(readings)
     if calibration is None:
         p = contexts.softmax(-1) @ lens.membership
     else:
         p = calibration.probabilities(contexts, entropies, lens.membership)
-    top, _, is_named = _likeliest(p, named, fitted)
+    top, _, is_named = _likeliest(p, named_nouns, fitted)
     return Reliability(top.flatten().numpy(), is_named.flatten().numpy())
 
 
 def _words_of(readings: Sequence[PhotoReading]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the T words of all readings: contexts (T, C), entropies (T,), the nouns that are named (T, N) bool."""
-    named = [reading.named.expand(len(reading.contexts), -1) for reading in readings]
+    """Of the T words of all readings: contexts (T, C), entropies (T,), whether each noun is named (T, N) bool."""
+    named_nouns = [reading.named.expand(len(reading.contexts), -1) for reading in readings]
     entropies = [reading.entropies for reading in readings]
-    return torch.cat([reading.contexts for reading in readings]), torch.cat(entropies), torch.cat(named)
+    return torch.cat([reading.contexts for reading in readings]), torch.cat(entropies), torch.cat(named_nouns)
 
 
-def _likeliest(p: Tensor, named: Tensor, nouns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the k likeliest of some nouns: probabilities, places among all nouns, and whether they are named, (T, k) each.
+def _likeliest(p: Tensor, named_nouns: Tensor, nouns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The k likeliest of some nouns: probabilities, places among all nouns, and whether they are named, (T, k) each.
 
     Args:
         p: (T, N) the probability of each noun.
-        named: (T, N) bool.
+        named_nouns: (T, N) bool.
         nouns: (N',) places.
     """
     top = p[:, nouns].topk(min(PER_WORD, len(nouns)), 1)
     places = nouns[top.indices]
-    return top.values, places, named.gather(1, places)
+    return top.values, places, named_nouns.gather(1, places)
 
 
 def _pairs(lens: Lens, readings: Sequence[PhotoReading], fitted: Tensor) -> list[Tensor]:
     """Of words and their likeliest nouns: logit of the noun's softmax, entropy of the map, size of the noun, whether
     it is named."""
-    contexts, entropies, named = _words_of(readings)
-    top, places, is_named = _likeliest(contexts.softmax(-1) @ lens.membership, named, fitted)
+    contexts, entropies, named_nouns = _words_of(readings)
+    top, places, is_named = _likeliest(contexts.softmax(-1) @ lens.membership, named_nouns, fitted)
     x, size = torch.logit(top.clamp(1e-6, 1 - 1e-6)), sizes(lens.membership)[places]
     return [column.flatten() for column in (x, entropies[:, None].expand_as(x), size, is_named.float())]
 
 
-def _regression(features: Sequence[Tensor], named: Tensor) -> tuple[float, ...]:
+def _regression(features: Sequence[Tensor], is_named: Tensor) -> tuple[float, ...]:
     """The weights of each feature (P,), and the offset."""
     columns = torch.stack(list(features), 1).double().numpy()
-    return tuple(logistic_regression(columns, named.numpy(), ridge=RIDGE * len(columns)).tolist())
+    return tuple(logistic_regression(columns, is_named.numpy(), ridge=RIDGE * len(columns)).tolist())
 
 
 def _words(
     lens: Lens, calibration: Calibration, readings: Sequence[PhotoReading]
 ) -> tuple[dict[str, float], dict[str, list[str]]]:
     """`doubtful` and `companions` of a calibration."""
-    of_right: dict[str, list[float]] = defaultdict(list)
+    of_correct: dict[str, list[float]] = defaultdict(list)
     beside: dict[str, Counter[str]] = defaultdict(Counter)
     for reading in readings:
         probabilities = calibration.probabilities(reading.contexts, reading.entropies, lens.membership)
@@ -207,13 +207,13 @@ def _words(
             if not any(reading.named[lens.places[noun]] for noun in nouns):
                 continue
             key = "person" if "person" in nouns else word.lower()
-            of_right[key].append(max(float(p[lens.places[noun]]) for noun in nouns))
-            seen = lens.things(p, 1)[0]
-            if seen.probability >= SURE and not any(lens.nouns.related(seen.noun, noun) for noun in nouns):
-                beside[key][seen.noun] += 1
+            of_correct[key].append(max(float(p[lens.places[noun]]) for noun in nouns))
+            thing = lens.things(p, 1)[0]
+            if thing.probability >= SURE and not any(lens.nouns.related(thing.noun, noun) for noun in nouns):
+                beside[key][thing.noun] += 1
     doubtful = {
         word: round(float(np.quantile(values, RARELY)), 4)
-        for word, values in of_right.items()
+        for word, values in of_correct.items()
         if len(values) >= OFTEN and word != "person" and np.quantile(values, RARELY) >= READABLE
     }
     companions = {key: sorted(beside[key]) for key in (*doubtful, "person") if beside[key]}
@@ -221,10 +221,10 @@ def _words(
 
 
 def _neighbours(regions: Tensor, count: int) -> tuple[Tensor, float]:
-    """The directions of mean regions (N, D) as uint8, and the distance that few of them exceed from the others."""
+    """The directions of mean regions (N, D) as uint8, and the distance from neighbours that few of them exceed."""
     largest = regions.clamp(min=0).amax(1, keepdim=True).clamp(min=1e-6)
-    known = (regions.clamp(min=0) / largest * 255).round().to(torch.uint8)
-    directions = functional.normalize(known.float(), dim=1)
-    similar = (functional.normalize(regions, dim=1) @ directions.T).fill_diagonal_(-1)
-    distances = 1 - similar.topk(min(count, len(known) - 1), 1).values.mean(1)
-    return known, float(distances.quantile(1 - FALSE_ALARMS))
+    directions = (regions.clamp(min=0) / largest * 255).round().to(torch.uint8)
+    normalized = functional.normalize(directions.float(), dim=1)
+    similar = (functional.normalize(regions, dim=1) @ normalized.T).fill_diagonal_(-1)
+    distances = 1 - similar.topk(min(count, len(directions) - 1), 1).values.mean(1)
+    return directions, float(distances.quantile(1 - FALSE_ALARMS))

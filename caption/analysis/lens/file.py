@@ -35,12 +35,12 @@ TENSORS = {
     "norm_weight": "norm.weight",
     "norm_bias": "norm.bias",
 }
-"""Of the classifier: their names in the file, and in its state."""
+"""Names of the classifier's tensors in the file -> in its state dict."""
 IN_HEADER = [field.name for field in fields(Calibration) if field.name != "known"]
 
 
 def lens_path(model: str | os.PathLike[str]) -> Path:
-    """Where the lens of a model lies, if it has one: beside its file, with the suffix .lens.
+    """The path of a model's lens: beside the model's file, with the suffix .lens.
 
     Args:
         model: see `caption.load`.
@@ -49,7 +49,7 @@ def lens_path(model: str | os.PathLike[str]) -> Path:
 
 
 def attach_lens(captioner: Captioner, path: str | Path) -> Lens:
-    """Let a lens read the captions of a captioner: `Caption.lens`.
+    """Give a captioner a lens, which adds `Caption.lens` to its captions.
 
     Args:
         captioner: the model.
@@ -137,17 +137,19 @@ def _classifier(tensors: dict[str, Tensor], eps: float | None) -> Classifier:
     return classifier
 
 
-def _calibration(header: dict[str, Any], known: Tensor | None, size: int) -> Calibration:
+def _calibration(header: dict[str, Any], directions: Tensor | None, size: int) -> Calibration:
     doubtful = {str(word): _finite(least) for word, least in header["doubtful"].items()}
     companions = {str(word): [str(noun) for noun in nouns] for word, nouns in header["companions"].items()}
     neighbours = int(header["neighbours"])
-    if known is not None and (known.ndim != 2 or known.shape[1] != size or neighbours < 1 or not len(known)):
-        raise ValueError("the mean regions have another size than the classifier's, or are none")
+    if directions is not None and (
+        directions.ndim != 2 or directions.shape[1] != size or neighbours < 1 or not len(directions)
+    ):
+        raise ValueError("the mean regions do not fit the classifier, or there are none")
     of_words, of_regions = (tuple(map(_finite, header[name])) for name in ("of_words", "of_regions"))
     if (len(of_words), len(of_regions)) != (5, 3):
-        raise ValueError("the calibration has another number of weights")
+        raise ValueError("the calibration has a wrong number of weights")
     return Calibration(
-        of_words, of_regions, _finite(header["sharpest"]), doubtful, companions, known, neighbours,
+        of_words, of_regions, _finite(header["sharpest"]), doubtful, companions, directions, neighbours,
         _finite(header["farthest"]), int(header["photos"]), int(header["detail"]),
     )  # fmt: skip
 
@@ -160,13 +162,13 @@ def _finite(value: Any) -> float:
 
 
 def _identity(encoder: Encoder) -> dict[str, Any]:
-    """Class path and arguments, without what does not change the regions."""
+    """Class path and arguments, without those that do not change the regions."""
     spec = encoder.spec
     arguments = {k: v for k, v in spec["init_args"].items() if k not in ("weights", "finetune_from")}
     return json.loads(json.dumps({"class_path": spec["class_path"], "init_args": arguments}))
 
 
 def _fingerprint(encoder: Encoder) -> list[float]:
-    """The mean size of the weights of the first and last layers."""
+    """The mean magnitudes of the weights of the first and last layers."""
     kernels = [p for p in encoder.state_dict().values() if p.is_floating_point() and p.ndim > 1]
     return [float(tensor.float().abs().mean()) for tensor in (*kernels[:2], *kernels[-2:])]

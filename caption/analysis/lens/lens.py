@@ -8,8 +8,8 @@ models: an early state, read by the last layer.
     captioner = caption.load("photos", lens=True)
     captioner("photo.jpg").lens.words
 
-A classifier that has only known plain averages is too sure where a map is sharp: `lens_calibration` fits
-probabilities to what people name.
+The classifier was trained on plain averages and is too sure where a map is sharp: `lens.calibration` fits probabilities
+to the nouns that people name.
 """
 
 from __future__ import annotations
@@ -39,39 +39,39 @@ if TYPE_CHECKING:
     from caption.data.photos import Photo
 
 SURE = 0.5
-"""Probability from which the lens doubts a word."""
+"""Smallest probability of another thing with which the lens doubts a word."""
 SHOWN = 3
 """Things per word."""
 LEAST_IN_REGION = 0.5
-"""Softmax of a thing in some region from which the photo has a map of it: dogs have 0.3 in photos without any."""
+"""Smallest softmax of a thing in some region with which it has a map: in photos without dogs, dogs reach 0.3."""
 LEAST_SHARE = 0.8
 """A less general noun is named, retriever for dog, if it holds this share of the general one's probability."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """From the classifier's logits to the probability that people name a noun; see `lens_calibration`.
+    """From the classifier's logits to the probability that people name a noun; see `lens.calibration.fit`.
 
     With x = logit of the noun's part of the softmax of the word's context, h = H[α] / log L, the entropy of the map in
-    [0, 1], and s = logit of the noun's part of all classes, which is x of a classifier that knows nothing (a hundred
-    classes are dogs):
+    [0, 1], and s = logit of the noun's part of all classes, which is x for even probabilities (a hundred classes are
+    dogs):
 
         p(noun) = σ(slope · x + of_entropy · h + slope_of_entropy · x · h + of_size · s + offset)
 
-    Of a map that is sharper than those of the fit, such as a single region, p = σ(slope · x + of_size · s + offset),
+    For a map that is sharper than those of the fit, such as a single region, p = σ(slope · x + of_size · s + offset),
     fitted to single regions.
 
     Attributes:
         of_words: slope, of_entropy, slope_of_entropy, of_size and offset.
         of_regions: slope, of_size and offset for single regions.
         sharpest: h of the sharpest maps of the fit.
-        doubtful: for words that are usually read rightly, the probability of their noun below which it is doubted.
-        companions: for such words, and for "person", nouns that are read where the word is right, too.
+        doubtful: for words that are usually read correctly, the probability of their noun below which it is doubted.
+        companions: for such words, and for "person", nouns that are also read where the word is correct.
         known: (N, D) directions of the mean regions of photos, as uint8, largest 255.
-        neighbours: how many of them a photo is compared with.
+        neighbours: number of them with which a photo is compared.
         farthest: cosine distance from its neighbours above which a photo is unlike them.
         photos: number of photos of the fit.
-        detail: pixels of the shorter side of most of them.
+        detail: pixels of the shorter side of these photos, their median.
     """
 
     of_words: tuple[float, ...]
@@ -97,8 +97,9 @@ class Calibration:
     def distance(self, mean: Tensor) -> float:
         """Mean cosine distance of a mean region (D,) from those of the nearest photos of the fit."""
         assert self.known is not None
-        known = functional.normalize(self.known.float(), dim=1)
-        nearest = (known @ functional.normalize(mean.float(), dim=0)).topk(min(self.neighbours, len(known)))
+        directions = functional.normalize(self.known.float(), dim=1)
+        similarities = directions @ functional.normalize(mean.float(), dim=0)
+        nearest = similarities.topk(min(self.neighbours, len(similarities)))
         return 1 - float(nearest.values.mean())
 
 
@@ -127,7 +128,7 @@ class Lens:
         count = classifier.linear.out_features
         if count != len(self.nouns.class_names):
             raise UserError(
-                f"the encoder's classifier knows {count:,} classes, and the lens has nouns for the "
+                f"the encoder's classifier has {count:,} classes, and the lens has nouns for the "
                 f"{len(self.nouns.class_names):,} of ImageNet: give Lens a table of nouns"
             )
         places = {noun: place for place, noun in enumerate(self.nouns.names)}
@@ -140,7 +141,7 @@ class Lens:
 
     @torch.no_grad()
     def logits(self, regions: Regions, weights: Tensor | np.ndarray | None = None) -> Tensor:
-        """Logits (B, T, C) of the classes of Σ_i α_i a_i; nothing but α depends on a decoder.
+        """Logits (B, T, C) of the classes of Σ_i α_i a_i; only α depends on a decoder.
 
         Args:
             regions: of the encoder, before any refiner; from a photo or from a store.
@@ -160,22 +161,22 @@ class Lens:
         return self.logits(regions, weights).softmax(-1)
 
     def map_of(self, regions: Regions, thing: str) -> Tensor:
-        """(B, rows, cols): where is it? The softmax of a class, or of all classes of a noun, at each region alone.
+        """(B, rows, cols): the softmax of a class, or of all classes of a noun, in each single region.
 
         Raises:
             UserError: no class or noun has this name.
         """
         by_region = self.classifier(regions.vectors.float()).softmax(-1)
-        named = [
+        classes = [
             number for number, name in enumerate(self.nouns.class_names) if name.lower() == thing.lower()
         ]
         nouns = [self.places[noun] for noun in self.nouns.of_word(thing)]
-        if not named and not nouns:
+        if not classes and not nouns:
             raise UserError(
-                f"the lens knows no {thing!r}: name a class of ImageNet or a noun of its table, such as dog"
+                f"the lens does not know {thing!r}: name a class of ImageNet or a noun of its table, such as dog"
             )
         chosen = self.membership[:, nouns].amax(1) if nouns else torch.zeros(len(self.membership))
-        chosen[named] = 1
+        chosen[classes] = 1
         return (by_region @ chosen).view(-1, *regions.grid)
 
     def probabilities(self, regions: Regions, weights: Tensor | np.ndarray | None = None) -> Tensor:
@@ -192,7 +193,7 @@ class Lens:
         return self.calibration.probabilities(logits, entropies, self.membership)
 
     def where(self, views: Views, thing: str) -> np.ndarray:
-        """(rows, cols): the probability of a thing in each region alone of one photo, not calibrated; see `map_of`.
+        """(rows, cols): the probability of a thing in each single region of one photo, not calibrated; see `map_of`.
 
         Raises:
             UserError: no class or noun has this name, or the encoder sees it in no region.
@@ -201,12 +202,12 @@ class Lens:
         map_ = self.map_of(regions, thing)[0].numpy()
         if map_.max() < LEAST_IN_REGION:
             raise UserError(
-                f"the encoder sees no {thing} in this photo: in no region is its probability above {map_.max():.2g}"
+                f"the encoder sees no {thing} in this photo: the highest probability in a region is {map_.max():.2g}"
             )
         return map_
 
     def regions_alone(self, regions: Regions) -> list[list[Seen]]:
-        """The likeliest thing in each region alone of one photo, in rows; see `things`."""
+        """The likeliest thing in each single region of one photo, in rows; see `things`."""
         count = regions.vectors.shape[1]
         probabilities = self.probabilities(regions, torch.eye(count)[None])[0]
         specific = torch.tensor(self._specific)
@@ -217,11 +218,11 @@ class Lens:
         return [things[start : start + regions.grid[1]] for start in range(0, count, regions.grid[1])]
 
     def read(self, views: Views, captions: Sequence[Caption]) -> list[LensReading]:
-        """What is seen behind the words of captions, one of each image.
+        """The readings of captions, one of each image.
 
         Args:
             views: of the encoder, the first of which is read.
-            captions: with weights over this view's grid. Where hard attention has chosen a region, that one is read.
+            captions: with weights over this view's grid. If hard attention has chosen a region, that region is read.
 
         Raises:
             UserError: the weights of a caption are on another grid, or may be negative.
@@ -233,7 +234,7 @@ class Lens:
         return readings
 
     def read_photo(self, regions: Regions, photo: Photo | None = None) -> LensReading:
-        """What is seen in a photo, of which (1, L, D) are the regions, whatever its caption; without words."""
+        """The reading of a photo from its regions (1, L, D), without words."""
         return LensReading(
             [],
             [],
@@ -245,7 +246,7 @@ class Lens:
         )
 
     def read_words(self, photo: LensReading, regions: Regions, caption: Caption) -> LensReading:
-        """The reading of a photo with what is seen behind the words of a caption; see `read`.
+        """The reading of a photo and of the words of a caption; see `read`.
 
         Args:
             photo: from `read_photo`.
@@ -264,8 +265,8 @@ class Lens:
     def out_of_distribution(self, regions: Regions, photo: Photo | None = None) -> bool | None:
         """Whether a photo is unlike those that the lens was calibrated on; None if that is not known.
 
-        Sharpness moves a mean region as far as another subject does. A photo must therefore be unlike them as a copy,
-        too, which has no more detail than they have.
+        Sharpness moves a mean region as far as another subject does. A photo is therefore unlike them only if a copy
+        with as little detail as theirs is unlike them, too.
 
         Args:
             regions: (1, L, D) of the photo.
@@ -294,12 +295,12 @@ class Lens:
         return self.calibration.distance(mean) > self.calibration.farthest
 
     def things(self, probabilities: Tensor, count: int = SHOWN) -> list[Seen]:
-        """The likeliest nouns of (N,), none of which is a kind of another, and none too general to tell what it is."""
+        """The likeliest nouns of (N,), without kinds of each other and without `GENERAL` nouns."""
         likeliest: list[Seen] = []
         numbers = probabilities.tolist()
         for place in sorted(self._specific, key=lambda place: -numbers[place]):
             noun = self.nouns.names[place]
-            if any(self.nouns.related(noun, seen.noun) for seen in likeliest):
+            if any(self.nouns.related(noun, thing.noun) for thing in likeliest):
                 continue
             likeliest.append(self._seen(self._less_general(noun, probabilities), probabilities))
             if len(likeliest) == count:
@@ -320,30 +321,30 @@ class Lens:
         return [(self.nouns.class_names[c], float(p)) for p, c in zip(top.values, top.indices, strict=True)]
 
     def doubts(self, words: Sequence[str], probabilities: Tensor) -> list[Doubt]:
-        """The words of a caption where another thing is seen, from the probabilities (T, N)."""
+        """The words of a caption at which another thing is seen, from the probabilities (T, N)."""
         if self.calibration is None:
             return []
         doubts = []
         for step, word in enumerate(words):
             nouns = self.nouns.of_word(word)
-            seen = self.things(probabilities[step], 1)[0]
+            thing = self.things(probabilities[step], 1)[0]
             if (
                 not nouns
-                or seen.probability < SURE
-                or any(self.nouns.related(seen.noun, said) for said in nouns)
+                or thing.probability < SURE
+                or any(self.nouns.related(thing.noun, noun) for noun in nouns)
             ):
                 continue
             is_person = "person" in nouns
             key = "person" if is_person else word.lower()
-            if not {*self.nouns.chain(seen.noun)}.isdisjoint(self.calibration.companions.get(key, [])):
+            if not {*self.nouns.chain(thing.noun)}.isdisjoint(self.calibration.companions.get(key, [])):
                 continue
-            if is_person:  # of whom the classes know next to nothing: they are dressed and carry things
-                doubted = not {"animal", "food"}.isdisjoint(self.nouns.chain(seen.noun))
+            if is_person:  # hardly any class is a person; many are clothes and things that people carry
+                doubted = not {"animal", "food"}.isdisjoint(self.nouns.chain(thing.noun))
             else:
-                said = max(float(probabilities[step, self.places[noun]]) for noun in nouns)
-                doubted = said < self.calibration.doubtful.get(key, 0.0)
+                p = max(float(probabilities[step, self.places[noun]]) for noun in nouns)
+                doubted = p < self.calibration.doubtful.get(key, 0.0)
             if doubted:
-                doubts.append(Doubt(step, word, seen.noun, seen.probability))
+                doubts.append(Doubt(step, word, thing.noun, thing.probability))
         return doubts
 
 

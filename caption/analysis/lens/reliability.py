@@ -1,4 +1,4 @@
-"""Do probabilities fit? Their calibration error, drawn, and the regression that makes them fit."""
+"""Reliability of probabilities: their calibration error, its figure, and the regression that calibrates them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINS = 10
 
 
 class Reliability(NamedTuple):
-    """How well the probabilities of P events fit."""
+    """The probabilities and outcomes of P events."""
 
     probabilities: np.ndarray
     """(P,)."""
@@ -64,26 +64,26 @@ def logistic_regression(features: np.ndarray, target: np.ndarray, ridge: float =
 
 
 def plot_reliability(reliabilities: Mapping[str, Reliability]) -> Figure:
-    """Draw how often people name what a lens reads with a probability (after Guo et al. 2017, figure 1), a line each.
+    """Draw the share of nouns that people name against the lens's probability (after Guo et al. 2017, figure 1).
 
-    A dot is a tenth of the probabilities' range, at its mean; the larger, the more nouns of words it stands for. On the
-    diagonal the probabilities are right.
+    There is a line for each reliability. A dot is a tenth of the range of probabilities, at its mean; its area is the
+    number of nouns. On the diagonal the probabilities are right.
 
     Raises:
-        ValueError: there is nothing to draw.
+        ValueError: no words were read.
     """
-    if not any(len(each.outcomes) for each in reliabilities.values()):
+    if not any(len(reliability.outcomes) for reliability in reliabilities.values()):
         raise ValueError("no words were read: there is no reliability to draw")
     fig = new_figure((4.4, 4.0))
     fig.set_layout_engine("constrained")
     ax = fig.add_subplot()
     ax.plot([0, 1], [0, 1], color="0.8", linewidth=1)
-    for number, (name, each) in enumerate(reliabilities.items()):
-        predicted, named, counts = each.bins()
-        label = f"{name}, calibration error {each.error:.2f}"
-        ax.plot(predicted, named, color=f"C{number}", label=label, linewidth=1.5)
+    for number, (name, reliability) in enumerate(reliabilities.items()):
+        predicted, shares, counts = reliability.bins()
+        label = f"{name}, calibration error {reliability.error:.2f}"
+        ax.plot(predicted, shares, color=f"C{number}", label=label, linewidth=1.5)
         ax.scatter(
-            predicted, named, s=200 * counts / counts.max(), color=f"C{number}", alpha=0.5, linewidth=0
+            predicted, shares, s=200 * counts / counts.max(), color=f"C{number}", alpha=0.5, linewidth=0
         )
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="share that people name", aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Self-attention seen: its maps, and attention rollout."""
+"""Maps of self-attention, and attention rollout."""
 
 from caption.analysis.self_attention.maps import RegionMaps, has_word_maps, region_maps, word_maps
 

@@ -1,4 +1,4 @@
-"""Self-attention seen: where each region looks in the refiner, and each word in a Transformer decoder.
+"""Maps of self-attention: where each region looks in the refiner, and each word in a Transformer decoder.
 
 maps = region_maps(captioner, photos)[0]
 maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
@@ -34,7 +34,7 @@ class RegionMaps:
     layers: tuple[np.ndarray, ...]
     """(M, L, L) float32 of each layer: the weight that a region (second index) gives to each region (third)."""
     gates: tuple[np.ndarray, ...]
-    """(M,) float32 of each layer: the heads' gates, 1 without any."""
+    """(M,) float32 of each layer: the heads' gates, 1 without gates."""
     grid: Grid
     """(rows, cols)."""
     box: Box
@@ -152,12 +152,12 @@ def _self_attention(captioner: Captioner, view: int) -> tuple[Refiner, Sequence[
         raise UserError(f"view is {view}, and the encoder gives {len(chains)}: they are counted from 0")
     if refiner is None or chains is None or not chains[view]:
         raise UserError(
-            f"{'a model without a refiner' if refiner is None else type(refiner).__name__} does not say from which "
+            f"{'a model without a refiner' if refiner is None else type(refiner).__name__} does not show from which "
             "regions a refined region comes: take a model whose refiner is caption.encoders.SelfAttentionRefiner"
         )
     return refiner, chains[view]
 
 
 def _gates(layer: RegionAttention) -> np.ndarray:
-    """(M,) in evaluation."""
+    """(M,) the heads' gates in evaluation mode."""
     return np.ones(layer.heads, np.float32) if layer.gates is None else layer.gates().float().cpu().numpy()

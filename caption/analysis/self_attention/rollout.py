@@ -1,7 +1,7 @@
 """Attention rollout (Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3).
 
-After self-attention a region carries what other regions have seen, so a decoder's map over such regions does not say
-which part of the image was read. Rollout carries it back:
+After self-attention a region also has information from other regions, so a decoder's map over such regions does not
+show which part of the image was read. Rollout carries the map back:
 
     ground(zip(rollout(captioner, photos), boxes))
 
@@ -54,7 +54,7 @@ def attention_rollout(
     flow = unmixed = np.eye(layers[0].shape[-1])
     gates = [np.ones(len(heads)) for heads in layers] if gates is None else gates
     for heads, of_heads in zip(layers, gates, strict=True):
-        if of_heads.any():  # else the residual connection is all there is
+        if of_heads.any():  # else only the residual connection is left
             mixed = np.tensordot(of_heads / of_heads.sum(dtype=np.float64), heads.astype(np.float64), 1)
             flow = (residual * unmixed + (1 - residual) * mixed) @ flow
     return flow
@@ -110,9 +110,9 @@ def tower_rollout(
     captions: Sequence[Caption],
     residual: float = RESIDUAL,
 ) -> list[Caption]:
-    """Captions whose weights lie on what the patches of a vision tower were made of; see `attention_rollout`.
+    """Captions whose weights lie over the input patches of a vision tower; see `attention_rollout`.
 
-    The last layer's patches have seen each other. What comes from class tokens and registers counts as elsewhere.
+    The last layer's patches have attended to each other. The share of class tokens and registers is left out.
 
     Args:
         captioner: a model of transformers with an attribute `tower`.
@@ -128,14 +128,14 @@ def tower_rollout(
         pixels = captioner.transform.read(photo).pixels[None].to(captioner.device)
         layers = [] if tower is None else _tower_layers(tower, pixels.to(next(tower.parameters()).dtype))
         patches = math.prod(caption.weights.shape[1:])
-        others = layers[0].shape[-1] - patches if layers else -1
-        if not 0 <= others <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:
+        extra = layers[0].shape[-1] - patches if layers else -1
+        if not 0 <= extra <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:
             raise UserError(
                 f"{type(captioner.decoder.model).__name__} has no vision tower with a token for each patch: its maps "
                 "cannot be rolled out; take a summary of `ForeignDecoder`"
             )
         # Class tokens and registers come first.
-        rolled.append(_carried_back(caption, attention_rollout(layers, residual)[others:, others:]))
+        rolled.append(_carried_back(caption, attention_rollout(layers, residual)[extra:, extra:]))
     return rolled
 
 

@@ -192,7 +192,7 @@ def check_lens(page):
     page.run(f"{field}.focus()")
     page.run(f"{field}.value = 'zebra'")
     page.press("Enter")
-    page.wait_for(f"{first}.querySelector('.satt-problem').textContent.includes('knows no')")
+    page.wait_for(f"{first}.querySelector('.satt-problem').textContent.includes('does not know')")
     page.click(".satt-reset")
     page.wait_for(RESET)
     assert page.run(f"{field}.value") == ""

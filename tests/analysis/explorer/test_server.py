@@ -81,7 +81,7 @@ def test_what_a_lens_reads_is_described_and_asked_for():
         request["changes"][0]["thing"] = "zebra\n" * 1000
         status, refused = send(port, "/api/captions", request)
         assert status == 400
-        assert refused["error"].startswith("the lens knows no 'zebra")
+        assert refused["error"].startswith("the lens does not know 'zebra")
         assert len(refused["error"]) < 300
 
 
