@@ -141,5 +141,5 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
     monkeypatch.setitem(sys.modules, "triton", None)
     for device, named in (("cpu", r"C\+\+ compiler"), ("cuda", "Triton")):
-        with pytest.raises(UserError, match=rf"takes .*{named}.* without --model\.compile"):
+        with pytest.raises(UserError, match=rf"needs .*{named}.* without --model\.compile"):
             accelerate(captioner(), device, compile=True)
