@@ -58,10 +58,10 @@ class _FullBeam(Beam):
         )
         living = (totals > -torch.inf) & (words != self.end)
         living[:, size:] = False
-        self._pool(rows, totals.where(pooled, -torch.inf))
+        self._add_to_pool(rows, totals.where(pooled, -torch.inf))
         competing = living[:, :size] & first[order[:, :size]]
         self.log_probs = totals[:, :size].where(competing, -torch.inf)
-        self._note_unfinished(rows, living.any(1))
+        self._update_unfinished(rows, living.any(1))
         self.log_probs = totals.where(living, -torch.inf)
         exists = living | pooled
         return Extension(
