@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from caption.core.tensor_tree import State
 from caption.decoders.base import Trace
 from caption.decoders.cell_decoder import CellDecoder
-from caption.decoders.packing import PackedCaptions
 from caption.decoders.top_down import TopDownDecoder
-from caption.decoders.unroll import RecurrentDecoder
+from caption.decoders.unroll import PackedCaptions, RecurrentDecoder
 from caption.kernels.first_order import require_first_order
 from caption.kernels.linear import linear
 
