@@ -23,7 +23,7 @@ class LayerMemory(NamedTuple):
     mask: Tensor | None
     """(B, L) bool, True where a patch may be attended to; None = all."""
     other_keys: Tensor
-    """(B, M', S, d) of what every caption reads beside patches: class tokens, registers, a prompt."""
+    """(B, M', S, d) of the other tokens that every caption reads: class tokens, registers, a prompt."""
     other_values: Tensor
     """(B, M', S, d)."""
     first_view: int
@@ -31,7 +31,7 @@ class LayerMemory(NamedTuple):
 
 
 class HeadQuery(NamedTuple):
-    """The queries of a layer for K captions of B images, and what they find elsewhere than on patches."""
+    """The queries of a layer for K captions of B images, and their attention elsewhere than on patches."""
 
     hidden: Tensor
     """(B, K, M, d), scaled."""
@@ -54,19 +54,19 @@ class PatchMaps(NamedTuple):
     heads: Tensor
     """(B, K, M, L) over the patches of the first view."""
     second: Tensor | None
-    """(B, K, M, L') over those of a second view, if the model sees a photo twice, whole and in tiles; else None."""
+    """(B, K, M, L') over those of a second view, if the model reads a photo in tiles and as a whole; else None."""
     elsewhere: Tensor
     """(B, K, M, 1) the share of class tokens, registers and text."""
 
 
 class PatchAttention(Attention):
-    """softmax over the patches and, as one share, all else that a head of a foreign model reads.
+    """softmax over the patches and, as one share, everything else that a head of a foreign model reads.
 
-    The numbers are the model's own: a softmax over [patch scores, log Σ exp of the other scores] gives patches the same
-    weights as a softmax over all scores. It has no weights; queries, keys and values come from the model's layer.
+    The weights are the model's own: a softmax over [patch scores, log Σ exp of the other scores] gives patches the same
+    weights as a softmax over all scores. It has no parameters; queries, keys and values come from the model's layer.
 
     Args:
-        views: 1, or 2 for a model that sees the photo twice.
+        views: 1, or 2 for a model that reads the photo in tiles and as a whole.
     """
 
     properties = WeightProperties(sentinel=True)

@@ -24,8 +24,8 @@ class ForeignCaptioner(Captioner):
 
     Args:
         model: the model, in evaluation mode.
-        vocabulary: its pieces, see `PieceVocabulary`; or words, if each piece is one.
-        transform: makes its pixels.
+        vocabulary: its pieces, see `PieceVocabulary`; or words, if each piece is a word.
+        transform: makes the model's pixels.
         search: default search; None = `BeamSearch()`.
         summary: which maps are the weights for heatmaps, see `ForeignDecoder`.
     """

@@ -1,4 +1,4 @@
-"""Families whose text model attends to image tokens by cross-attention: ViT-GPT2 and its like, and BLIP."""
+"""Families whose text model attends to image tokens by cross-attention: ViT-GPT2 and similar models, and BLIP."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ class Blip(CrossAttentionModel):
         size = model.config.vision_config.hidden_size
         super().__init__(model, processor, [text.bos_token_id], [text.sep_token_id], size)
         self.tower = model.vision_model
-        self.generation = self.decoder.generation_config  # which `generate` of BLIP uses
+        self.generation = self.decoder.generation_config  # the one that BLIP's `generate` uses
         self.hook_sites([layer.crossattention.self for layer in self.decoder.bert.encoder.layer])

@@ -22,11 +22,11 @@ from caption.models.transformers.model import ForeignModel
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
 TINY = 1e-12
-"""Nats that each map has at least where maps are weighted by them, so that even maps have a mean."""
+"""Least weight of a map, in nats, in the concentrated mean: uniform maps must have a mean, too."""
 
 
 class ForeignMemory(NamedTuple):
-    """All that the model needs of B images; `views` and `projected` as in `decoders.base.Memory`."""
+    """Everything that the model needs of B images; `views` and `projected` as in `decoders.base.Memory`."""
 
     views: Views
     projected: tuple[LayerMemory, ...]
@@ -38,16 +38,16 @@ class ForeignDecoder(Decoder):
     """Runs the text model one word piece at a time; every layer's attention to the image is a `PatchAttention`.
 
     The words of its vocabulary are the special tokens of this package, then the model's pieces: piece n is word
-    n + 4. The model's end pieces are never said, since END stands for them.
+    n + 4. The model's end pieces are never generated, since END replaces them.
 
     Args:
         model: the whole model.
         summary: which maps are the weights for heatmaps: "concentrated", the mean of all heads, each weighted by the
-            share of the image and by how far its map is from an even one, in nats (Σ α log α / mean α); "mean"
+            share of the image and by the divergence of its map from a uniform one, in nats (Σ α log α / mean α); "mean"
             over all layers and heads; "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
 
     Attributes:
-        places: layer and heads of the summaries that are some heads alone.
+        places: layer and heads of each summary of a single layer or head.
 
     Raises:
         UserError: there is no such summary.
@@ -79,7 +79,7 @@ class ForeignDecoder(Decoder):
         self._summary = summary
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
-        """The model has its weights."""
+        """Nothing to build: the model has its weights."""
 
     def trace_name(self, number: int, name: str) -> str:
         return f"layer {number} {name}"
@@ -88,9 +88,9 @@ class ForeignDecoder(Decoder):
         tokens = tokens_of(views, self.model.region_size)
         mask = None
         if any(view.mask is not None for view in views):
-            every = [torch.ones_like(view.vectors[..., 0], dtype=torch.bool) for view in views]
-            masks = zip(every, (view.mask for view in views), strict=True)
-            mask = torch.cat([whole if of_view is None else of_view for whole, of_view in masks], 1)
+            unmasked = [torch.ones_like(view.vectors[..., 0], dtype=torch.bool) for view in views]
+            pairs = zip(views, unmasked, strict=True)
+            mask = torch.cat([full if view.mask is None else view.mask for view, full in pairs], 1)
         memory = self.model.memory(tokens, mask)
         return ForeignMemory(views, memory.layers, memory.past)  # type: ignore[return-value]
 
@@ -108,16 +108,16 @@ class ForeignDecoder(Decoder):
             layer: int, query: Tensor, keys: Tensor | None = None, values: Tensor | None = None
         ) -> Tensor:
             """See `model.Attend`."""
-            own = memory.projected[layer]
-            others = [own.other_keys[:, None], own.other_values[:, None]]
+            layer_memory = memory.projected[layer]
+            elsewhere = [layer_memory.other_keys[:, None], layer_memory.other_values[:, None]]
             if keys is not None and values is not None:
-                said = [tensor.unflatten(0, rows) for tensor in (keys, values)]
-                others = [
-                    torch.cat((other.expand(-1, rows[1], -1, -1, -1), words), 3)
-                    for other, words in zip(others, said, strict=True)
+                of_words = [tensor.unflatten(0, rows) for tensor in (keys, values)]
+                elsewhere = [
+                    torch.cat((before.expand(-1, rows[1], -1, -1, -1), words), 3)
+                    for before, words in zip(elsewhere, of_words, strict=True)
                 ]
-            heads = HeadQuery.of(query.unflatten(0, rows), *others)
-            outputs[layer] = output = self.layers[layer](heads, own)
+            heads = HeadQuery.of(query.unflatten(0, rows), *elsewhere)
+            outputs[layer] = output = self.layers[layer](heads, layer_memory)
             return output.context.flatten(0, 1).view_as(query)
 
         pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
@@ -132,7 +132,7 @@ class ForeignDecoder(Decoder):
         return log_probs, State(memory, carried, trace)
 
     def _of_words(self, log_probs: Tensor) -> Tensor:
-        """Of pieces (B, K, V) -> of words (B, K, 4 + V)."""
+        """Log-probabilities of pieces (B, K, V) -> of words (B, K, 4 + V)."""
         ends = torch.tensor(self.model.ends, device=log_probs.device)
         end = log_probs[..., ends].amax(-1, keepdim=True)
         never = torch.full_like(end, -torch.inf)
@@ -152,18 +152,18 @@ class ForeignDecoder(Decoder):
         if self.summary in self.places:
             layer, chosen = self.places[self.summary]
             return heads[layer][:, :, chosen].mean(2)
-        every = torch.cat(list(heads), 2)
+        all_heads = torch.cat(list(heads), 2)
         if self.summary == "mean":
-            return every.mean(2)
-        even = every.mean(-1, keepdim=True).clamp_min(TINY)
-        nats = torch.xlogy(every, every / even).sum(-1, keepdim=True).clamp_min(TINY)
-        return (every * nats).sum(2) / nats.sum(2)
+            return all_heads.mean(2)
+        uniform = all_heads.mean(-1, keepdim=True).clamp_min(TINY)
+        nats = torch.xlogy(all_heads, all_heads / uniform).sum(-1, keepdim=True).clamp_min(TINY)
+        return (all_heads * nats).sum(2) / nats.sum(2)
 
     def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
         """Foreign models are trained by their own code: raises a UserError."""
         raise UserError(
             "objectives of this package cannot train a model of other people's code: train it with its own, such as "
-            "the Trainer of transformers, and load what that writes"
+            "the Trainer of transformers, and load the result"
         )
 
     @property
@@ -173,7 +173,7 @@ class ForeignDecoder(Decoder):
 
 
 def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
-    """(B, K, M, L) the maps of all views on the grid of the first, whose cells divide those of the second evenly."""
+    """(B, K, M, L) the sum of all views' maps on the grid of the first, which divides the cells of the second evenly."""
     if maps.second is None:
         return maps.heads
     (rows, cols), (down, across) = grids

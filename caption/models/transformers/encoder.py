@@ -16,12 +16,12 @@ from caption.models.transformers.model import ForeignModel, ImageTokens
 class ForeignEncoder(Encoder):
     """Pixels -> image tokens on the grid of patches.
 
-    Class tokens and registers have no place in the photo. They follow behind the vectors of the first view, the same in
-    each: what hides, replaces or exchanges some regions of an image leaves them to the others.
+    Class tokens and registers have no place in the photo. They are appended to every vector of the first view: if some
+    regions of an image are hidden, replaced or exchanged, the others still hold them.
 
     Args:
         model: the whole model.
-        pixels: (1, ...) of any photo, as the model's transform makes them.
+        pixels: (1, ...) of any photo, from the model's transform.
     """
 
     def __init__(self, model: ForeignModel, pixels: Tensor) -> None:
@@ -29,16 +29,16 @@ class ForeignEncoder(Encoder):
         self.model = model
         with torch.no_grad():
             tokens = model.image_tokens(pixels.to(next(model.parameters(), pixels).dtype))
-        size, others = model.region_size, tokens.others.shape[1]
-        self.region_sizes = (size * (1 + others), *[size] * (len(tokens.patches) - 1))
+        size, class_tokens = model.region_size, tokens.class_tokens.shape[1]
+        self.region_sizes = (size * (1 + class_tokens), *[size] * (len(tokens.patches) - 1))
 
     def forward(self, images: Tensor) -> Views:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             weight = next(self.model.parameters(), images)
-            patches, grids, others = self.model.image_tokens(images.to(weight.dtype))
+            patches, grids, class_tokens = self.model.image_tokens(images.to(weight.dtype))
         first = patches[0]
-        behind = others.flatten(1)[:, None].expand(-1, first.shape[1], -1)
-        vectors = (torch.cat((first, behind), -1), *patches[1:])
+        appended = class_tokens.flatten(1)[:, None].expand(-1, first.shape[1], -1)
+        vectors = (torch.cat((first, appended), -1), *patches[1:])
         return tuple(map(Regions, vectors, grids))
 
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
@@ -52,20 +52,20 @@ class ForeignEncoder(Encoder):
 
 
 def tokens_of(views: Views, size: int) -> ImageTokens:
-    """The image tokens, of D = `size` numbers, that an encoder's regions were made of.
+    """The image tokens, of D = `size` numbers, in the regions of an encoder.
 
-    Where regions of several images were mixed, class tokens are mixed in proportion.
+    If regions of several images were mixed, class tokens are mixed in proportion.
     """
     first, *more = views
-    others = mean_region(first._replace(vectors=first.vectors[..., size:]))
+    class_tokens = mean_region(first._replace(vectors=first.vectors[..., size:]))
     patches = (first.vectors[..., :size], *(view.vectors for view in more))
     return ImageTokens(
-        patches, tuple(view.grid for view in views), others.squeeze(1).unflatten(-1, (-1, size))
+        patches, tuple(view.grid for view in views), class_tokens.squeeze(1).unflatten(-1, (-1, size))
     )
 
 
 def cannot_be_saved() -> UserError:
-    """What to say to those who save, export or store features of a foreign model."""
+    """The error for saving or exporting a foreign model, or storing its features."""
     return UserError(
         "a model of other people's code cannot be written as a checkpoint, a program or features of this package: keep "
         "its own files (save_pretrained of transformers writes them)"

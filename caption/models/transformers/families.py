@@ -1,7 +1,7 @@
-"""The architectures of transformers that are known, by the names in their `config.json`.
+"""The supported architectures of transformers, by their names in `config.json`.
 
-A family is a class made of `(model, processor, tokenizer)`: the model, its image processor and its tokenizer, all of
-transformers. Its attribute `transform` is the `ProcessorTransform` that fits the architecture.
+A family is a class with the arguments `(model, processor, tokenizer)`: the model, its image processor and its
+tokenizer, all of transformers. Its attribute `transform` is the `ProcessorTransform` that fits the architecture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAMILIES = {
 
 
 def end_pieces(model: Any, *more: int | None) -> tuple[int, ...]:
-    """The pieces that end a caption, by the model's generation config, or else those of `more` that are not None."""
+    """The pieces that end a caption: those of the model's generation config, and those of `more` that are not None."""
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = configured if isinstance(configured, (list, tuple)) else [configured]
     return tuple(dict.fromkeys(piece for piece in (*listed, *more) if piece is not None))

@@ -1,4 +1,4 @@
-"""GIT, whose text model reads all tokens of an image in front of the words."""
+"""GIT, whose text model reads all tokens of an image before the words."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class Git(PrefixModel):
         self.hook_sites([layer.attention.self for layer in model.git.encoder.layer])
 
     def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
-        others, first = tokens.others.shape[1], tokens.patches[0]
-        hidden = self.whole.git.visual_projection(torch.cat((tokens.others, first), 1))
+        class_tokens, first = tokens.class_tokens.shape[1], tokens.patches[0]
+        hidden = self.whole.git.visual_projection(torch.cat((tokens.class_tokens, first), 1))
         cache = DynamicCache()
         attention_mask = None
         if mask is not None:
-            seen = torch.cat((mask.new_ones(len(hidden), others), mask), 1)
-            attention_mask = torch.zeros_like(seen, dtype=hidden.dtype)
-            attention_mask = attention_mask.masked_fill(~seen, torch.finfo(hidden.dtype).min)[:, None, None]
-        encoder = self.whole.git.encoder  # image tokens attend to each other alone, in both directions
+            visible = torch.cat((mask.new_ones(len(hidden), class_tokens), mask), 1)
+            attention_mask = torch.zeros_like(visible, dtype=hidden.dtype)
+            attention_mask = attention_mask.masked_fill(~visible, torch.finfo(hidden.dtype).min)[
+                :, None, None
+            ]
+        encoder = self.whole.git.encoder  # image tokens attend only to each other, in both directions
         encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
-        return Prefix(cache, torch.arange(others, hidden.shape[1], device=hidden.device), position=0)
+        return Prefix(cache, torch.arange(class_tokens, hidden.shape[1], device=hidden.device), position=0)

@@ -1,4 +1,4 @@
-"""Idefics3 and SmolVLM, which see a photo in tiles and once more as a whole."""
+"""Idefics3 and SmolVLM, which read a photo in tiles and as a whole."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from caption.models.transformers.preprocessing import WholePhotoTransform
 class TileTransform(WholePhotoTransform):
     """A photo stretched to whole tiles.
 
-    Pixels are (rows + 1, cols, 3, S, S): the tiles in their places, and below the first of them the photo as a whole;
-    (1, 1, 3, S, S) of a processor that does not split.
+    Pixels are (rows + 1, cols, 3, S, S): the tiles in their places, and in the row below, first, the whole photo. They
+    are (1, 1, 3, S, S) if the processor does not split photos.
     """
 
     def pixels(self, image: Image.Image) -> Tensor:
-        made = self.processor(images=[[image]], return_row_col_info=True, return_tensors="pt")
-        tiles = made["pixel_values"][0]
-        rows, cols = made["rows"][0][0], max(1, made["cols"][0][0])
+        inputs = self.processor(images=[[image]], return_row_col_info=True, return_tensors="pt")
+        tiles = inputs["pixel_values"][0]
+        rows, cols = inputs["rows"][0][0], max(1, inputs["cols"][0][0])
         pixels = tiles.new_zeros((rows + 1) * cols, *tiles.shape[1:])
         pixels[: len(tiles)] = tiles
         return pixels.unflatten(0, (rows + 1, cols))
@@ -34,7 +34,7 @@ class Idefics3(PromptModel):
     """`Idefics3ForConditionalGeneration` and `SmolVLMForConditionalGeneration`: SigLIP, patches merged into fewer, and
     Llama.
 
-    The tiles are one view, the photo as a whole is the second. A prompt lists the tokens tile by tile.
+    The tiles are one view, the whole photo is the second. A prompt lists the tokens tile by tile.
     """
 
     transform_class = TileTransform
@@ -49,8 +49,8 @@ class Idefics3(PromptModel):
         rows, cols = pixels.shape[1] - 1, pixels.shape[2]
         tiles = pixels.flatten(1, 2)[:, : rows * cols + 1]
         tokens = torch.stack(tuple(self.whole.model.get_image_features(tiles).pooler_output))
-        whole = (self.side, self.side)
-        grids = ((rows * self.side, cols * self.side), whole) if rows else (whole,)
+        whole_photo = (self.side, self.side)
+        grids = ((rows * self.side, cols * self.side), whole_photo) if rows else (whole_photo,)
         in_order = tokens[:, self.order(grids).to(tokens.device)]
         patches = in_order.split([down * across for down, across in grids], 1)
         return ImageTokens(tuple(patches), grids, tokens[:, :0])
@@ -67,6 +67,6 @@ class Idefics3(PromptModel):
         if len(grids) == 1:
             return super().blank(grids)
         rows, cols = (cells // self.side for cells in grids[0])
-        # The longer side is always cut into as many tiles; half a tile less of the other is still as many.
+        # The longer side is always cut into the most tiles; the other, half a tile shorter, still into as many.
         width, height = (2 * cols, 2 * rows - 1) if cols >= rows else (2 * cols - 1, 2 * rows)
         return Image.new("RGB", (width * 64, height * 64))

@@ -24,13 +24,13 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
 
     Args:
         address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is
-            downloaded unless its cache has it. Weights are read from safetensors alone, and no code of a repository is
+            downloaded unless its cache has it. Weights are read from safetensors only, and no code of a repository is
             run. "#" and a summary may follow, see `ForeignDecoder`: "transformers:FOLDER#layer 3 heads[5]".
         device: where to put it.
 
     Raises:
-        UserError: transformers is missing; there is no such folder or repository; its architecture is not known, or it
-            has no tokenizer, no image processor with a size, or no safetensors.
+        UserError: transformers is missing; there is no such folder or repository; its architecture is not supported, or
+            it has no tokenizer, no image processor with a size, or no safetensors.
     """
     name, _, summary = address.removeprefix(SCHEME).partition("#")
     folder = os.path.expanduser(name)
@@ -57,15 +57,15 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
 
 
 def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCaptioner:
-    """A captioner of a model that is in memory, in evaluation mode from now on.
+    """A captioner of a model in memory, which is put in evaluation mode.
 
     Args:
-        model: of an architecture in `families.FAMILIES`. It stays usable by itself.
+        model: of an architecture in `families.FAMILIES`. It can still be used by itself.
         processor: its image processor, or a processor that holds one.
         tokenizer: its tokenizer.
 
     Raises:
-        UserError: the architecture is not known, its attention cannot be seen, or the processor states no size.
+        UserError: the architecture is not supported, its attention cannot be found, or the processor states no size.
     """
     family = _family(_architecture(model.config, type(model).__name__))(model, processor, tokenizer)
     size = model.config.get_text_config(decoder=True).vocab_size
@@ -77,8 +77,8 @@ def _architecture(config: Any, name: str | None = None) -> str:
     name = name or next(iter(getattr(config, "architectures", None) or []), str(config.model_type))
     if name not in FAMILIES:
         raise UserError(
-            f"the architecture {name} of transformers is not known here: {', '.join(FAMILIES)} are; or give it the "
-            "interface caption.models.transformers.model.ForeignModel (docs/any-captioner.md)"
+            f"the architecture {name} of transformers is not supported: {', '.join(FAMILIES)} are; or implement the "
+            "interface caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
         )
     return name
 
@@ -89,7 +89,7 @@ def _family(architecture: str) -> Any:
 
 
 def _part(address: str, part: str, cls: Any, source: str, options: dict[str, Any]) -> Any:
-    """One part of a model, with transformers' errors in one sentence."""
+    """One part of a model; errors of transformers become UserErrors of one sentence."""
     try:
         return cls.from_pretrained(source, **options)
     except (OSError, ValueError, TypeError, KeyError, ImportError) as error:

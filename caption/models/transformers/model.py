@@ -1,4 +1,4 @@
-"""The interface of a foreign model: what it must give to become a `Captioner`."""
+"""The interface that a foreign model must implement to become a `Captioner`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Attend = Callable[..., Tensor]
 
     layer: number of the layer, counted from 0 among those that attend to the image.
     query: (R, M, d) the queries of R captions, scaled: scores are their products with keys.
-    keys, values: (R, M', T, d) of the words so far, where the layer attends to words and patches at once.
+    keys, values: (R, M', T, d) of the words so far, if the layer attends to words and patches at once.
     context: (R, M, d).
 
-To be called by `ForeignModel.step` in place of softmax(q kᵀ) v. R = B · K: caption r belongs to image r // K.
+`ForeignModel.step` calls it in place of softmax(q kᵀ) v. R = B · K: caption r belongs to image r // K.
 """
 
 
 class ImageTokens(NamedTuple):
-    """What the vision tower makes of B photos."""
+    """The output of the vision tower for B photos."""
 
     patches: tuple[Tensor, ...]
     """(B, L, D) for each view, in row order."""
     grids: tuple[Grid, ...]
     """(rows, cols) of each view, rows · cols = L."""
-    others: Tensor
+    class_tokens: Tensor
     """(B, S, D) class tokens and registers, which have no place in the photo; S may be 0."""
 
 
 class Memory(NamedTuple):
-    """All that a model needs of B images while it writes."""
+    """Everything that a model needs of B images while it writes captions."""
 
     layers: tuple[LayerMemory, ...]
     """One for each layer that attends to the image."""
@@ -55,15 +55,15 @@ class ForeignModel(nn.Module, ABC):
     heads: Sequence[int]
     """M of each layer that attends to the image."""
     views: int = 1
-    """Number of grids on which it sees a photo: 2 for a model that sees it whole and in tiles."""
+    """Number of grids of a photo: 2 for a model that reads it as a whole and in tiles."""
     start: int
-    """The piece that is fed to the first step: the last one of a prompt."""
+    """The piece that is fed to the first step: the last one of the prompt."""
     ends: tuple[int, ...]
     """Pieces that end a caption."""
 
     @abstractmethod
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
-        """Encode photos: pixels (B, ...), as the model's transform makes them."""
+        """Encode photos: pixels (B, ...) from the model's transform."""
 
     @abstractmethod
     def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
@@ -71,8 +71,8 @@ class ForeignModel(nn.Module, ABC):
 
         Args:
             tokens: of B images.
-            mask: (B, L) bool, over the patches of all views in their order, True where one is in the image; None = all.
-                Nothing may attend to the others, and it goes into `LayerMemory.mask`.
+            mask: (B, L) bool, over the patches of all views in their order, True for patches of the image; None = all.
+                Nothing may attend to other patches. To be passed on as `LayerMemory.mask`.
         """
 
     @abstractmethod

@@ -27,4 +27,4 @@ class PaliGemma(PromptModel):
         return super().positions(inputs) + 1  # the model counts from 1
 
     def options(self, pieces: Tensor) -> dict[str, Tensor]:
-        return {"token_type_ids": torch.zeros_like(pieces)}  # all of the prompt is read in both directions
+        return {"token_type_ids": torch.zeros_like(pieces)}  # the whole prompt is read in both directions

@@ -1,7 +1,6 @@
 """Word pieces of a foreign tokenizer as a vocabulary, and captions joined from them.
 
-Pieces are shown in one way, whatever the tokenizer: "gi", "##raf", "##fe". What begins a word stands alone, and "##"
-goes before what continues one.
+Pieces of all tokenizers are shown in one way: "gi", "##raf", "##fe". A piece that continues a word has the prefix "##".
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary, is_usable
 
 CONTINUES = "##"
 FIRST_MARKS = ("Ġ", "▁")
-"""Marks at the beginning of a word, of byte-level tokenizers and of SentencePiece. Others mark what continues one."""
+"""Marks of byte-level tokenizers and of SentencePiece at the beginning of a word. Other tokenizers mark pieces that
+continue a word."""
 
 
 class PieceTokenizer(Tokenizer):
@@ -57,13 +57,13 @@ class PieceVocabulary(Vocabulary):
     """
 
     def __init__(self, tokenizer: Any, size: int) -> None:
-        known = min(size, len(tokenizer))
-        names = tokenizer.convert_ids_to_tokens(list(range(known)))
+        named_count = min(size, len(tokenizer))
+        names = tokenizer.convert_ids_to_tokens(list(range(named_count)))
         special = set(tokenizer.all_special_ids)
         marked = any(name.startswith(FIRST_MARKS) for name in names if name)
         shown: dict[str, None] = dict.fromkeys(SPECIAL_TOKENS)
         for number in range(size):
-            name = names[number] if number < known else None
+            name = names[number] if number < named_count else None
             piece = name if number in special else _shown(name, marked, tokenizer)
             if not piece or piece in shown or not is_usable(piece) or piece.split() != [piece]:
                 piece = f"{piece if piece and is_usable(piece) else ''}[{number}]".replace(" ", "")
@@ -131,6 +131,6 @@ def joined(caption: Caption) -> Caption:
         caption, words=words, weights=mean(caption.weights), by_piece=caption,
         word_log_probs=np.add.reduceat(log_probs, starts) if lengths else log_probs,
         maps=AttentionMaps({name: mean(maps) for name, maps in caption.maps.items()}, dict(caption.maps.boxes)),
-        alternatives=[joined(other) for other in caption.alternatives],
+        alternatives=[joined(alternative) for alternative in caption.alternatives],
         likeliest=caption.likeliest and [caption.likeliest[start] for start in starts],
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Language models that read image tokens among their own, in front of the words or inside a prompt.
+"""Language models that read image tokens among their own, before the words or inside a prompt.
 
-What stands before the words is read once. Its keys and values are the memory of the image: patches of the photo, and
-beside them what has no place in it, class tokens and the text of the prompt.
+The tokens before the words are read once. Their keys and values are the memory of the image: those of the photo's
+patches, and those without a place in the photo, class tokens and the text of the prompt.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from caption.models.transformers.transformers_model import NAME, TransformersMod
 
 
 class Prefix(NamedTuple):
-    """What stands before the words, for B images."""
+    """The tokens before the words, for B images."""
 
-    cache: Any  # a DynamicCache, whose layers are declared as several kinds
+    cache: Any  # a DynamicCache, whose layers are declared with several types
     """Its keys and values in each layer."""
     patches: Tensor
     """(L,) int64, which of its tokens are patches, in the order of the views."""
     position: int
-    """Of the piece that comes next."""
+    """Position of the next piece."""
 
 
 class PrefixModel(TransformersModel):
@@ -39,11 +39,11 @@ class PrefixModel(TransformersModel):
 
     @abstractmethod
     def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
-        """Read what stands before the words.
+        """Read the tokens before the words.
 
         Args:
             tokens: of B images.
-            mask: as of `memory`.
+            mask: see `memory`.
         """
 
     def position_ids(self, positions: Tensor) -> Tensor:
@@ -68,16 +68,16 @@ class PrefixModel(TransformersModel):
                 cache=cache,
                 use_cache=True,
             )
-        said = tuple((layer.keys, layer.values) for layer in cache.layers)
-        return output.logits[:, -1], (positions + 1, said)
+        extended = tuple((layer.keys, layer.values) for layer in cache.layers)
+        return output.logits[:, -1], (positions + 1, extended)
 
 
-NOT_FOLLOWED = ("attn_logit_softcapping", "use_sliding_window", "sliding_window")
+UNSUPPORTED = ("attn_logit_softcapping", "use_sliding_window", "sliding_window")
 """Settings of a text model that change its attention."""
 
 
 class Prompt(NamedTuple):
-    """What the processor makes of a question about a photo."""
+    """The processor's output for a question about a photo."""
 
     pieces: Tensor
     """(P,) int64, image tokens among them."""
@@ -95,7 +95,7 @@ class PromptModel(PrefixModel):
             layers of the model's decoder use the attention interface.
 
     Raises:
-        UserError: the processor or the language model cannot be used, and why.
+        UserError: the processor or the language model is not supported; the message gives the reason.
     """
 
     processor_loader = "AutoProcessor"
@@ -104,16 +104,16 @@ class PromptModel(PrefixModel):
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
         if not hasattr(processor, "image_processor"):
             raise UserError(
-                f"{type(model).__name__} is asked with a prompt, which {type(processor).__name__} does not write: give "
-                "the whole processor, as AutoProcessor of transformers reads it"
+                f"{type(model).__name__} needs a prompt, which {type(processor).__name__} does not write: give the "
+                "whole processor, as AutoProcessor of transformers reads it"
             )
         language_model = model.get_decoder()
         text = language_model.config
-        unlike = [name for name in NOT_FOLLOWED if getattr(text, name, None)]
-        if unlike:
+        settings = [name for name in UNSUPPORTED if getattr(text, name, None)]
+        if settings:
             raise UserError(
-                f"the text model of {type(model).__name__} changes its attention by {unlike[0]}, which is not followed "
-                "here: take a model without it, such as the first PaliGemma"
+                f"the text model of {type(model).__name__} changes its attention by {settings[0]}, which is not "
+                "supported: use a model without it, such as the first PaliGemma"
             )
         ends = end_pieces(model) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor.image_processor, [0], ends)
@@ -126,7 +126,7 @@ class PromptModel(PrefixModel):
 
     @property
     def question(self) -> str:
-        """What the model is asked about a photo; may be set."""
+        """The question to the model about a photo; may be set."""
         return self._question
 
     @question.setter
@@ -148,11 +148,11 @@ class PromptModel(PrefixModel):
         )  # fmt: skip
 
     def blank(self, grids: tuple[Grid, ...]) -> Image.Image:
-        """A photo that the processor puts on these grids; any, if it puts all on the same."""
+        """A photo to which the processor gives these grids; any photo, if it gives all the same."""
         return Image.new("RGB", (64, 48))
 
     def order(self, grids: tuple[Grid, ...]) -> Tensor:
-        """(L,) int64: the model's numbers of image tokens, view by view, each in row order."""
+        """(L,) int64: the model's indices of the image tokens, view by view, each in row order."""
         return torch.arange(sum(rows * cols for rows, cols in grids))
 
     def positions(self, inputs: Any) -> Tensor:
@@ -160,14 +160,14 @@ class PromptModel(PrefixModel):
         return torch.arange(inputs["input_ids"].shape[1])[None]
 
     def options(self, pieces: Tensor) -> dict[str, Tensor]:
-        """More arguments with which the model reads a prompt (B, P)."""
+        """More arguments of the model for a prompt (B, P)."""
         return {}
 
     def prompt_on(self, grids: tuple[Grid, ...]) -> Prompt:
         """The question about a photo on these grids.
 
         Raises:
-            UserError: the processor makes another number of image tokens.
+            UserError: the processor makes a different number of image tokens.
         """
         if grids not in self.prompts:
             inputs = self.asked(self.blank(grids))

@@ -1,4 +1,4 @@
-"""The preprocessing of a foreign model: its own image processor makes the pixels, and its geometry is followed."""
+"""The preprocessing of a foreign model: pixels from its own image processor, and the part of the photo they cover."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class WholePhotoTransform(ImageTransform):
-    """Photos as an image processor of transformers makes them, normalised, where it shows the whole photo.
+    """The normalised output of an image processor of transformers that shows the whole photo.
 
     Args:
         processor: the image processor.
-        size: of the output; of no account where it follows the photo's.
+        size: of the output; unused if it depends on the photo.
     """
 
     processor: Any
@@ -37,7 +37,7 @@ class WholePhotoTransform(ImageTransform):
         return FittedPhoto(self.pixels(image), image.size, self.box(*image.size), photo)
 
     def pixels(self, image: Image.Image) -> torch.Tensor:
-        """What the processor makes of a photo."""
+        """The processor's output for a photo."""
         pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
         return pixels
 
@@ -46,24 +46,24 @@ class WholePhotoTransform(ImageTransform):
 
 
 class ProcessorTransform(WholePhotoTransform):
-    """Photos as an image processor of transformers makes them, normalised, and the part of a photo that they cover.
+    """The normalised output of an image processor of transformers, and the part of a photo that it covers.
 
-    It follows processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at
-    the right and the lower edge.
+    Supports processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at the
+    right and the lower edge.
 
     Args:
         processor: the image processor.
 
     Raises:
-        UserError: it says no size, or makes other sizes than it says.
+        UserError: the processor states no size, or its output has another size.
     """
 
     def __init__(self, processor: Any) -> None:
         name = type(processor).__name__
-        done = [
+        stated = [
             _sides(getattr(processor, size, None)) for size, step in STEPS.items() if _does(processor, step)
         ]
-        sizes = [sides for sides in done if "height" in sides]
+        sizes = [sides for sides in stated if "height" in sides]
         if not sizes:
             raise UserError(
                 f"the image processor {name} states no height and width of its output: set `size` in its "
@@ -74,7 +74,7 @@ class ProcessorTransform(WholePhotoTransform):
         if example.shape[-2:] != (self.height, self.width):
             raise UserError(
                 f"the image processor {name} makes {tuple(example.shape[-2:])} pixels, and states "
-                f"{(self.height, self.width)}: its geometry is not known here, so its maps cannot be placed"
+                f"{(self.height, self.width)}: its geometry is unknown, so its maps cannot be placed"
             )
 
     def box(self, width: int, height: int) -> Box:
@@ -91,7 +91,7 @@ class ProcessorTransform(WholePhotoTransform):
         return Box(left * across, top * down, right * across, bottom * down)
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
-        """(width, height) of the resized photo, as transformers round them."""
+        """(width, height) of the resized photo, rounded as in transformers."""
         if not _does(self.processor, "do_resize"):
             return width, height
         sides = _sides(self.processor.size)
@@ -105,7 +105,7 @@ class ProcessorTransform(WholePhotoTransform):
 
 
 STEPS = {"crop_size": "do_center_crop", "pad_size": "do_pad", "size": "do_resize"}
-"""Attributes of a processor that hold a size, the last step first, and those that say whether the step is done."""
+"""Attributes of a processor that hold a size, the last step first, and the attributes that enable these steps."""
 
 
 def _does(processor: Any, step: str) -> bool:
@@ -116,10 +116,10 @@ def _sides(size: Any) -> dict[str, int]:
     """A processor's size by the names of its sides."""
     if isinstance(size, int):
         return {"height": size, "width": size}
-    named = {} if size is None else dict(size)
-    return {name: side for name, side in named.items() if side is not None}
+    sides = {} if size is None else dict(size)
+    return {name: side for name, side in sides.items() if side is not None}
 
 
 def _offset(side: int, crop: int) -> int:
-    """Where transformers begin to cut out the centre; negative where they pad a photo that is smaller."""
+    """Where transformers begins to cut out the centre; negative if it pads a smaller photo."""
     return int((side - crop) / 2) if side >= crop else -((crop - side) // 2)

@@ -1,4 +1,4 @@
-"""Qwen2-VL and Qwen2.5-VL, which see a photo on a grid of its own proportions."""
+"""Qwen2-VL and Qwen2.5-VL, which read a photo on a grid of its own proportions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from caption.models.transformers.preprocessing import WholePhotoTransform
 
 
 class PatchTransform(WholePhotoTransform):
-    """A photo stretched to whole patches, as few or as many as keep its proportions.
+    """A photo stretched to whole patches, whose numbers of rows and columns keep its proportions.
 
-    Pixels are (rows, cols, n, p): for each image token its n patches, which the model merges, of p numbers.
+    Pixels are (rows, cols, n, p): for each image token its n patches of p numbers, which the model merges.
     """
 
     def pixels(self, image: Image.Image) -> Tensor:
         try:
-            made = self.processor(images=[image], return_tensors="pt")
+            inputs = self.processor(images=[image], return_tensors="pt")
         except ValueError as error:
             raise ImageError(
                 f"{type(self.processor).__name__} refuses a photo of {image.size[0]}x{image.size[1]} pixels: {error}"
             ) from error
         merged = self.processor.merge_size
-        rows, cols = (int(side) // merged for side in made["image_grid_thw"][0, 1:])
-        pixels: Tensor = made["pixel_values"]
+        rows, cols = (int(side) // merged for side in inputs["image_grid_thw"][0, 1:])
+        pixels: Tensor = inputs["pixel_values"]
         return pixels.view(rows, cols, merged**2, -1)
 
 
@@ -53,8 +53,8 @@ class Qwen2VL(PromptModel):
         return Image.new("RGB", (grids[0][1] * side, grids[0][0] * side))
 
     def positions(self, inputs: Any) -> Tensor:
-        given = {name: value for name, value in inputs.items() if not name.startswith("pixel_values")}
-        positions: Tensor = self.whole.model.get_rope_index(**given)[0]
+        arguments = {name: value for name, value in inputs.items() if not name.startswith("pixel_values")}
+        positions: Tensor = self.whole.model.get_rope_index(**arguments)[0]
         return positions
 
     def position_ids(self, positions: Tensor) -> Tensor:

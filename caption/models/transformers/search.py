@@ -1,4 +1,4 @@
-"""The search of transformers' `generate`, so that a foreign model writes what it writes there."""
+"""The search of transformers' `generate`, so that a foreign model writes the same captions as there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from caption.search.loop import Endings, Extension, Frontier, Search
 
 @dataclass(frozen=True)
 class GenerateBeam(BeamSearch):
-    """Beam search whose beam stays full: a hypothesis that ends is replaced by the next best one that goes on.
+    """Beam search whose beam stays full: a hypothesis that ends is replaced by the next best unfinished one.
 
     Of the 2 K most probable extensions, those among the first K that end go to the pool, and the K best that do not end
     are the next beam. The search stops when the pool has K hypotheses of which no live one can overtake the worst.
@@ -28,7 +28,7 @@ class GenerateBeam(BeamSearch):
     early_stopping: bool | Literal["never"] = False
 
     def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
-        if self.beam_size == 1:  # greedy, where a full beam would go on behind the end
+        if self.beam_size == 1:  # greedy: a full beam would continue after the end
             return super().frontier(images, end, device)
         return _FullBeam(self, images, end, device)
 
@@ -50,8 +50,8 @@ class _FullBeam(Beam):
         first = torch.arange(2 * size, device=words.device) < size
         ended = (totals > -torch.inf) & (words == self.end)
         pooled = ended & first & ~self.done[rows, None]
-        others = int(pooled.sum(1).max())
-        order = torch.cat((_first(~ended, size), _first(pooled, others)), 1)
+        most_pooled = int(pooled.sum(1).max())
+        order = torch.cat((_first(~ended, size), _first(pooled, most_pooled)), 1)
         totals, parents, words, terms = (values.gather(1, order) for values in best)
         pooled = torch.cat(
             (torch.zeros_like(order[:, :size], dtype=torch.bool), pooled.gather(1, order[:, size:])), 1
@@ -71,28 +71,29 @@ class _FullBeam(Beam):
     def endings(self) -> Endings:
         if self.emitted < self.search.max_length:
             return self.finished.best(self.candidates)
-        both = Endings(*(torch.cat(pair, dim=1) for pair in zip(self.finished, self.unfinished, strict=True)))
-        finished = both.finished & (both.scores > -torch.inf)
-        return both._replace(finished=finished).best(self.candidates, torch.zeros_like(both.slots))
+        pairs = zip(self.finished, self.unfinished, strict=True)
+        endings = Endings(*(torch.cat(pair, dim=1) for pair in pairs))
+        finished = endings.finished & (endings.scores > -torch.inf)
+        return endings._replace(finished=finished).best(self.candidates, torch.zeros_like(endings.slots))
 
     def _can_improve(self, rows: Tensor) -> Tensor:
         worst = self.finished.scores[rows].amin(dim=1)
         never = self.early_stopping == "never" and self.search.length_normalization > 0
         reach = self._score(self.log_probs.amax(dim=1), self.search.max_length if never else self.emitted)
-        going_on = reach > worst
+        can_improve = reach > worst
         if self.early_stopping is True:
-            going_on &= worst == -torch.inf
-        self.done[rows] |= ~going_on
+            can_improve &= worst == -torch.inf
+        self.done[rows] |= ~can_improve
         return ~self.done[rows]
 
 
 def _first(chosen: Tensor, count: int) -> Tensor:
-    """(B, N) bool -> (B, count) places of the first that are chosen, then of others."""
+    """(B, N) bool -> (B, count) places of the chosen entries, in order, then of the others."""
     return (~chosen).long().argsort(dim=1, stable=True)[:, :count]
 
 
 def configured_search(generation: Any, prompt: int) -> Search:
-    """The search that a `GenerationConfig` of transformers asks for, without sampling.
+    """The search that a `GenerationConfig` of transformers describes, without sampling.
 
     Args:
         generation: the configuration.
@@ -108,4 +109,4 @@ def configured_search(generation: Any, prompt: int) -> Search:
 
 
 LONGEST = 20
-"""New pieces in transformers where no length is configured."""
+"""Number of new pieces in transformers if no length is configured."""

@@ -1,8 +1,8 @@
-"""Models of transformers: their text models run step by step, and their attention to the image is ours.
+"""Models of transformers: their text models run step by step, and this package computes their attention to the image.
 
-Public extension points alone are used. A registered attention function gets queries, keys and values of every layer
-that goes through transformers' attention interface. Layers with an attention of their own (BLIP, GIT) have a forward
-hook, which replaces their output. Outside of a step of `ForeignDecoder`, both leave a model as it is.
+Only public extension points are used. A registered attention function gets queries, keys and values of every layer that
+uses transformers' attention interface. Layers with attention code of their own (BLIP, GIT) get a forward hook, which
+replaces their output. Outside of a step of `ForeignDecoder`, neither changes the model.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from caption.models.transformers.model import Attend, ForeignModel, ImageTokens,
 from caption.models.transformers.preprocessing import ProcessorTransform, WholePhotoTransform
 
 NAME = "caption"
-"""Of the attention function, among transformers' implementations."""
+"""The attention function's name among transformers' implementations."""
 
 Route = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor | None]
 """A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) -> context (R, T, M, d); None =
-the layer attends as it does by itself."""
+the layer computes its own attention."""
 
 _route: ContextVar[Route | None] = ContextVar("route", default=None)
 
 
 @contextmanager
 def routed(route: Route) -> Iterator[None]:
-    """Within it, attention of this thread asks `route` first."""
+    """A context in which attention layers of this thread call `route` first."""
     token = _route.set(route)
     try:
         yield
@@ -65,11 +65,11 @@ AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def route_by_hook(module: nn.Module) -> None:
-    """Let a layer with an attention of its own ask the route.
+    """Let a layer with attention code of its own call the route.
 
     Args:
-        module: its output is (context (R, T, M · d), ...), its queries are those of its part `query`. Its keys and
-            values are taken from its cache, if that is of words.
+        module: its output is (context (R, T, M · d), ...); its submodule `query` computes its queries. Its keys and
+            values are taken from its cache, if that is a cache of words.
     """
 
     def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Any, ...]) -> Any:
@@ -94,14 +94,14 @@ class TransformersModel(ForeignModel):
         tower: its vision tower.
         sites: the modules of the layers that attend to the image, in their order.
         transform: makes its pixels.
-        prompt: the pieces that are fed before the first word is asked for; the last one is `start`.
-        generation: the generation config that says how captions are searched.
+        prompt: the pieces that are fed before the first word; the last one is `start`.
+        generation: the generation config, which configures the search.
     """
 
     tower: Any
     transform_class: type[WholePhotoTransform] = ProcessorTransform
     processor_loader: str = "AutoImageProcessor"
-    """The class of transformers that reads what the family needs as its processor."""
+    """The class of transformers that loads the family's processor."""
 
     def __init__(self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int]) -> None:
         super().__init__()
@@ -115,14 +115,14 @@ class TransformersModel(ForeignModel):
         """The layers that attend to the image, and the number of heads of each."""
         if not sites:
             raise UserError(
-                f"the attention of {type(self.whole).__name__} to the image cannot be seen: load it with "
+                f"the attention of {type(self.whole).__name__} to the image cannot be found: load it with "
                 'attn_implementation="eager"'
             )
         self.sites = list(sites)
         self.heads = tuple(heads)
 
     def routed(self, attend: Attend, words: bool) -> Any:
-        """Context in which the sites ask `attend`, with their keys and values if they attend to `words`, too."""
+        """A context in which the sites call `attend`, with their keys and values if they attend to `words`, too."""
         numbers = {id(module): number for number, module in enumerate(self.sites)}
 
         def route(
@@ -130,13 +130,13 @@ class TransformersModel(ForeignModel):
         ) -> Tensor | None:
             if (layer := numbers.get(id(module))) is None:
                 return None
-            said = (key, value) if words else ()
-            return attend(layer, query[:, :, 0], *said)[:, None]
+            of_words = (key, value) if words else ()
+            return attend(layer, query[:, :, 0], *of_words)[:, None]
 
         return routed(route)
 
     def hook_sites(self, sites: Sequence[Any]) -> None:
-        """Sites with an attention of their own."""
+        """Set sites that have attention code of their own."""
         for site in sites:
             route_by_hook(site)
         self.set_sites(sites, [site.num_attention_heads for site in sites])
@@ -152,17 +152,17 @@ class TransformersModel(ForeignModel):
         height, width = pixels.shape[-2:]
         for merged in (1, 2, 4, 8, 16, 32):  # towers may merge patches by twos
             rows, cols = height // (down * merged), width // (across * merged)
-            others = tokens.shape[1] - rows * cols
-            if 0 <= others <= MOST_OTHERS:
-                return ImageTokens((tokens[:, others:],), ((rows, cols),), tokens[:, :others])
+            class_tokens = tokens.shape[1] - rows * cols
+            if 0 <= class_tokens <= MOST_CLASS_TOKENS:
+                return ImageTokens((tokens[:, class_tokens:],), ((rows, cols),), tokens[:, :class_tokens])
         raise UserError(
             f"{type(self.whole).__name__} makes {tokens.shape[1]} tokens of {height}x{width} pixels, which fill no "
             f"grid of its patches of {down}x{across}: its maps cannot be drawn"
         )
 
 
-MOST_OTHERS = 16
-"""Class tokens and registers of an image; known towers have at most 9."""
+MOST_CLASS_TOKENS = 16
+"""Limit of the class tokens and registers of an image; known towers have at most 9."""
 
 
 def layer_memories(
@@ -176,12 +176,12 @@ def layer_memories(
         mask: see `ForeignModel.memory`.
         first_view: number of patches of the first view.
     """
-    others = torch.ones(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
-    others = others.index_fill(0, patches, False).nonzero()[:, 0]
+    is_patch = torch.zeros(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
+    elsewhere = (~is_patch.index_fill(0, patches, True)).nonzero()[:, 0]
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
-            layer.keys[:, :, others], layer.values[:, :, others], first_view,
+            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view,
         )
         for layer in layers
     )  # fmt: skip
@@ -206,25 +206,25 @@ class CrossAttentionModel(TransformersModel):
     def find_sites(self) -> None:
         """Find the cross-attention of a decoder that uses the attention interface, by running it on two tokens."""
         self.decoder.set_attn_implementation(NAME)
-        found: dict[nn.Module, int] = {}
+        heads: dict[nn.Module, int] = {}
 
         def route(module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:
             if key is not None and key.shape[2] == 2:
-                found[module] = query.shape[1]
+                heads[module] = query.shape[1]
 
         with torch.no_grad(), routed(route):
             weight = next(self.decoder.parameters())
             image = weight.new_zeros(1, 2, self.region_size)
             start = torch.tensor([[self.start]], device=weight.device)
             self.decoder(input_ids=start, encoder_hidden_states=image, use_cache=False)
-        self.set_sites(list(found), list(found.values()))
+        self.set_sites(list(heads), list(heads.values()))
 
     def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
-        hidden = torch.cat((tokens.others, *tokens.patches), 1)
+        hidden = torch.cat((tokens.class_tokens, *tokens.patches), 1)
         fed = torch.tensor(self.prompt[:-1] or self.prompt, device=hidden.device).expand(len(hidden), -1)
         cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self._run(fed, hidden, cache)
-        patches = torch.arange(tokens.others.shape[1], hidden.shape[1], device=hidden.device)
+        patches = torch.arange(tokens.class_tokens.shape[1], hidden.shape[1], device=hidden.device)
         layers = layer_memories(cache.cross_attention_cache.layers, patches, mask, tokens.patches[0].shape[1])
         kept = len(self.prompt) - 1
         past = tuple(
@@ -234,13 +234,13 @@ class CrossAttentionModel(TransformersModel):
         return Memory(layers, past)
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
-        none = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])
-        cache: Any = EncoderDecoderCache(DynamicCache(past), DynamicCache([(none, none)] * len(past)))
+        blank = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])
+        cache: Any = EncoderDecoderCache(DynamicCache(past), DynamicCache([(blank, blank)] * len(past)))
         with self.routed(attend, words=False):
-            image = none.new_zeros(len(pieces), 1, self.region_size)  # the memory is read instead
+            image = blank.new_zeros(len(pieces), 1, self.region_size)  # the memory is read instead
             logits = self._run(pieces[:, None], image, cache)
-        said = cache.self_attention_cache.layers
-        return logits[:, -1], tuple((layer.keys, layer.values) for layer in said)
+        layers = cache.self_attention_cache.layers
+        return logits[:, -1], tuple((layer.keys, layer.values) for layer in layers)
 
     def _run(self, pieces: Tensor, image: Tensor, cache: EncoderDecoderCache) -> Tensor:
         output = self.decoder(input_ids=pieces, encoder_hidden_states=image, cache=cache, use_cache=True)

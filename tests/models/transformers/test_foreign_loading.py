@@ -116,7 +116,7 @@ def pickled(copy: Path) -> None:
     [
         (shutil.rmtree, r"no folder .*copy: name a folder"),
         (without_tokenizer, "tokenizer cannot be read"),
-        (another_architecture, r"NobodysModel .* not known.*BlipForConditionalGeneration.*ForeignModel"),
+        (another_architecture, r"NobodysModel .* not supported.*BlipForConditionalGeneration.*ForeignModel"),
         (pickled, r"no weights as safetensors.*save_pretrained"),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_processor_without_a_size_and_attention_that_cannot_be_seen_are_said()
     with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
         from_transformers(tiny.model, processor, tiny.tokenizer)
     tiny.model.decoder.set_attn_implementation = lambda name: None
-    with pytest.raises(UserError, match='cannot be seen: load it with attn_implementation="eager"'):
+    with pytest.raises(UserError, match='cannot be found: load it with attn_implementation="eager"'):
         from_transformers(*tiny)
 
 
