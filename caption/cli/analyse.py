@@ -1,20 +1,20 @@
-"""Measure where models look, and whether that is why they say it.
+"""Measure where models look, and whether that explains their words.
 
   caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
   caption analyse --photos val2017/ --boxes instances_val2017.json \\
-      --references captions_val2017.json --limit 200                   with boxes and people's captions: more of it
+      --references captions_val2017.json --limit 200                   with boxes and people's captions: more measures
   caption analyse                                                      the installed models on Shapes, some minutes
 
-On photos: does attention lie on what the words name (with --boxes), do the words depend on the regions and on their
-maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
+On photos: is attention on the objects that the words name (with --boxes), do the words depend on the regions and on
+their maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
 photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
 where the truth is known.
 
 Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
 JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
-"box": [left, top, right, bottom]}]}}. Photos are found by the names of their files.
+"box": [left, top, right, bottom]}]}}. Photos are matched by file name.
 
-With --references the pointing game is played on people's captions, which the models are fed, else on the models' own.
+With --references the pointing game uses people's captions, by teacher forcing, otherwise the models' own captions.
 
 exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
 wrong usage
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
 
 MODELS = ("soft=shapes", "hard=shapes-hard")
 SCENES = 500
-"""Of the test split of Shapes."""
+"""Number of scenes in the test split of Shapes."""
 INTERVALS = "Brackets are 95 % intervals, by bootstrap over images."
 
 
@@ -88,15 +88,15 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, str], list[str], Path]
     if STDIN in options.photos:
         raise UserError("--photos -: photos are read several times here, so they must be files")
     models = _models(options.model or (["photos"] if options.photos else MODELS))
-    found = input_photos(options.photos, options.recursive)
-    for note in found.notes:
+    inputs = input_photos(options.photos, options.recursive)
+    for note in inputs.notes:
         say("analyse", note)
     page = output_file(options.out, (".html", ".htm"), "--out")
     if not page.suffix:  # a device
         raise UserError(f"--out {page}: name an .html file; the JSON is written beside it")
-    read = [*found.photos, *models.values(), *options.boxes, *filter(None, [options.references])]
+    read = [*inputs.photos, *models.values(), *options.boxes, *filter(None, [options.references])]
     check_outputs({"--out": [page, page.with_suffix(".json")]}, read)
-    return models, found.photos[: options.limit], page
+    return models, inputs.photos[: options.limit], page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +141,7 @@ def _models(entries: Sequence[str]) -> dict[str, str]:
 
 
 def _scenes(folder: Path, limit: int) -> tuple[Images, str]:
-    """Scenes of the test split of Shapes, drawn into a folder, and what they are, in a sentence."""
+    """Scenes of the test split of Shapes, drawn into a folder, and a sentence that describes them."""
     from caption.analysis.study import Images
 
     images = Images.of_shapes(folder, limit)
@@ -153,7 +153,7 @@ def _readable(paths: Sequence[str]) -> list[str]:
     """The photos that can be opened; the others are named on stderr.
 
     Raises:
-        UserError: of some photos, fewer than two are left.
+        UserError: there are photos, but fewer than two can be opened.
     """
     from caption.data.photos import open_image
 
@@ -176,7 +176,7 @@ def _readable(paths: Sequence[str]) -> list[str]:
 
 
 def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str]:
-    """The photos with their boxes and captions, and what they are, in a sentence."""
+    """The photos with their boxes and captions, and a sentence that describes them."""
     from caption.analysis.study import Images
     from caption.data.photo_boxes import PhotoBoxes, read_photo_boxes
     from caption.metrics.caption_files import captions_of, read_captions
@@ -187,15 +187,15 @@ def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str
         files = first_few(Path(file).name for file in options.boxes)
         setting.append(f"{len(boxes.boxed)} with boxes in {files}")
         if boxes.missing:
-            others = f"boxes of {len(boxes.missing)} other photos are left out"
-            say("analyse", f"{others}, such as {first_few(boxes.missing)}")
+            note = f"boxes of {len(boxes.missing)} other photos are left out"
+            say("analyse", f"{note}, such as {first_few(boxes.missing)}")
     references: dict[str, list[str]] = {}
     if options.references:
         file = read_captions(options.references, options.split)
         references = captions_of(file, photos)
         if not references:
             raise UserError(
-                f"{file.name} has captions of {first_few(file.captions)}, and of none of these photos, such as "
+                f"{file.name} has captions of {first_few(file.captions)}, but of none of these photos, such as "
                 f"{Path(photos[0]).name}: give the captions of these photos"
             )
         setting.append(f"{len(references)} with people's captions in {Path(options.references).name}")

@@ -1,7 +1,7 @@
-"""Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
-goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or folder of
-captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON
-lines with these keys. The format is detected by the content.
+"""Read a data set as training does, continue after every fault, decode and compare all images, and count words. The
+report goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or
+folder of captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or
+JSON lines with these keys. The format is detected from the content.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ cannot be checked; 128 + N stopped by signal N (130: Ctrl-C), after a report of 
 CONFIGURATIONS = (".yaml", ".yml")
 BASE = "own_photos"
 FRACTIONS = {"train": "0.7", "val": "0.15", "test": "0.15"}
-"""Of data without splits for which a configuration is written."""
+"""Fractions for data without splits, when a configuration is written."""
 SHOWN = 10
-"""Findings of a kind that the text report names."""
+"""Number of findings of a kind that the text report lists."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 class Plan(NamedTuple):
-    """The options, checked."""
+    """The checked options."""
 
     options: argparse.Namespace
     is_config: bool
@@ -119,7 +119,7 @@ def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
 
 
 def _limits(options: argparse.Namespace, config: Mapping[str, Any]) -> Limits:
-    """Those of the command line, else those of the configuration, else the defaults."""
+    """The limits of the command line, otherwise those of the configuration, otherwise the defaults."""
     from caption.data.check import Limits
     from caption.data.text_files import field
 
@@ -163,7 +163,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, check: Check) -> None:
-    """Write the configuration that --write asks for, and say how to go on."""
+    """Write the configuration for --write, and print the commands that use it."""
     from caption.cli.configuration.own_data import (
         next_commands,
         own_data_configuration,
@@ -179,7 +179,7 @@ def _write(path: Path, options: argparse.Namespace, spec: Spec, limits: Limits, 
 
 
 def _base_vocabulary(config: Mapping[str, Any]) -> Vocabulary | None:
-    """The words of the model that a configuration starts from, if there is one; it may not have been trained yet."""
+    """The vocabulary of the model that training starts from; None without such a model, or if it does not exist yet."""
     from caption.cli.configuration.own_data import warm_start
     from caption.core.errors import UserError
     from caption.models import model_zoo
@@ -188,12 +188,12 @@ def _base_vocabulary(config: Mapping[str, Any]) -> Vocabulary | None:
         return None
     try:
         return model_zoo.vocabulary(model)
-    except UserError:  # training says what is wrong with it
+    except UserError:  # training reports the reason
         return None
 
 
 def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
-    """Fractions for data that names no splits, with a word about them; none for other data."""
+    """Fractions for data without splits, with a note on stderr; {} for other data."""
     from caption.core.runtime.trust import make
     from caption.data.findings import Findings
     from caption.data.readers.base import CaptionReader
@@ -206,8 +206,8 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
         splits = set()
     if splits - {"train"} or not Path(data).exists():
         return {}
-    given = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
-    say("check", f"the data names no splits, so they are {given} (change with --splits)")
+    fractions = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
+    say("check", f"the data has no splits, so they are {fractions} (change with --splits)")
     return FRACTIONS
 
 
@@ -252,7 +252,7 @@ def make_report(data: str, reader: Spec, limits: Limits, check: Check) -> dict[s
 def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
     """The report for people: the numbers, the findings by kind, faults first, and the verdict.
 
-    A reader that was `detected` follows from the content of the data; the report shows how to configure it.
+    If the reader was `detected` from the content of the data, the report shows how to configure it.
     """
     data, reader, limits = report["data"], report["reader"], report["limits"]
     parts = [data]
@@ -262,7 +262,7 @@ def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
         rule = f"training captions, count {limits['min_count']} or more, tokenizer {limits['tokenizer']}"
         if check.base_vocabulary is not None:
             new = len(check.vocabulary) - len(check.base_vocabulary)
-            rule = f"those of the model that training starts from, and new: {new:,}; {rule}"
+            rule = f"those of the model that training starts from, and {new:,} new; {rule}"
         parts.append(f"vocabulary: {check.words:,} words ({rule})")
     if check.images:
         of_all = "" if check.stop is None else f" of {check.images:,}"
@@ -273,7 +273,7 @@ def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
             lines = [f"{'FAULT' if kind.is_fault else 'note'}: {kind.counted(len(findings))}. {kind.remedy}"]
             lines += [f"  {printable(finding.text)}" for finding in findings[:SHOWN]]
             if len(findings) > SHOWN:
-                lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json names")
+                lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json lists")
             parts.append("\n".join(lines))
     if detected:
         import yaml

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help mus
     from caption.training.run_results import RunResults
 
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
-"""Numbers of the best epoch that are printed, with their names there."""
+"""The numbers of the best epoch that are printed, with their printed names."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, RunResults], Path | No
 
 
 def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[Result], bool]:
-    """The scores of the tested runs, and whether all runs could be scored; what could not is said on stderr."""
+    """The scores of the tested runs, and whether all runs could be scored; the others are reported on stderr."""
     from caption.cli.score import Result, compare_with_first
     from caption.metrics.caption_files import match_images, read_captions
     from caption.metrics.corpus import References
@@ -79,13 +79,13 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
                 f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores",
             )
     tested = {name: run for name, run in runs.items() if run.captions is not None}
-    kept = references or next((run.references for run in tested.values() if run.references), None)
-    if not tested or kept is None:
+    path = references or next((run.references for run in tested.values() if run.references), None)
+    if not tested or path is None:
         if tested:
             say("compare", "the references of the tests are not in the runs: name them with --references")
         return [], False
-    file = read_captions(kept)
-    known = {
+    file = read_captions(path)
+    references_by_tokenizer = {
         name: References(file.captions, get_tokenizer(name))
         for name in {run.tokenizer for run in tested.values()}
     }
@@ -94,7 +94,8 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
         assert run.captions is not None
         try:
             captions = match_images(run.captions, file)
-            scores = evaluate(captions, known[run.tokenizer], run.tokenizer, protocol=run.protocol)
+            tokenized = references_by_tokenizer[run.tokenizer]
+            scores = evaluate(captions, tokenized, run.tokenizer, protocol=run.protocol)
         except UserError as error:
             say("compare", f"{name}: {error}")
         else:

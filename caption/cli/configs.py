@@ -1,7 +1,7 @@
 """List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption
 fit -c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
-attention/dot. With the name of one, print it: caption configs shapes_soft > mine.yaml. With a part of a name, list
-those that have it: caption configs training/.
+attention/dot. With a full name, print that configuration: caption configs shapes_soft > mine.yaml. With a part of a
+name, list those that have it: caption configs training/.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from caption.cli.exit_codes import DONE
 
 def main(options: argparse.Namespace) -> int:
     """Run `caption configs`."""
-    name = options.name
-    names = [known for known in config_names() if name in known]
-    if not names or name.removeprefix("configs/") in names:
-        print(Path(find_config(name)).read_text(encoding="utf-8"), end="")
+    part = options.name
+    names = [name for name in config_names() if part in name]
+    if not names or part.removeprefix("configs/") in names:
+        print(Path(find_config(part)).read_text(encoding="utf-8"), end="")
         return DONE
     width = max(map(len, names))
-    for known in names:
-        print(f"{known:{width}}  {_title(config_folder() / f'{known}.yaml')}")
+    for name in names:
+        print(f"{name:{width}}  {_title(config_folder() / f'{name}.yaml')}")
     return DONE
 
 

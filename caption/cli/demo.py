@@ -1,10 +1,10 @@
 """Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
-looked for every word. Needs nothing but this package, and a few minutes on two CPU cores. If it is stopped, the same
-command continues it.
+looked for every word. Needs only this package, and a few minutes on two CPU cores. If it is stopped, the same command
+continues it.
 
 DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
 the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
-not there. What is trained is not trained again; scores and pictures of an earlier demo are replaced.
+not there. A trained model is not trained again; scores and pictures of an earlier demo are replaced.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _products() -> list[str]:
-    """What a demo writes once training has ended; metrics.json comes last."""
+    """The files that a demo writes after training; metrics.json is the last."""
     heatmaps = [f"heatmaps/test_{number:06d}.png" for number in range(1, PICTURES + 1)]
     return ["captions.json", *heatmaps, "contact_sheet.png", "page.html", "metrics.json"]
 
 
 def _run(folder: Path, attention: str) -> None:
-    """Train what is not trained yet, score and draw it, and print the scores."""
-    own = OwnFolder(folder, "--out")
-    own.check(_products())
-    own.delete(reversed(_products()))
-    own.claim(_products())
+    """Train the models that are not trained yet, score and draw the model, and print the scores."""
+    output = OwnFolder(folder, "--out")
+    output.check(_products())
+    output.delete(reversed(_products()))
+    output.claim(_products())
     seconds = _train("soft", folder)
     if attention == "hard":
         seconds += _train("hard", folder, "--model.warm_start", str(folder / "soft" / "best.ckpt"))
-    evaluation = _test(attention, own)
-    _draw(own, attention)
+    evaluation = _test(attention, output)
+    _draw(output, attention)
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
     metrics["signature"] = evaluation.scores.signature
-    own.write_json("metrics.json", metrics, indent=1)
+    output.write_json("metrics.json", metrics, indent=1)
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
@@ -93,33 +93,35 @@ def _train(attention: str, folder: Path, *more: str) -> float:
     from caption.training.resuming import LastCheckpoint
 
     command = run([*_arguments("fit", attention, folder), *more, "--ckpt_path", "auto"])
-    (last,) = (each for each in command.trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint))
+    callbacks = command.trainer.checkpoint_callbacks
+    (last,) = (callback for callback in callbacks if isinstance(callback, LastCheckpoint))
     return last.trained_seconds
 
 
-def _test(attention: str, own: OwnFolder) -> Evaluation:
+def _test(attention: str, output: OwnFolder) -> Evaluation:
     from caption.cli.train import run
 
-    command = run([*_arguments("test", attention, own.path), "--ckpt_path", "best", "--verbose", "false"])
-    captions = Path(command.trainer.log_dir or own.path) / "test_captions.json"
-    with own.write("captions.json") as file:
+    command = run([*_arguments("test", attention, output.path), "--ckpt_path", "best", "--verbose", "false"])
+    captions = Path(command.trainer.log_dir or output.path) / "test_captions.json"
+    with output.write("captions.json") as file:
         file.write(read_input(captions, TEXT))
     return command.model.evaluation
 
 
-def _draw(own: OwnFolder, attention: str) -> None:
+def _draw(output: OwnFolder, attention: str) -> None:
     """Draw heatmaps and a page of the first test images. They are not selected, so they show the model as it is."""
     from caption.models import checkpoint
     from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
 
     def opener(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
-        return own.write(Path(path).relative_to(own.path).as_posix())
+        return output.write(Path(path).relative_to(output.path).as_posix())
 
-    captioner = checkpoint.load(own.path / attention / "best.ckpt")
-    photos = sorted((own.path / "shapes" / "images").glob("test_*.png"))[:PICTURES]
+    captioner = checkpoint.load(output.path / attention / "best.ckpt")
+    photos = sorted((output.path / "shapes" / "images").glob("test_*.png"))[:PICTURES]
     captions = captioner.describe([str(photo) for photo in photos])
     for photo, caption in zip(photos, captions, strict=True):
-        save_figure(plot_caption(caption, photo), own.path / "heatmaps" / f"{photo.stem}.png", opener=opener)
-    save_figure(contact_sheet(captions, photos), own.path / "contact_sheet.png", opener=opener)
+        heatmap = output.path / "heatmaps" / f"{photo.stem}.png"
+        save_figure(plot_caption(caption, photo), heatmap, opener=opener)
+    save_figure(contact_sheet(captions, photos), output.path / "contact_sheet.png", opener=opener)
     page = to_html(captions, title="Shapes: where the model looked")
-    save_html(page, own.path / "page.html", opener=opener)
+    save_html(page, output.path / "page.html", opener=opener)

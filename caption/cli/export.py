@@ -16,7 +16,7 @@ training state. This package loads both:
 -c attention/self_attention_gated): heads whose gates training has closed are removed. The model becomes smaller and
 faster, and its captions stay the same.
 
-Docs/export.md lists the attention mechanisms that can be exported as ONNX files.
+See docs/export.md for the attention mechanisms that can be exported as ONNX files.
 """
 
 from __future__ import annotations

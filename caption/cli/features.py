@@ -1,6 +1,6 @@
 """Encode every image of a data set once and store its regions, so that training need not decode and encode images
 again. The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used.
-The command may be stopped at any moment: given again, it continues. Train with `data.features: DIR` in the
+The command may be stopped at any moment; the same command continues. Train with `data.features: DIR` in the
 configuration, or `--data.features DIR` on the command line.
 
 Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     parts = read_parts(options.config, options.overrides, needed)
     splits = make_reader(parts).read()
     if options.mirrored:
-        splits = {"train": splits.get("train", [])}  # nothing else is ever mirrored
+        splits = {"train": splits.get("train", [])}  # only training images are mirrored
     images = [image for split in splits.values() for image in split]
     if options.model:
         captioner = load(options.model, trust=options.trust)
@@ -46,18 +46,18 @@ def main(options: argparse.Namespace) -> int:
     device = check_device(options.device)
     accelerate(encoder, device)
     speed = {"batch_size": options.batch_size, "device": str(device)}
-    done = write_features(encoder, transform, images, options.out, **speed, mirrored=options.mirrored)
-    for image, error in done.failed:
+    result = write_features(encoder, transform, images, options.out, **speed, mirrored=options.mirrored)
+    for image, error in result.failed:
         say("features", f"not stored: image {image.id!r}: {error}")
-    say("features", f"'{options.out}': {done}")
-    return SOME_FAILED if done.failed else DONE
+    say("features", f"'{options.out}': {result}")
+    return SOME_FAILED if result.failed else DONE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption features`."""
     add = parser.add_argument
     add_config(add, "of the training")
-    add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
+    add("--out", metavar="DIR", required=True, help="folder of the store; created, or continued")
     add("--model", metavar="CKPT|NAME", help="take encoder and transform from this model")
     add_trust(parser)
     add_device(parser)

@@ -1,5 +1,5 @@
 """Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
-re-implementation that is used most. `caption import SOURCE --help` says which files are needed.
+most widely used re-implementation. `caption import SOURCE --help` lists the files that are needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _arctic(options: argparse.Namespace) -> Captioner:
 
     That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
     shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
-    weights, which are downloaded without --encoder-weights, give others.
+    weights, which are downloaded without --encoder-weights, give different regions.
     """
     from caption.models.importers import arctic
 

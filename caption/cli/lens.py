@@ -1,6 +1,6 @@
 """Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people
-name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file that lies
-beside the model and has its name.
+name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file beside the
+model that has its name.
 
   caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens
   caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens --report test --figure reliability.png
@@ -57,9 +57,10 @@ def main(options: argparse.Namespace) -> int:
     fitted = common_nouns(lens, readings)
     if options.report != FITTED:
         readings = read(options.report)
-    words = [reliability(lens, readings, fitted, each) for each in (None, calibration)]
-    alone = [of_regions(reading) for reading in readings]
-    regions = [reliability(lens, alone, fitted, each) for each in (None, calibration)]
+    before_and_after = (None, calibration)
+    words = [reliability(lens, readings, fitted, applied) for applied in before_and_after]
+    single_regions = [of_regions(reading) for reading in readings]
+    regions = [reliability(lens, single_regions, fitted, applied) for applied in before_and_after]
     far = sum(calibration.distance(reading.region) > calibration.farthest for reading in readings)
     save_lens(Lens(lens.classifier, lens.nouns, calibration), captioner, out)
     if figure is not None:
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add_config(add, "whose data.reader names the captions")
-    help_ = "a new file; beside the model with its name, it is found"
+    help_ = "a new file; `caption describe` finds it beside the model under its name"
     add("--out", metavar="FILE.lens", required=True, help=help_)
     help_ = "split on which probabilities are compared with what people name; default val, that of the fit"
     add("--report", metavar="SPLIT", default=FITTED, help=help_)
@@ -89,12 +90,12 @@ def _summary(
     far: float,
 ) -> str:
     """Reliabilities before and after calibration."""
-    told = [
+    errors = [
         f"calibration error {before.error:.3f} -> {after.error:.3f}, NLL {before.nll:.3f} -> {after.nll:.3f} "
-        f"({len(after.outcomes):,} nouns of {what})"
-        for what, (before, after) in (("words", words), ("single regions", regions))
+        f"({len(after.outcomes):,} nouns of {source})"
+        for source, (before, after) in (("words", words), ("single regions", regions))
     ]
     return (
-        f"calibrated on {calibration.photos:,} images. On {split}: {'; '.join(told)}; "
+        f"calibrated on {calibration.photos:,} images. On {split}: {'; '.join(errors)}; "
         f"{len(calibration.doubtful)} words can be doubted; {far:.1%} of the images are unlike those of the calibration"
     )

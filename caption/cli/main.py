@@ -32,13 +32,13 @@ VERBS = {
     "check": ("check", "find faults in a dataset before training on it"),
     "shards": ("shards", "write a dataset's training split as WebDataset shards"),
     "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
-    "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
+    "push": ("push", "upload a model to the Hugging Face Hub"),
     "compare": ("compare", "training runs side by side: scores and learning curves"),
     "analyse": ("analyse", "measure where models look, and whether that explains their words"),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),
-    "fit": ("train", "train as a configuration says"),
+    "fit": ("train", "train a model"),
     "validate": ("train", "evaluate a checkpoint on the validation split"),
     "test": ("train", "evaluate a checkpoint on the test split"),
     "predict": ("train", "caption a whole split"),
@@ -52,7 +52,7 @@ Image captioning with visual attention: train a model, score it, see where it lo
 {SUMMARIES}
 
   --version  print the version
-  --debug    after any verb: show the traceback of an error, and what runs in a faster form
+  --debug    after any verb: show the traceback of an error, and which parts run in a faster form
 """
 
 
@@ -77,7 +77,7 @@ def main(args: list[str] | None = None) -> int:
         return _failed("stdout is closed: redirect it to a file, or to /dev/null", WRONG_USAGE)
     try:
         with warnings.catch_warnings(), _printable_warnings():
-            # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
+            # Pillow warns about oddities of files that it can decode. Files that it cannot decode are reported.
             warnings.filterwarnings("ignore", module=r"PIL\b")
             _ignore_settings_of_the_folder()
             with stopping_at_once():
@@ -95,7 +95,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _ignore_settings_of_the_folder() -> None:
-    """Matplotlib would read a `matplotlibrc` of the working directory when it is imported, and do what it says."""
+    """Import Matplotlib without the `matplotlibrc` of the working directory, whose settings it would apply."""
     if os.path.exists("matplotlibrc") and "matplotlib" not in sys.modules:
         folder = os.getcwd()
         os.chdir(os.path.dirname(__file__))
@@ -107,7 +107,7 @@ def _ignore_settings_of_the_folder() -> None:
 
 @contextmanager
 def _printable_warnings() -> Iterator[None]:
-    """Warnings may quote names in files from strangers."""
+    """Escape warnings, which may quote names in files from strangers."""
     original = warnings.formatwarning
 
     def shown(message: Warning | str, *place: Any, **line: Any) -> str:
@@ -121,7 +121,7 @@ def _printable_warnings() -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """Send to nowhere what Python would still write to stdout when it exits."""
+    """Discard the output that Python would still write to stdout when it exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # noqa: TID251 (no file)
 
@@ -170,8 +170,8 @@ def _run(args: list[str]) -> int:
     except Exception as error:
         from caption.cli.configuration.errors import own_code_message
 
-        if (own := own_code_message(error)) is not None:
-            return _failed(f"{own} (--debug shows the traceback)", WRONG_USAGE, debug)
+        if (of_own_code := own_code_message(error)) is not None:
+            return _failed(f"{of_own_code} (--debug shows the traceback)", WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
 

@@ -1,4 +1,4 @@
-"""What commands print: tables on stdout, messages on stderr."""
+"""Printing for commands: tables on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from caption.core.errors import HIDDEN, printable
 
 NOT_SHOWN = re.compile(f"{HIDDEN.pattern}|[\ud800-\udfff]")
-"""What JSON escapes: halves of characters, too, which stand for bytes in names of files that are not Unicode."""
+"""Characters that JSON escapes, and halves of characters, which encode bytes of file names that are not Unicode."""
 
 
 def say(verb: str, *lines: object) -> None:
@@ -21,7 +21,7 @@ def say(verb: str, *lines: object) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON in which letters of all scripts are themselves, if stdout has them, and `HIDDEN` characters are escaped."""
+    """JSON with letters of all scripts unescaped, if stdout can encode them, and `HIDDEN` characters escaped."""
     is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
     lines = json.dumps(value, ensure_ascii=not is_unicode, indent=indent).split("\n")
     return "\n".join(NOT_SHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in lines)

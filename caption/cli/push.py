@@ -1,5 +1,5 @@
-"""Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once
-with `hf auth login`. Anybody who may read the repository then loads the model by its address:
+"""Upload a model to the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in
+once with `hf auth login`. Anybody who may read the repository can then load the model by its address:
 
   caption push runs/best.ckpt hf://owner/name --precision float16
   caption describe PHOTO --model hf://owner/name
@@ -31,7 +31,9 @@ def main(options: argparse.Namespace) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption push`."""
     parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
-    parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
+    parser.add_argument(
+        "address", metavar="hf://OWNER/NAME", help="the repository; created if it does not exist"
+    )
     add_precision(parser)
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     add_trust(parser)

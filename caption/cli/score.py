@@ -23,7 +23,7 @@ from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
 EPILOG = f"""\
 Files may be COCO captions or results JSON, Karpathy's JSON, a JSON object of captions by image, JSON lines or CSV with
-"image" and "caption", or Flickr8k's token file. The format is recognised by the content.
+"image" and "caption", or Flickr8k's token file. The format is detected from the content.
 
 metrics: {", ".join(METRICS)}, or all. METEOR-nltk needs nltk's WordNet data; METEOR-1.5 and SPICE need Java and
 pycocoevalcap. A metric that cannot be computed is null, with the reason.
@@ -132,7 +132,8 @@ def compare_with_first(results: list[Result]) -> None:
             result.comparison = {name: compare(first.score(name), second.score(name)) for name in first}
         else:
             say(
-                "score", f"{result.name} covers other images than {results[0].name}, so they are not compared"
+                "score",
+                f"{result.name} has different images than {results[0].name}, so they are not compared",
             )
 
 

@@ -5,8 +5,8 @@ and read how the rest of the sentence changes.
   caption serve --model shapes                on generated scenes
   caption serve --model shapes --model shapes-hard     two models side by side
 
-Photos stay in memory, the last 16 of them or 40 megapixels; nothing is written to disk. Programs ask the same
-endpoints as the page: /api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
+Photos stay in memory, the last 16 of them or 40 megapixels; nothing is written to disk. Programs can use the endpoints
+of the page: /api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=3, limit_concurrency=200
         )
-        sock.listen()  # whoever reads the address may connect at once
+        sock.listen()  # a program that reads the address may connect at once
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"http://{host}:{sock.getsockname()[1]}/", flush=True)
         uvicorn.Server(config).run(sockets=[sock])
@@ -58,9 +58,11 @@ def main(options: argparse.Namespace) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption serve`."""
     add = parser.add_argument
-    help_ = "a model's file, or an installed model; repeated, they stand side by side (default: photos)"
+    help_ = (
+        "a model's file, or an installed model; if repeated, models are shown side by side (default: photos)"
+    )
     add("--model", metavar="CKPT|NAME", action="append", default=[], help=help_)
-    help_ = "address to listen on (default 127.0.0.1, this computer alone); there is no password"
+    help_ = "address to listen on (default 127.0.0.1, only this computer); there is no password"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=help_)
     help_ = "port (default 8000); 0 = any free one"
     add("--port", metavar="N", type=whole_number(0, 65535), default=8000, help=help_)
@@ -75,7 +77,7 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
 
     if len(names) > MOST_MODELS:
         raise UserError(
-            f"--model is given {len(names)} times: at most {MOST_MODELS} models stand side by side"
+            f"--model is given {len(names)} times: at most {MOST_MODELS} models are shown side by side"
         )
     models: dict[str, Captioner] = {}
     for name in names:
@@ -89,7 +91,7 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
 
 
 def _hosts(sock: socket.socket) -> list[str]:
-    """The names under which a server may be addressed; ["*"] = any, where it is not for this computer alone."""
+    """The host names that requests may use; ["*"] = any, if the server is not only for this computer."""
     address = sock.getsockname()[0]
     return [*LOOPBACK, address] if ipaddress.ip_address(address).is_loopback else ["*"]
 

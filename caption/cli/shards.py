@@ -2,8 +2,8 @@
 from a disk that is read from front to back or from another machine. The other splits are copied as files. The section
 of the configuration that reads both is printed. Needs the extra webdataset.
 
-exit code: 0 all is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same command goes on
-from there
+exit code: 0 everything is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same command
+continues from there
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption shards`."""
     add = parser.add_argument
     add_config(add, "whose data.reader reads the data")
-    add("--out", metavar="DIR", required=True, help="folder of the shards; made, or continued")
+    add("--out", metavar="DIR", required=True, help="folder of the shards; created, or continued")
     add("--tokenizer", metavar="NAME", default="ptb", help="as data.tokenizer (default ptb)")
     add("--samples", metavar="N", type=count, default=1000, help="images in a shard (default 1000)")

@@ -100,7 +100,7 @@ INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
 UNINFORMATIVE = re.compile(
     "💡 Tip:|TPU available:|GPU available: False|Seed set to|`Trainer.fit` stopped: `max_epochs"
 )
-"""How log messages of Lightning begin that say nothing new."""
+"""Beginnings of Lightning's log messages without information."""
 
 
 class Parser(LightningArgumentParser):
@@ -115,10 +115,10 @@ class Parser(LightningArgumentParser):
 
 
 class ConfigurationFile(SaveConfigCallback):
-    """Writes the whole configuration of a command into the log folder, and replaces no other one there."""
+    """Writes the whole configuration of a command into the log folder, without replacing another one."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        # Here, because it asks all processes.
+        # Here, because `log_dir` is communicated among all processes.
         self.path = Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
         super().setup(trainer, pl_module, stage)
 
@@ -159,7 +159,7 @@ class CaptionCLI(LightningCLI):
     def _vocabulary(self, data: CaptionData) -> Vocabulary:
         """The checkpoint's vocabulary, if there is a checkpoint, otherwise that of the data.
 
-        A model that training starts from keeps its words, and learns those of the data beside them.
+        A model that training starts from keeps its words, and gets the other words of the data in addition.
         """
         if (contents := self._checkpoint()) is not None:
             data.vocabulary = Vocabulary.from_dict(contents["captioner"]["vocabulary"])
@@ -191,23 +191,25 @@ class CaptionCLI(LightningCLI):
             self.config = self.parser.parse_object({self.config["subcommand"]: changes}, self.config)
 
     def _keep_options(self, contents: Mapping[str, Any]) -> dict[str, Any]:
-        """Say which options of the configuration have no effect on a resumed training, and put in what it keeps."""
+        """Report the options that have no effect on a resumed training, and return those to restore."""
         now = kept_options(self.config["fit"].as_dict())
         self.kept = recorded_options(contents, now)
         changed = changed_options(self.kept, now)
-        tell = rank_zero_only(say)
+        say_once = rank_zero_only(say)
         for name, (before, after) in changed.items():
-            tell(
+            say_once(
                 "fit",
                 f"{name} stays {before}, though the configuration says {after}: a resumed training keeps it",
             )
         if changed:
             remedy = f"--model.warm_start {self._option('ckpt_path')} in place of --ckpt_path"
-            tell("fit", f"to change {'it' if len(changed) == 1 else 'them'}, start a new training: {remedy}")
+            say_once(
+                "fit", f"to change {'it' if len(changed) == 1 else 'them'}, start a new training: {remedy}"
+            )
         return restored_options(changed, contents)
 
     def before_instantiate_classes(self) -> None:
-        """Write what is watched, and its better direction, into the configuration."""
+        """Write the monitored number and its mode into the configuration."""
         options = self.config[self.subcommand]
         checkpoints, stopping = options["checkpoint"], options["early_stopping"]
         if checkpoints["monitor"] is not None:
@@ -232,8 +234,8 @@ class CaptionCLI(LightningCLI):
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {reason(error)}") from error
 
-    def _watch_what_can_choose(self) -> None:
-        """Watch NLL in place of a CIDEr that is 0 whatever the captions are."""
+    def _monitor_nll_if_cider_is_zero(self) -> None:
+        """Monitor NLL if CIDEr is 0 for any captions."""
         vocabulary, images = self.datamodule.vocabulary, self.datamodule.splits.get("val", ())
         watched = self._option("checkpoint")["monitor"]
         tokenize = get_tokenizer(vocabulary.tokenizer.scored_by)
@@ -243,8 +245,8 @@ class CaptionCLI(LightningCLI):
             or not alike(map(tokenize, image.captions) for image in images)
         ):
             return
-        what = f"val/CIDEr is {ALIKE}. The best checkpoint is that of the lowest val/NLL instead"
-        rank_zero_only(say)("fit", what)
+        note = f"val/CIDEr is {ALIKE}. The best checkpoint is that of the lowest val/NLL instead"
+        rank_zero_only(say)("fit", note)
         for name, kind in (("checkpoint", ModelCheckpoint), ("early_stopping", EarlyStopping)):
             options = self._option(name)
             if options["monitor"] == watched:
@@ -252,13 +254,13 @@ class CaptionCLI(LightningCLI):
                 self.config_init[self.subcommand][name] = kind(**options)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Lightning's, with logs and a progress report of ours, checkpoints with our mark, and the run's folder made.
+        """Lightning's trainer, with this package's logs, progress bar and marked checkpoints. Creates the run's folder.
 
         Raises:
             UserError: the folder cannot be written to; or see `torchrun_settings`.
         """
         if self.subcommand == "fit":
-            self._watch_what_can_choose()
+            self._monitor_nll_if_cider_is_zero()
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
         if config.get("logger") is not False and (folder / "logs").is_symlink():
@@ -286,7 +288,7 @@ class CaptionCLI(LightningCLI):
         """Train, with the run's folder locked.
 
         Raises:
-            UserError: the folder is in use, or holds checkpoints of another origin.
+            UserError: the folder is in use, or has checkpoints of another run or files of the user under their names.
             CheckpointError: the state of the training in the checkpoint is malformed.
         """
         folder = Path(self.trainer.default_root_dir)
@@ -298,14 +300,14 @@ class CaptionCLI(LightningCLI):
                 if not isinstance(callback, ModelCheckpoint):
                     continue
                 if callback.save_last == "link":
-                    # Lightning would clear what has the link's name, a whole folder, too.
+                    # Lightning would delete whatever has the link's name, even a whole folder.
                     callback.save_last = True
                 check_free(folder, callback, self._option("ckpt_path"))
             try:
                 self.trainer.fit(**options)
             except Exception as error:
                 # Lightning reads the file, makes the optimizers, and drops the contents when all states have been
-                # restored. Callbacks, loops and schedulers read their states themselves, and raise whatever they meet.
+                # restored. Callbacks, loops and schedulers restore their own states, and raise errors of any type.
                 connector = self.trainer._checkpoint_connector
                 restoring = connector._loaded_checkpoint or (
                     connector._ckpt_path and not self.trainer.optimizers
@@ -317,11 +319,11 @@ class CaptionCLI(LightningCLI):
                     f"Lightning ({kind_and_reason(error)}): start from its weights with model.warm_start"
                 ) from error
             finally:
-                # After an error in validation, Lightning leaves the workers of training, for which Python would wait.
+                # After an error in validation, Lightning keeps the workers of training, and Python would wait for them.
                 self.trainer.fit_loop.teardown()
 
     def after_fit(self) -> None:
-        """Name the best model and its score, and the command that comes next."""
+        """Print the best model and its score, and the next command."""
         for callback in self.trainer.checkpoint_callbacks:
             score = getattr(callback, "best_model_score", None)
             if isinstance(callback, ModelCheckpoint) and score is not None:
@@ -362,7 +364,7 @@ def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
     if asked := [place for place, arg in enumerate(args) if arg in ("-h", "--help")]:
         if args[asked[0] + 1 :] == ["all"]:
-            run([args[0], "--help"])  # leaves
+            run([args[0], "--help"])  # exits
         usage = f"usage: caption {args[0]} -c CONFIG [-c CONFIG ...] [--GROUP.OPTION VALUE ...]"
         print(f"{usage}\n\n{VERBS[args[0]][1].capitalize()}. {__doc__}", end="")
         return DONE
@@ -375,7 +377,7 @@ def main(args: list[str]) -> int:
         run(args)
     except Stopped as stop:
         if args[0] == "fit":
-            stop.hint = "go on with the same command and --ckpt_path auto"
+            stop.hint = "continue with the same command and --ckpt_path auto"
         leave_process_group()
         raise
     leave_process_group()
@@ -411,7 +413,7 @@ def run(args: list[str]) -> CaptionCLI:
 
 
 def _weights_do_not_fit(error: Exception) -> bool:
-    """Whether torch has compared a checkpoint's weights with those of the model, and raised this."""
+    """Whether the error is from `load_state_dict`, since the weights of a checkpoint do not fit the model."""
     return isinstance(error, RuntimeError) and extract_tb(error.__traceback__)[-1].name == "load_state_dict"
 
 

@@ -139,7 +139,7 @@ def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
         ("--photos in --limit 1", "leave 1 photos: at least 2"),
         ("--photos -", "photos are read several times"),
         ("--photos in --out page.md", "--out page.md: end its name in .html"),
-        ("--photos in --references others.csv", "captions of z.png, and of none of these photos"),
+        ("--photos in --references others.csv", "captions of z.png, but of none of these photos"),
         ("--photos in --boxes instances.json --references last.csv", "no photo has both boxes and people's"),
         ("--photos in --boxes captions.csv", "captions.csv' is not JSON"),
         ("--photos in --model a=one.ckpt --model a=other.ckpt", "each name once"),

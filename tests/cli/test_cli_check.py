@@ -148,7 +148,7 @@ def test_the_report_as_text_and_as_json(own: Data, cli: Cli) -> None:
     assert "images: 14 decoded and compared" in ran.out
     fault = next(n for n, line in enumerate(lines) if line.startswith("FAULT: 12 missing images. Get"))
     assert [f"photo10{number}.png'" in lines[fault + number - 11] for number in range(12, 22)] == [True] * 10
-    assert lines[fault + 11] == "  and 2 more, which --format json names"
+    assert lines[fault + 11] == "  and 2 more, which --format json lists"
     note = next(n for n, line in enumerate(lines) if line.startswith("note: 1 over-long caption."))
     assert note > fault
     assert "60 words, 'a a a" in lines[note + 1]

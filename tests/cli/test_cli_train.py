@@ -249,9 +249,9 @@ def test_a_checkpoint_is_tested_without_a_configuration_on_data_of_the_user(cli:
     where = ("--ckpt_path", copied / "best.ckpt", "--trainer.default_root_dir", copied / "named")
     named = cli("test", "-c", trained.config, *QUIET, *where)
     refused = cli("test", *QUIET, "--ckpt_path", copied / "best.ckpt")
-    said = "best.ckpt does not decide what is read: give the configuration, with -c YAML, or the data"
+    said = "best.ckpt does not decide which data is read: give the configuration, with -c YAML, or the data"
     check_refused(refused, said)
-    data = shlex.split(refused.err.partition("The training says that it had ")[2])
+    data = shlex.split(refused.err.partition("The checkpoint was trained with ")[2])
     assert data[:2] == ["--data.reader", "caption.data.shapes.Shapes"]
     own = cli("test", *QUIET, *data, "--ckpt_path", copied / "best.ckpt")
     assert (own.code, own.out) == (0, named.out), own.err

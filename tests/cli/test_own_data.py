@@ -65,10 +65,10 @@ def test_the_page_leads_from_a_table_to_captions(cli: Cli, own: Path, monkeypatc
 def test_the_written_configuration_starts_from_the_installed_model(cli: Cli, own: Path):
     ran = cli("check", "own.csv", "--images", "photos", "--write", "own.yaml")
     assert ran.code == 0, ran.err
-    assert "names no splits, so they are train=0.7 val=0.15 test=0.15" in ran.err
+    assert "the data has no splits, so they are train=0.7 val=0.15 test=0.15" in ran.err
     commands = "caption fit -c own.yaml\n  caption describe PHOTO --model runs/own/best.ckpt\n"
     assert ran.err.endswith(f"wrote own.yaml. Next:\n  {commands}")
-    assert "those of the model that training starts from, and new: 1; training captions, count 2" in ran.out
+    assert "those of the model that training starts from, and 1 new; training captions, count 2" in ran.out
     text = (own / "own.yaml").read_text()
     config = yaml.safe_load(text)
     reader = config["data"]["reader"]

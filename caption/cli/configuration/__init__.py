@@ -1,1 +1,1 @@
-"""Options and configurations of the `caption` command, and messages about what is wrong in them."""
+"""Options and configurations of the `caption` command, and messages about their faults."""

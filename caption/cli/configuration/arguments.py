@@ -19,11 +19,11 @@ from caption.core.errors import UserError, did_you_mean
 # Texts keep their line breaks.
 FORMAT: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
 
-TRUST = "take classes of this package, or weights of this name, that a checkpoint names; code runs; may be repeated"
+TRUST = "allow classes of this package, or weights of this name, in a checkpoint; their code runs; may be repeated"
 
 
 class VerbParser(argparse.ArgumentParser):
-    """A parser that raises a UserError, with what a misspelt option was meant to be."""
+    """A parser that raises a UserError, with a suggestion for a misspelt option."""
 
     given: Sequence[str] = ()
     """The arguments that are being parsed."""
@@ -37,7 +37,7 @@ class VerbParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The options. Of a verb with --config, `overrides` has the arguments that override entries of it.
+        """The options. For a verb with --config, `overrides` has the arguments that override entries of it.
 
         `given` has the arguments that differ from their defaults, as the user writes them: {"title": "--no-title"}.
         """
@@ -53,9 +53,10 @@ class VerbParser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        known = set(_option_strings(self))
+        option_strings = set(_option_strings(self))
         options = [word.partition("=")[0] for word in self.given if word.startswith("-")]
-        meant = {option: did_you_mean(option, known) for option in options if option not in known}
+        unknown = [option for option in options if option not in option_strings]
+        meant = {option: did_you_mean(option, option_strings) for option in unknown}
         hints = (f"; there is no option {option}{hint}" for option, hint in meant.items() if hint)
         message = message.removeprefix("argument ") + next(hints, "")
         raise UserError(f"{message} ({self.prog} --help lists the options)")
@@ -80,7 +81,7 @@ def verb_parser(verb: str, module: Any) -> VerbParser:
 def add_noun(
     nouns: Any, name: str, docstring: str | None, epilog: str | None = None
 ) -> argparse.ArgumentParser:
-    """A parser for what follows a verb, such as "sgrvinod" after "import"; `nouns` comes from `add_subparsers`."""
+    """The parser of a noun after a verb, such as "sgrvinod" after "import"; `nouns` comes from `add_subparsers`."""
     description = inspect.cleandoc(docstring or "")
     summary = description.partition("\n")[0]
     return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)

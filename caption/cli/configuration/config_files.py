@@ -78,7 +78,7 @@ def read_layers(names: Sequence[str], options: Sequence[str] = ()) -> list[dict[
     The arguments of a reader are the files of a data set, which another reader must not inherit. So layers below one
     that names a reader lose their own; options count as the topmost layer.
 
-    Modules of the working directory that they name can be imported then.
+    Afterwards, modules of the working directory that they name can be imported.
 
     Args:
         names: paths or names.

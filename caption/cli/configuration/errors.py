@@ -18,15 +18,15 @@ NOISE = re.compile(
     r"|Given value: (\{|Namespace|NestedArg).*|Got value: Namespace\(.*"
     r"|Type typing\.Callable\[.*?\] expects a function or a callable class: "
 )
-"""In lines of jsonargparse's messages: what has types of Python, or the arguments of a whole part."""
+"""Parts of jsonargparse's messages that show Python types or all arguments of a part; they are removed."""
 UNKNOWN = re.compile(r"Option '(\w+)'|option '([\w.]+)'|arguments: --([\w.]+)|has no attribute '(\w+)'")
 """How jsonargparse names an unknown argument, entry of a configuration, option and class."""
 LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
-"""How the file names of code begin that is not the user's: generated, of this package, of Python."""
+"""Beginnings of the file names of code that is not the user's: generated code, this package, Python."""
 
 
 def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
-    """An error message of jsonargparse, which fills a page, in one line, with what a misspelt name was meant to be.
+    """An error message of jsonargparse, which fills a page, as one line, with a suggestion for a misspelt name.
 
     Args:
         message: it quotes the classes and modules in which a name was looked for.
@@ -47,12 +47,12 @@ def _remedy(message: str, parser: ArgumentParser) -> str:
     if (unknown := UNKNOWN.search(message)) is None:
         return ""
     owners = re.findall(r"'([\w.]+)'", message)
-    known = {*keys(parser), *(name for owner in owners for name in _names(owner))}
-    return did_you_mean(unknown[unknown.lastindex or 0], known)
+    names = {*keys(parser), *(name for owner in owners for name in _names(owner))}
+    return did_you_mean(unknown[unknown.lastindex or 0], names)
 
 
 def reason(error: Exception) -> str:
-    """The reason of an error of jsonargparse: what the user did wrong, where a part has said that."""
+    """The reason for an error of jsonargparse: the UserError that caused it, if there is one."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, UserError):
         cause = cause.__cause__
@@ -77,12 +77,12 @@ def _names(path: str) -> Iterable[str]:
     owner = getattr(sys.modules.get(module), name, None)
     try:
         return inspect.signature(owner).parameters if inspect.isclass(owner) else ()
-    except ValueError:  # a class of C
+    except ValueError:  # a class written in C
         return ()
 
 
 def own_code_message(error: Exception) -> str | None:
-    """The error with the innermost line of the user's own code, such as a mechanism; None if it passed none."""
+    """The error with the innermost line of the user's own code, such as a mechanism; None if there is no such line."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(LIBRARIES) and "-packages" not in frame.filename:
             return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {kind_and_reason(error)}"

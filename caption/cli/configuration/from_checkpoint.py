@@ -1,7 +1,7 @@
-"""The configuration that a checkpoint carries: with the user's data, enough to evaluate it.
+"""The configuration in a checkpoint, which is enough to evaluate it on the user's data.
 
-A checkpoint may come from somebody else. It decides the model, and how captions and pixels are made; what is read, and
-with how many processes, the user decides.
+A checkpoint may come from a stranger. It decides the model, and how captions and pixels are made. The user decides
+which files are read, and with how many processes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from caption.search import Search
 DATA = ("transform", "batch_size", "min_count", "tokenizer", "predict_split")
 """Entries of the data section that are taken from a checkpoint; none of them names a class or a file."""
 LARGEST_BATCH = 64
-"""Images of a batch, as without a checkpoint: their memory must not be decided by the file."""
+"""Limit of the images in a batch, the default without a checkpoint: a file must not decide how much memory is used."""
 
 
 def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
-    """A command line of Lightning's; one that evaluates a checkpoint without a configuration gets the checkpoint's own.
+    """A command line for Lightning. If it evaluates a checkpoint without a configuration, the checkpoint's is added.
 
     Raises:
         CheckpointError: the checkpoint names a class of a package that is not trusted.
@@ -46,7 +46,7 @@ def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
     contents = checkpoint.read(path)
     if not any(option in READER for option, _ in pairs):
         raise UserError(
-            f"{path} does not decide what is read: give the configuration, with -c YAML, or the data, with "
+            f"{path} does not decide which data is read: give the configuration, with -c YAML, or the data, with "
             f"--data.reader CLASS{_trained_on(contents)}"
         )
     trust = [value for option, value in pairs if option == "--trust"]
@@ -86,7 +86,7 @@ def _data(section: Any) -> dict[str, Any]:
 
 
 def _trained_on(contents: Mapping[str, Any]) -> str:
-    """The end of a sentence: the options that name the data of the training, if the checkpoint has them."""
+    """The end of a message: the options that name the data of the training, if the checkpoint has them."""
     section = contents.get("data")
     reader = section.get("reader") if isinstance(section, Mapping) else None
     if not isinstance(reader, Mapping) or not isinstance(reader.get("init_args", {}), Mapping):
@@ -97,4 +97,4 @@ def _trained_on(contents: Mapping[str, Any]) -> str:
         if value is not None:
             words.append(f"--data.reader{name and f'.init_args.{name}'}")
             words.append(value if isinstance(value, str) else json.dumps(value))
-    return f". The training says that it had {shlex.join(words)}"
+    return f". The checkpoint was trained with {shlex.join(words)}"

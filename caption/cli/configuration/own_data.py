@@ -1,4 +1,4 @@
-"""A training configuration for the user's own data: one that comes with the package, with its data exchanged."""
+"""A training configuration for the user's own data: one that comes with the package, with its data replaced."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from caption.data.check import Check
 
 STEPS = 20
-"""Batches that an epoch should have at least: a small data set gets small batches."""
+"""Least number of batches in an epoch: a small data set gets small batches."""
 SMALLEST_BATCH = 4
 LOGGED = 4
-"""How often an epoch logs, at least."""
+"""Least number of times that an epoch logs."""
 STORED_FROM = 1000
-"""Photos from which on their regions are stored: those of fewer are computed in each epoch, in less than a minute."""
+"""Least number of photos whose regions are stored; computing those of fewer takes less than a minute in each epoch."""
 FINE_TUNING_STEPS = 60
-"""Batches of fine-tuning, for which its learning rate was chosen (docs/results/own-photos.md)."""
+"""Number of batches of fine-tuning for which its learning rate was chosen (docs/results/own-photos.md)."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
 
 HEADER = """\
@@ -46,8 +46,8 @@ def own_data_configuration(
 ) -> dict[str, Any]:
     """The configuration `base`, a path or name, for other data; its run is runs/NAME, its regions runs/NAME_features.
 
-    Batches, and how often is logged, follow from the number of training images; so do the epochs if it starts from
-    another model, which a small data set would otherwise hardly change, and a large one change too much.
+    The batch size and the logging interval depend on the number of training images. So does the number of epochs if
+    training starts from another model: otherwise a small data set would hardly change it, and a large one too much.
 
     Raises:
         DataError: the data has no training or validation images.

@@ -41,8 +41,8 @@ def read_parts(
         names: of the parts; other entries of the files are ignored.
 
     Raises:
-        UserError: a file cannot be read, or one of these parts is not what it should be, or is missing; models need no
-            transform of their own and no refiner.
+        UserError: a file cannot be read, or one of these parts is invalid or missing; only data.transform and
+            model.refiner may be missing.
     """
     parser = ArgumentParser(exit_on_error=False, default_env=False)
     for name in names:
@@ -77,7 +77,7 @@ def read_splits(paths: Sequence[str], overrides: Sequence[str] = (), needed: Seq
     """The images of each split of configurations; see `read_parts`.
 
     Raises:
-        UserError: one of the splits that are needed has no images.
+        UserError: one of the needed splits has no images.
     """
     splits = make_reader(read_parts(paths, overrides, ("data.reader",))).read()
     for split in needed:
@@ -87,12 +87,12 @@ def read_splits(paths: Sequence[str], overrides: Sequence[str] = (), needed: Seq
 
 
 def make_transform(parts: Namespace) -> ImageTransform:
-    """The image transform; the default one where the configuration has none."""
+    """The image transform; the default one if the configuration has none."""
     return ImageTransform(**(parts["data.transform"] or {}))
 
 
 def frozen_encoder(parts: Namespace) -> Encoder:
-    """The encoder with its weights, frozen. Raises a UserError if it cannot be made, or its weights are random."""
+    """The encoder with its weights, frozen. Raises a UserError if it cannot be built, or its weights are random."""
     spec = parts["model.encoder"].as_dict()
     trust = [*class_paths(spec)]
     encoder = make(spec, Encoder, trust)

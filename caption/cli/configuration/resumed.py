@@ -1,4 +1,4 @@
-"""Options that a resumed training keeps: what its checkpoint was trained with, whatever the configuration says now."""
+"""The options that a resumed training keeps from its checkpoint, whatever the configuration says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from caption.core.errors import CheckpointError
 from caption.data.photos import ImageTransform
 
 SECTIONS = ("encoder", "refiner", "decoder", "objective")
-"""Of the section model: what has weights, or baselines, that are restored."""
+"""Entries of the section model: parts whose weights, or baselines, are restored."""
 WORDS = ("min_count", "vocabulary_size", "tokenizer")
-"""Of the section data: what the vocabulary was made with, which is restored."""
+"""Entries of the section data that determine the vocabulary, which is restored."""
 BATCHES = ("batch_size", "captions_per_image", "batching")
-"""Of the section data: the place inside an epoch is counted in these batches."""
+"""Entries of the section data that determine the batches, in which the place inside an epoch is counted."""
 
 
 def kept_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -27,14 +27,14 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, str]:
     kept = {"seed_everything": options.get("seed_everything")}
     kept |= {f"model.{name}": model.get(name) for name in SECTIONS}
     kept |= {f"data.{name}": data.get(name) for name in (*WORDS, "transform", *BATCHES)}
-    return {name: json.dumps(value) for each in kept for name, value in _leaves(each, kept[each])}
+    return {name: json.dumps(value) for entry in kept.items() for name, value in _leaves(*entry)}
 
 
 def recorded_options(contents: Mapping[str, Any], now: dict[str, str]) -> dict[str, str]:
-    """The options with which a training goes on: those that its checkpoint records, or `now` if it records none.
+    """The options of a resumed training: those that its checkpoint records, or `now` if it records none.
 
     Args:
-        contents: of the checkpoint. After a whole epoch, `BATCHES` are free: they are those of now.
+        contents: of the checkpoint. After a whole epoch, `BATCHES` may change: they are those of `now`.
         now: `kept_options` of the configuration.
     """
     recorded = contents.get("options")
@@ -46,7 +46,7 @@ def recorded_options(contents: Mapping[str, Any], now: dict[str, str]) -> dict[s
 
 
 def changed_options(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The options that differ, by name: both values. Of a part that is another class, only the class.
+    """Both values of the options that differ, by name. If a part has another class, only the class is listed.
 
     Args:
         recorded: `recorded_options` of the checkpoint.
@@ -54,15 +54,15 @@ def changed_options(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict
     """
     changed: dict[str, tuple[str, str]] = {}
     for name in sorted({*recorded, *now}, key=lambda name: (not name.endswith("class_path"), name)):
-        before, after = (each.get(name, "null") for each in (recorded, now))
-        within = [other.removesuffix("class_path") for other in changed if other.endswith("class_path")]
-        if before != after and not any(map(name.startswith, within)):
+        before, after = recorded.get(name, "null"), now.get(name, "null")
+        classes = [option.removesuffix("class_path") for option in changed if option.endswith("class_path")]
+        if before != after and not any(map(name.startswith, classes)):
             changed[name] = before[:200], after
     return changed
 
 
 def restored_options(changed: Mapping[str, tuple[str, str]], contents: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes the record of a resumed training true: the seed, and the section data, of its checkpoint.
+    """The changed options that a resumed training records as in its checkpoint: the seed, and entries of section data.
 
     Raises:
         CheckpointError: the options that the checkpoint records are malformed.

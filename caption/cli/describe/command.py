@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.__doc__).add_argument
     help_ = "use the cluster that RAY_ADDRESS names, or processes of this machine"
     on_ray("--engine", choices=("ray",), help=help_)
-    on_ray("--out", metavar="DIR|URL", help="folder of the results; made, or continued")
+    on_ray("--out", metavar="DIR|URL", help="folder of the results; created, or continued")
     on_ray("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
     help_ = "photos in a file of results; default 1000"
     on_ray("--per-file", type=count, default=1000, metavar="N", help=help_)

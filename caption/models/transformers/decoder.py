@@ -173,7 +173,7 @@ class ForeignDecoder(Decoder):
 
 
 def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
-    """(B, K, M, L) the sum of all views' maps on the grid of the first, which divides the cells of the second evenly."""
+    """(B, K, M, L) the sum of all views' maps on the grid of the first. It divides the cells of the second evenly."""
     if maps.second is None:
         return maps.heads
     (rows, cols), (down, across) = grids
