@@ -45,7 +45,7 @@ class ExampleWord(NamedTuple):
     word: int
     """Its place in the caption."""
     boxes: Boxes
-    """Of what the word names; {} without boxes."""
+    """Of the object that the word names; {} without boxes."""
     verdict: str
     """Such as "hit, 81 % of α in the box"."""
 
@@ -55,13 +55,15 @@ def report_html(study: Study, setting: str) -> str:
 
     Args:
         study: of models.
-        setting: on what was measured, in plain text.
+        setting: the data and models of the study, in plain text.
 
     Raises:
         caption.core.errors.ImageError: a photo of the examples cannot be opened.
     """
     drawn = {
-        "grounding": lambda: "".join(_examples(each, len(study.subjects) > 1) for each in study.subjects),
+        "grounding": lambda: "".join(
+            _examples(subject, len(study.subjects) > 1) for subject in study.subjects
+        ),
         "faithfulness": lambda: _figure(draw_curves(study)),
     }
     pictures = {
@@ -91,30 +93,32 @@ def draw_curves(study: Study) -> Figure:
 
 
 def examples(subject: Subject) -> Mapping[str, Sequence[ExampleWord]]:
-    """The photos with the best and the worst maps, no photo twice.
+    """The photos with the best and the worst maps, each photo once.
 
     With boxes, photos are ordered by how often the maps hit and how much of them lies in the boxes beyond chance;
     without, by how much more the words lose when regions are hidden in the order of α than at random. A photo is shown
     by its best, or worst, word.
     """
     words = _pointings(subject) if subject.groundings else _falls(subject)
-    photos = sorted(words.values(), key=lambda several: -float(np.mean([one.score for one in several])))
+    photos = sorted(words.values(), key=lambda several: -float(np.mean([word.score for word in several])))
     half = min(EXAMPLES, len(photos) // 2)
     return {
-        "best": [max(several, key=lambda one: one.score) for several in photos[:half]],
-        "worst": [min(several, key=lambda one: one.score) for several in photos[::-1][:half]],
+        "best": [max(several, key=lambda word: word.score) for several in photos[:half]],
+        "worst": [min(several, key=lambda word: word.score) for several in photos[::-1][:half]],
     }
 
 
 def _pointings(subject: Subject) -> Mapping[int, list[ExampleWord]]:
     """By photo, each word that has a box."""
     words: dict[int, list[ExampleWord]] = {}
-    for one in subject.groundings[OWN].pointings:
-        even = f"an even map: {100 * one.mass_chance:.0f} %"
-        verdict = f"{'hit' if one.hit else 'miss'}, {100 * one.mass:.0f} % of α in the box ({even})"
-        boxes, caption = {one.mention.name: one.mention.boxes}, subject.pointed.captions[one.caption]
-        example = ExampleWord(one.hit + one.mass - one.mass_chance, caption, one.mention.word, boxes, verdict)
-        words.setdefault(int(subject.pointed.images[one.caption]), []).append(example)
+    for pointing in subject.groundings[OWN].pointings:
+        mention, mass = pointing.mention, pointing.mass
+        even = f"an even map: {100 * pointing.mass_chance:.0f} %"
+        verdict = f"{'hit' if pointing.hit else 'miss'}, {100 * mass:.0f} % of α in the box ({even})"
+        boxes, caption = {mention.name: mention.boxes}, subject.pointed.captions[pointing.caption]
+        score = pointing.hit + mass - pointing.mass_chance
+        example = ExampleWord(score, caption, mention.word, boxes, verdict)
+        words.setdefault(int(subject.pointed.images[pointing.caption]), []).append(example)
     return words
 
 
@@ -165,14 +169,14 @@ def _cell(cell: Cell) -> str:
     return f"<td>{_text(cell)}{bar}</td>"
 
 
-def _examples(subject: Subject, is_one_of_several: bool) -> str:
-    """The pictures of the best and the worst maps of a model, which the headings name where there are several."""
+def _examples(subject: Subject, with_name: bool) -> str:
+    """The pictures of the best and the worst maps of a model, with its name in the headings if wanted."""
     measure = (
         "pointing and mass in the box, beyond that of an even map"
         if subject.groundings
         else "how much faster p(word) falls in the order of α than at random"
     )
-    of_model = f" of {_text(subject.name)}" if is_one_of_several else ""
+    of_model = f" of {_text(subject.name)}" if with_name else ""
     return "".join(
         f'<h3>Photos with the {kind} maps{of_model}</h3>\n<p class="meaning">By {measure}.</p>\n'
         f'<div class="gallery">\n{"".join(map(_example, several))}</div>\n'

@@ -20,7 +20,7 @@ from caption.core.errors import UserError
 
 @dataclass(frozen=True)
 class Study:
-    """What was measured."""
+    """The measurements of models as tables."""
 
     subjects: Sequence[Subject]
     """The models, with the measurements behind the tables."""
@@ -30,11 +30,11 @@ class Study:
     @property
     def title(self) -> str:
         names = [subject.name for subject in self.subjects]
-        what = f"the model {names[0]} looks" if len(names) == 1 else f"{', '.join(names)} look"
-        return f"Where {what}, and whether that is why"
+        models = f"the model {names[0]} looks" if len(names) == 1 else f"{', '.join(names)} look"
+        return f"Where {models}, and whether that is why"
 
     def text(self) -> str:
-        """The tables, each under its question; in the place of one that could not be measured, what it needs."""
+        """The tables, each under its question; for a measure that was not possible, the remedy."""
         return "\n\n".join(f"{table.title}\n{table.missing or table}" for table in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,15 +50,15 @@ class Study:
 
 
 def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[str] | None = None) -> Study:
-    """Measure where models look, and whether that is why they say it. A terminal shows how far the work is.
+    """Measure where models look, and whether their words depend on it. A terminal shows the progress.
 
     Args:
         models: by name.
-        images: at least two, with what is known of them. What needs boxes or people's captions is measured on the
+        images: at least two, with their annotations. Measures that need boxes or people's captions are taken on the
             images that have them.
         measures: names of `MEASURES`; None = those `ON_SHAPES` where the truth about every word is known
-            (`Images.naming`), else those `ON_PHOTOS`. What none of the models can be asked is left out: "heads" of
-            single maps.
+            (`Images.naming`), else those `ON_PHOTOS`. A measure that applies to none of the models is left out, such
+            as "heads" for models with a single map.
 
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and

@@ -1,4 +1,4 @@
-"""What is studied: images with all that is known of them, and one model on them."""
+"""The subjects of a study: images with their annotations, and one model on them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
 DRAWS = 3
 """Random orders of deletion."""
 WORDS = 12
-"""That have rows of their own in the pointing game."""
+"""Number of words that have rows of their own in the pointing game."""
 TRAINING_SCENES = 500
-"""Scenes that the width of the centre prior and the mean region are taken from."""
+"""Scenes for the width of the centre prior and for the mean region."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """What models are measured on. Only the photos are needed; the rest makes more measures possible."""
+    """The images of a study. Only the photos are required; each further field makes more measures possible."""
 
     photos: Sequence[str]
     """Paths."""
@@ -60,8 +60,8 @@ class Images:
     categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The words for the objects of each category of COCO files."""
     naming: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Words that name things, by what they may be exchanged with, such as colours. Given where the truth about every
-    word is known: naming what has no box is then a miss, and measures of words are about these words."""
+    """Words that name things, by class, such as colours; words of a class may be exchanged. Given if the truth about
+    every word is known: naming a thing without a box is then a miss, and measures of words are about these words."""
     other_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Further classes of words."""
     training: Sequence[str] = ()
@@ -71,7 +71,7 @@ class Images:
 
     @classmethod
     def of_shapes(cls, folder: Path, count: int) -> Images:
-        """So many scenes of the test split of Shapes, which are written to a folder."""
+        """A number of scenes of the test split of Shapes, which are written to a folder."""
         reader = Shapes(str(folder), train=TRAINING_SCENES, val=1, test=count)
         splits, boxes = reader.read(), reader.boxes("test")
         paths = [str(image.path) for image in splits["test"]]
@@ -88,18 +88,18 @@ class Images:
 
     @property
     def pointed_at(self) -> list[BoxedPhoto]:
-        """Photos of the pointing game: with people's captions if there are any, else all with boxes."""
+        """Photos of the pointing game: those with people's captions if there are any, else all with boxes."""
         if not self.references:
             return list(self.boxed)
         return [photo for photo in self.boxed if str(photo.path) in self.references]
 
     def about(self, measured: Measured) -> Measured:
-        """The words that measures are about: those that name things if they are known, else all."""
+        """The words that measures are about: those of `naming` if it is given, else all."""
         return measured.only(frozenset().union(*self.naming.values())) if self.naming else measured
 
 
 class Pointed(NamedTuple):
-    """The captions of the pointing game: people's, which the model is fed, or its own."""
+    """The captions of the pointing game: people's captions, which the model is fed, or its own."""
 
     captions: list[Caption]
     photos: list[BoxedPhoto]
@@ -109,15 +109,15 @@ class Pointed(NamedTuple):
 
 
 class Subject:
-    """One model on the images. What several tables need is measured once, when it is first asked for.
+    """One model on the images. Measurements that several tables need are made once, on first use.
 
     Args:
         name, captioner: the model.
-        images: what it is measured on.
+        images: of the study.
 
     Raises:
-        UserError: fewer than two images have captions with words, or, where the truth is known, no caption names a
-            thing.
+        UserError: fewer than two images have captions with words, or no caption names a thing although `naming` is
+            given.
         caption.core.errors.ImageError: a photo cannot be read.
     """
 
@@ -143,7 +143,7 @@ class Subject:
 
     @contextmanager
     def counted(self, activity: str, photos: Sequence[str] | None = None) -> Iterator[Iterator[str]]:
-        """Photos, all or these, with progress as they are taken."""
+        """All photos, or the given ones, with a progress bar."""
         photos = self.photos if photos is None else photos
         with progress_bar(f"{self.name}: {activity}", len(photos), unit="photos") as advance:
             yield counted(photos, advance)
@@ -162,7 +162,7 @@ class Subject:
 
     @cached_property
     def groundings(self) -> dict[str, Grounding]:
-        """The pointing game by the maps that were used; {} without boxes, or if no word names what has one."""
+        """The pointing game by the name of the maps; {} without boxes, or if no word names a thing with a box."""
         captions, photos, images = self.pointed
         if len({image for image, caption in zip(images, captions, strict=True) if caption.words}) < 2:
             return {}  # maps are exchanged between images
@@ -175,10 +175,10 @@ class Subject:
             if has_rollout(self.captioner):
                 maps["rolled out through self-attention"] = rollout(self.captioner, paths, captions)
             if not self.images.naming and not self.captioner.decoder.properties.signed:
-                named: dict[int, set[int]] = defaultdict(set)
-                for one in grounding.pointings:
-                    named[one.caption].add(one.mention.word)
-                maps[POSTERIOR] = posterior(self.captioner, in_turn, captions, words=named)
+                steps_of: dict[int, set[int]] = defaultdict(set)
+                for pointing in grounding.pointings:
+                    steps_of[pointing.caption].add(pointing.mention.word)
+                maps[POSTERIOR] = posterior(self.captioner, in_turn, captions, words=steps_of)
             maps |= {
                 OTHER_WORD: baseline_maps.other_word(captions),
                 OTHER_IMAGE: baseline_maps.other_image(captions, images=images.tolist()),
@@ -207,14 +207,14 @@ class Subject:
 
     def parts(self, maps: str) -> dict[str, Grounding]:
         """The pointing game of one of the maps, at the words for each kind of thing and at each of the most frequent
-        words, which stand in quotes; {} where kinds are not known."""
+        words, which are in quotes; {} if kinds are not known."""
         grounding, photos = self.groundings[maps], self.pointed.photos
         parts: dict[str, list[Pointing]] = {}
         words: dict[str, list[Pointing]] = {}
-        for one in grounding.pointings:
-            if kind := photos[one.caption].kinds.get(one.mention.name):
-                parts.setdefault(kind, []).append(one)
-                words.setdefault(f'"{one.mention.name}"', []).append(one)
+        for pointing in grounding.pointings:
+            if kind := photos[pointing.caption].kinds.get(pointing.mention.name):
+                parts.setdefault(kind, []).append(pointing)
+                words.setdefault(f'"{pointing.mention.name}"', []).append(pointing)
         frequent = sorted(words, key=lambda word: -len(words[word]))[:WORDS]
         parts = {kind: parts[kind] for kind in sorted(parts)} | {word: words[word] for word in frequent}
         return {part: replace(grounding, pointings=tuple(several)) for part, several in parts.items()}

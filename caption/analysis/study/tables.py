@@ -1,4 +1,4 @@
-"""The measures of a study. Each is a function that takes the models and gives a table."""
+"""The measures of a study: functions from models to tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from caption.results.caption import Caption
 
 Subjects = Sequence[Subject]
 Measure = Callable[[Subjects], AnalysisTable | None]
-"""None = none of the models can be asked."""
+"""None = it applies to none of the models."""
 Rows = Iterator[list[Cell]]
 CURVES: tuple[Kind, ...] = ("deletion", "insertion")
 GAIN = f"{OWN} less {MIDDLE}"
@@ -58,11 +58,11 @@ ON_SHAPES: list[str] = []
 def measure(
     *columns: str, on: Sequence[list[str]] = (ON_PHOTOS, ON_SHAPES)
 ) -> Callable[[Callable[[AnalysisTable, Subjects], None]], Measure]:
-    """Make a measure of a function that fills a table; its docstring is the question, and how it is answered.
+    """Turn a function that fills a table into a measure. Its docstring has the question, then the method.
 
     Args:
         columns: of the table.
-        on: the lists in which its name, which is that of the function, stands.
+        on: lists of measures to which the function's name is added.
     """
 
     def decorate(fill: Callable[[AnalysisTable, Subjects], None]) -> Measure:
@@ -90,9 +90,9 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     The pointing game: for every word that names something with a box, the most attended cell should lie in such a
     box (or mask). The baselines are the middle of the image, where people put things; the mean of the model's maps;
     its maps of another word and of another image. Posterior maps are computed from the word. The mass is the share of
-    attention in the boxes. Rows for each kind of thing, and for the words that come most often, have
-    the middle of the image beside them; the last row is the gain over the middle. This says where it looked, not
-    that the word comes from there.
+    attention in the boxes. Rows for each kind of thing, and for the most frequent words, have the middle of the image
+    beside them; the last row is the gain over the middle. This shows where the model looked, not that the word depends
+    on it.
     """
     images = subjects[0].images
     if not images.boxed:
@@ -106,11 +106,11 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     for subject in subjects:
         if subject.groundings:
             table.add(_grounding_rows(subject), subject.name)
-            said = " ".join(f" {' '.join(caption.words).lower()} " for caption in subject.pointed.captions)
+            text = " ".join(f" {' '.join(caption.words).lower()} " for caption in subject.pointed.captions)
             unnamed = [
                 category
                 for category, words in images.categories.items()
-                if not any(f" {word} " in said for word in words)
+                if not any(f" {word} " in text for word in words)
             ]
             if unnamed:
                 table.notes.append(
@@ -142,15 +142,14 @@ def _pointing_values(subject: Subject, played: Grounding) -> list[Value]:
 def single_maps(table: AnalysisTable, subjects: Subjects) -> None:
     """Which of its maps points best?
 
-    The pointing game by each single map, such as a head or a hop, and by the mean of those of a layer; the best come
-    first. Only words count whose thing is in the image. Chosen on other images: the map that points best on half of
-    the images, at the words of the other half, and the same the other way round. Whether a word depends on a head is
-    another question.
+    The pointing game by each single map, such as a head or a hop, and by the mean of a layer's maps; the best come
+    first. Only words for things in the image count. Chosen on other images: the map that points best on half of the
+    images, at the words of the other half, and vice versa. Whether a word depends on a head is another question.
     """
     for subject in subjects:
         captions = subject.pointed.captions if subject.images.boxed else []
-        own = subject.grounding(captions).present
-        if not len(own) or len(captions[0].single_maps()) < 2:
+        summary = subject.grounding(captions).present
+        if not len(summary) or len(captions[0].single_maps()) < 2:
             continue
         played = {}
         for name, structured in captions[0].maps.items():
@@ -160,10 +159,10 @@ def single_maps(table: AnalysisTable, subjects: Subjects) -> None:
                 played[label] = subject.grounding([of_caption[number] for of_caption in singles]).present
             if structured.ndim > 3:
                 means = [
-                    of_one[0].with_weights(np.mean([one.weights for one in of_one], 0)) for of_one in singles
+                    maps[0].with_weights(np.mean([single.weights for single in maps], 0)) for maps in singles
                 ]
                 played[f"mean of {name}"] = subject.grounding(means).present
-        best = _chosen_on_others(list(played.values()), subject.images_of(own))
+        best = _chosen_on_others(list(played.values()), subject.images_of(summary))
         ranked = sorted(played, key=lambda label: -played[label].accuracy)
         shown = {"the best, chosen on other images": best} | {label: played[label] for label in ranked}
         rows: list[list[Cell]] = [
@@ -190,20 +189,20 @@ def faithfulness(table: AnalysisTable, subjects: Subjects) -> None:
     """Do its words depend on where it looks?
 
     Deletion hides the regions of one word one after the other, and insertion shows them, in the order of the
-    attention α or at random; the area is the word's mean probability on the way. If α says what matters, deletion
-    in its order lowers the probability faster than at random, and insertion raises it faster. The fall is that of
-    log p after 4 regions, in nats. Regions that are removed leave their weight to the others; those that are
+    attention α or at random; the area is the word's mean probability on the way. If α shows which regions matter,
+    deletion in its order lowers the probability faster than at random, and insertion raises it faster. The fall is that
+    of log p after 4 regions, in nats. Regions that are removed leave their weight to the others; those that are
     replaced are read as the mean region of other images.
     """
     for subject in subjects:
         for way, curves in subject.curves.items():
-            some = subject.images.about(curves)
-            for order in some.orders:
-                areas = [Value(estimate(some.area(kind, order), some.images)) for kind in CURVES]
-                fall = estimate(some.fall(order, HIDDEN), some.images) if HIDDEN in some.counts else None
+            about = subject.images.about(curves)
+            for order in about.orders:
+                areas = [Value(estimate(about.area(kind, order), about.images)) for kind in CURVES]
+                fall = estimate(about.fall(order, HIDDEN), about.images) if HIDDEN in about.counts else None
                 table.add([[way, order, *areas, "–" if fall is None else Value(fall, 2)]], subject.name)
-            gains = (some.area(kind, "attention") - some.area(kind, "random") for kind in CURVES)
-            gained = [Value(estimate(gain, some.images)) for gain in gains]
+            gains = (about.area(kind, "attention") - about.area(kind, "random") for kind in CURVES)
+            gained = [Value(estimate(gain, about.images)) for gain in gains]
             table.add([[way, "attention less random", *gained, "–"]], subject.name)
 
 
@@ -227,17 +226,17 @@ def classes(table: AnalysisTable, subjects: Subjects) -> None:
 def permutation(table: AnalysisTable, subjects: Subjects) -> None:
     """Do its words depend on this map?
 
-    Each word is said again with other weights at its step: permuted, even, of another word, of another image. The
-    fall of log p is in nats; distance is the total variation between both predictions; changed says how often
-    another word becomes the likeliest.
+    Each word's step is run again with other weights: permuted, even, of another word, of another image. The fall of
+    log p is in nats; distance is the total variation between both predictions; changed is how often another word
+    becomes the likeliest.
     """
     for subject in subjects:
         with subject.counted("permuted maps") as photos:
             measured = permute(subject.captioner, photos, subject.captions)
-        some = subject.images.about(measured)
-        for name, falls in some.falls.items():
-            fall, changed = Value(some.mean(falls), 2), share(some.mean(some.changed[name]))
-            table.add([[name, fall, Value(some.mean(some.distances[name])), changed]], subject.name)
+        about = subject.images.about(measured)
+        for name, falls in about.falls.items():
+            fall, changed = Value(about.mean(falls), 2), share(about.mean(about.changed[name]))
+            table.add([[name, fall, Value(about.mean(about.distances[name])), changed]], subject.name)
 
 
 @measure(
@@ -268,10 +267,12 @@ def exchange(table: AnalysisTable, subjects: Subjects) -> None:
     for subject in subjects:
         for kind, words in subject.images.naming.items():
             with subject.counted(f"exchanged maps of {kind}") as photos, suppress(UserError):
-                # Unless no caption has two of the words.
+                # The error: no caption has two of the words.
                 pairs = interchange(subject.captioner, photos, words, subject.captions)
                 for name in pairs.follows:
-                    follows, stays = (share(pairs.mean(each[name])) for each in (pairs.follows, pairs.stays))
+                    follows, stays = (
+                        share(pairs.mean(shares[name])) for shares in (pairs.follows, pairs.stays)
+                    )
                     cells: list[Cell] = [name, follows, stays, Value(pairs.mean(pairs.leads[name]), 2)]
                     table.add([[f"{kind} ({len(pairs)})", *cells]], subject.name)
 
@@ -281,7 +282,7 @@ def agreement(table: AnalysisTable, subjects: Subjects) -> None:
     """Do the models look at the same places?
 
     All are fed the captions of the first, and their maps compared word by word. Divergence is Jensen-Shannon's in
-    bits, 0 for equal maps; overlap is the mass in common; same cell says how often both have their maximum there.
+    bits, 0 for equal maps; overlap is the mass in common; same cell is how often both have their maximum in one cell.
     The same with maps of another word and image is the level that any two maps reach.
     """
     if len(subjects) == 1:
@@ -338,8 +339,8 @@ def _map_cells(captions: Sequence[Caption]) -> list[Cell]:
 def named(table: AnalysisTable, subjects: Subjects) -> None:
     """Who is named?
 
-    Photos count for a group if at least three people's captions name it and none names another one. The table says
-    how often the model's caption names each group there. Intervals are Wilson's.
+    Photos count for a group if at least three people's captions name it and none names another one. The table has the
+    share of the model's captions of them that name each group. Intervals are Wilson's.
     """
     references = subjects[0].images.references
     counts = {
@@ -366,19 +367,18 @@ def chair(table: AnalysisTable, subjects: Subjects) -> None:
     the share of captions with at least one.
     """
     images = subjects[0].images
-    known = {str(photo.path): photo.shown for photo in images.pointed_at if photo.shown is not None}
-    if not known or not images.references:
+    shown = {str(photo.path): photo.shown for photo in images.pointed_at if photo.shown is not None}
+    if not shown or not images.references:
         table.missing = NEED_CATEGORIES if images.references else NEED_REFERENCES
         return
     for subject in subjects:
-        said = dict(zip(subject.photos, subject.captions, strict=True))
-        found = measure_chair(
-            {photo: said[photo].text for photo in known}, known, images.references, images.categories
-        )
-        wrong, captions = share(found.instances), share(found.sentences)
-        table.add([[subject.name, len(known), found.mentions, wrong, captions]])
-        if found.hallucinated:
-            categories = first_few(found.hallucinated)
+        captions = dict(zip(subject.photos, subject.captions, strict=True))
+        texts = {photo: captions[photo].text for photo in shown}
+        measures = measure_chair(texts, shown, images.references, images.categories)
+        shares = share(measures.instances), share(measures.sentences)
+        table.add([[subject.name, len(shown), measures.mentions, *shares]])
+        if measures.hallucinated:
+            categories = first_few(measures.hallucinated)
             table.notes.append(f"Hallucinated by {subject.name}, most frequent first: {categories}.")
 
 
@@ -386,8 +386,8 @@ def chair(table: AnalysisTable, subjects: Subjects) -> None:
 def heads(table: AnalysisTable, subjects: Subjects) -> None:
     """How many of its heads does it need?
 
-    Maps of heads, hops or queries are set to 0, the one first that the words need least, and the words are said
-    again; only one step is changed at a time. Log p is in nats.
+    Maps of heads, hops or queries are set to 0, the least important one first, and the words are scored again; only one
+    step is changed at a time. Log p is in nats.
     """
     for subject in subjects:
         if count_heads(subject.captioner, subject.photos, subject.captions) < 2:
