@@ -1,1 +1,1 @@
-"""What all rooms share: regions, trees of tensors, parts, boxes, errors; `runtime` reads and writes files."""
+"""Definitions for all packages: regions, trees of tensors, parts, boxes, errors; `runtime` reads and writes files."""

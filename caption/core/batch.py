@@ -1,4 +1,4 @@
-"""A batch of images with captions: what training, validation and test receive."""
+"""A batch of images with captions, the input of training, validation and test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class CaptionBatch(NamedTuple):
     words: Tensor
     """(B, K, T) int64, the input words: the start token, then the caption without its end token."""
     targets: Tensor
-    """(B, K, T) int64, the target word of each step: the caption, then the end token; arbitrary, like
-    `words`, where there is no step."""
+    """(B, K, T) int64, the target word of each step: the caption, then the end token. Padding of `words` and `targets`
+    is arbitrary."""
     lengths: Tensor
     """(B, K) int64, the number of real steps of each caption, its end token included; 0 for an absent caption."""
 
     def real(self) -> Tensor:
-        """(B, K, T) bool: True where there is a step."""
+        """(B, K, T) bool: True for real steps, False for padding."""
         return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
 
     def repeated(self, times: int) -> CaptionBatch:
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     """B images with K captions each; missing captions have length 0."""
 
     images: Tensor | None
-    """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
+    """(B, 3, H, W) uint8, or None if the regions are precomputed."""
     views: Views | None
     """Precomputed regions in half precision, of each view (B, L, D), or None."""
     captions: CaptionBatch
@@ -43,6 +43,6 @@ class Batch(NamedTuple):
     ids: list[int | str]
     """The images' ids."""
     references: list[tuple[str, ...]]
-    """All captions of each image as they were written, for metrics."""
+    """All original captions of each image, for metrics."""
     boxes: list[Box]
     """The part of each original image that the transform shows to the model."""

@@ -1,4 +1,4 @@
-"""Boxes in a photo, and the cells of a grid that covers one."""
+"""Boxes in a photo, and the cells of a grid that covers a box."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BoxLike = Sequence[float]
 
 
 def shares_of(part: BoxLike, whole: BoxLike) -> Box:
-    """A box in shares of another's width and height: (0, 0, 1, 1) if the two are equal. Inverse of `part_of`."""
+    """A box in shares of another box's width and height: (0, 0, 1, 1) if the two are equal. Inverse of `part_of`."""
     left, top, right, bottom = whole
     width, height = right - left, bottom - top
     return Box(
@@ -35,7 +35,7 @@ def shares_of(part: BoxLike, whole: BoxLike) -> Box:
 
 
 def part_of(whole: BoxLike, shares: BoxLike) -> Box:
-    """The box that begins and ends at these shares of another's width and height."""
+    """The box whose edges are at these shares of another box's width and height."""
     left, top, right, bottom = whole
     # This form is exact at 0 and 1.
     across, down = (
@@ -53,9 +53,8 @@ def cell_edges(
     Args:
         rows, cols: of the grid.
         box: the part of the image that the grid covers.
-        seen: the part of the image that the model has seen. The outermost cells then end where it ends: what the grid
-            covers beyond it is cut off, and what lies between it and the grid belongs to the nearest cell. None = the
-            cells cover the box alone.
+        seen: the part of the image that the model has seen. The outermost cells then end at its edges: the grid is cut
+            off outside it, and extended to it by the nearest cells. None = the cells cover the box.
 
     Raises:
         ValueError: the box has no area.
@@ -79,7 +78,7 @@ def cell_box(shape: Sequence[int], box: BoxLike, cell: Sequence[int], seen: BoxL
 
 
 def cell_centres(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
-    """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells: what these see lies around them."""
+    """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells, around which their receptive fields lie."""
     x, y = cell_edges(rows, cols, box)
     return (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
 

@@ -1,4 +1,4 @@
-"""What goes wrong on the user's side, said in a sentence that names the culprit and the remedy."""
+"""Errors in the user's input, with messages that name the culprit and the remedy."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 LONGEST_MESSAGE = 3000
-"""Characters of an error message; names in files from strangers may have millions."""
+"""Maximal characters of an error message; names in untrusted files may have millions."""
 
 
 class UserError(Exception):
-    """A fault in what the user gave. `str(error)` is the message; the command line prints no traceback."""
+    """An error in the user's input. `str(error)` is the message; the command line does not print a traceback."""
 
     def __str__(self) -> str:
         return shortened(super().__str__())
 
 
 def shortened(message: str) -> str:
-    """A message without the second of two full stops, where it quotes a sentence, and whose middle is left out if it
-    has more than `LONGEST_MESSAGE` characters; the end has the remedy."""
+    """A message with doubled full stops, after a quoted sentence, made single. If it has more than `LONGEST_MESSAGE`
+    characters, the middle is left out, because the end has the remedy."""
     message = re.sub(r"(?<=[^\s./\\])\.\.(?=\s|$)", ".", message)
     if len(message) <= LONGEST_MESSAGE:
         return message
@@ -29,7 +29,7 @@ def shortened(message: str) -> str:
 
 @contextmanager
 def reported_as(kind: type[UserError], about: str, *errors: type[Exception]) -> Iterator[None]:
-    """Within it, these errors become one of a kind, whose message begins with what it is about: "ABOUT: reason"."""
+    """Context that re-raises these errors as a `UserError` of a kind, with the message "ABOUT: reason"."""
     try:
         yield
     except errors as error:
@@ -38,10 +38,10 @@ def reported_as(kind: type[UserError], about: str, *errors: type[Exception]) -> 
 
 @contextmanager
 def optional_package(what: str, install: str) -> Iterator[None]:
-    """Within it, an optional package that is missing is a `UserError`.
+    """Context that raises a `UserError` if an optional package is missing.
 
     Args:
-        what: needs the package, for the message.
+        what: the thing that needs the package, for the message.
         install: the arguments of pip.
     """
     try:
@@ -57,51 +57,51 @@ class ImageError(UserError):
 
 
 class DataError(UserError):
-    """A caption file, split list or data folder is not what it should be."""
+    """A caption file, split list or data folder is missing or invalid."""
 
 
 class CheckpointError(UserError):
-    """A file is no checkpoint of this package, or one that cannot be trusted or rebuilt."""
+    """A file is not a checkpoint of this package, or cannot be trusted or loaded."""
 
 
 def kind_and_reason(error: Exception) -> str:
-    """What an error of another package is and says, in one line."""
+    """Type and message of another package's error, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 class Stopped(BaseException):
-    """A signal has stopped the command. Not an `Exception`: whoever handles errors must let it pass.
+    """A signal has stopped the command. A `BaseException`, so that `except Exception` does not catch it.
 
     Args:
-        number: of the signal; the exit code is 128 + its number, as in shells.
-        message: where it stopped, and what was saved.
+        number: of the signal; the exit code is 128 + this number, as in shells.
+        message: the point at which the command stopped, and the files that were saved.
     """
 
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
         self.number = number
         self.hint = ""
-        """How to go on."""
+        """How to continue."""
 
 
 STOPS = (KeyboardInterrupt, Stopped)
-"""Raised by Ctrl-C, and by other stop signals."""
+"""Raised by Ctrl-C and by other stop signals."""
 
 
 NAMED = 3
-"""How many culprits a message names."""
+"""Number of culprits that a message names."""
 LONGEST_NAME = 500
-"""Characters of a culprit that a message shows."""
+"""Maximal characters of a culprit in a message."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The hint " (did you mean X?)" with the choice most like a misspelt word; empty if none is like it."""
+    """The hint " (did you mean X?)" with the choice most similar to a misspelt word; empty if none is similar."""
     similar = get_close_matches(word, list(choices), n=1, cutoff=0.7)
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def first_few(culprits: Iterable[object]) -> str:
-    """The first few culprits as text, and how many more there are: "a, b, c and 12 more"."""
+    """The first few culprits as text, and the number of the others: "a, b, c and 12 more"."""
     names = [str(culprit) for culprit in culprits]
     shown = ", ".join(
         name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:NAMED]
@@ -110,13 +110,14 @@ def first_few(culprits: Iterable[object]) -> str:
 
 
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
-"""Characters that no text should show: they steer terminals, begin other lines, turn the direction of writing, or are
-not allowed in XML."""
+"""Characters that are never shown: they control terminals, start new lines, change the direction of writing, or are not
+allowed in XML."""
 
 
 def printable(text: object) -> str:
-    """A text or path on one line of a terminal or figure: `HIDDEN` characters, such as line ends, as in Python.
+    """A text or path for one line of a terminal or figure: `HIDDEN` characters, such as line ends, are escaped as in
+    Python.
 
-    Halves of characters stay, which stand for bytes in names of files that are not Unicode.
+    Surrogates are kept; they represent bytes in names of files that are not Unicode.
     """
     return HIDDEN.sub(lambda match: repr(match[0])[1:-1], str(text))

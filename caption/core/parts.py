@@ -1,12 +1,12 @@
-"""Parts, the replaceable modules of a captioner, which remember how they were made.
+"""Parts, the replaceable modules of a captioner, which record their constructor arguments.
 
 Every encoder, attention, decoder and objective is a part, which records its class path and constructor arguments. A
 checkpoint stores them as plain strings and numbers; a YAML file has the same form. `caption.core.runtime.trust.make`
 makes parts from them.
 
 Sizes that depend on other parts (the length of a region vector, the number of words) are not arguments. A part that
-needs them creates its weights in `build`, which its owner calls once. A YAML file therefore states each size once, and
-sizes cannot disagree.
+needs them creates its weights in `build`, which the parent part calls once. A YAML file therefore contains each size
+once, and sizes cannot disagree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Part:
             cls.__init__ = _record_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def revise(self, **arguments: Any) -> None:
-        """Record other constructor arguments, after a change in place: `spec` then describes the part as it is."""
+        """Update the recorded constructor arguments after a change in place, so that `spec` describes the changed
+        part."""
         self._arguments.update(arguments)
 
     @property
@@ -47,7 +48,7 @@ class Part:
 
 
 def public_path(cls: type) -> str:
-    """The shortest import path of a class: that of the outermost package that re-exports it."""
+    """The shortest import path of a class: through the outermost package that re-exports it."""
     packages = accumulate(cls.__module__.split("."), "{}.{}".format)
     home = next(
         (name for name in packages if getattr(sys.modules.get(name), cls.__name__, None) is cls), None
@@ -76,11 +77,11 @@ def _record_arguments(initialise: Any) -> Any:
 
 @functools.cache
 def _choices(initialise: Any) -> dict[str, tuple[str, ...]]:
-    """The values of the arguments that are annotated as a `Literal`. YAML is checked when it is read, and calls from
-    Python by these."""
+    """The allowed values of the arguments that are annotated as a `Literal`, to check calls from Python. YAML is
+    checked when it is parsed."""
     try:
         hints = get_type_hints(initialise)
-    except NameError:  # of a user's class that imports names for types alone
+    except NameError:  # a custom class that imports names only for type checking
         return {}
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
@@ -92,7 +93,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
-    if getattr(value, "ndim", None) == 0:  # a number of NumPy, which need not be imported for this
+    if getattr(value, "ndim", None) == 0:  # a NumPy scalar; tested without importing NumPy
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

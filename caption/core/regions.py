@@ -1,4 +1,4 @@
-"""Regions: the grid of vectors, with its mask, that an encoder gives for an image; and what weights over them are like.
+"""Regions, the grid of vectors with its mask that an encoder computes for an image, and properties of their weights.
 
 Importing this module does not load PyTorch, because results do not need it.
 """
@@ -28,14 +28,14 @@ class Regions(NamedTuple):
 
 
 Views = tuple[Regions, ...]
-"""All grids of the same images: levels of a pyramid, layers, two encoders. Most encoders give one."""
+"""All grids of the same images: levels of a pyramid, layers, two encoders. Most encoders have one."""
 
 
 class WeightProperties(NamedTuple):
     """Properties of attention weights. Entropy, figures and diagnostics use them instead of the mechanism's class."""
 
     sums_to_one: bool = True
-    """The weights of a word, with the sentinel's share if there is a sentinel, sum to one."""
+    """The weights of a word sum to one, including the sentinel's share if there is a sentinel."""
     signed: bool = False
     """Weights may be negative."""
     sentinel: bool = False
@@ -48,19 +48,19 @@ class WeightProperties(NamedTuple):
 
 
 def check_views(views: Views) -> None:
-    """Raise a `UserError` where vectors, grid and mask do not fit together, or an image has no real region."""
+    """Raise a `UserError` if vectors, grid and mask do not fit together, or an image has no real region."""
     for number, (vectors, (rows, cols), mask) in enumerate(views):
         if rows * cols != vectors.shape[1]:
             raise UserError(
                 f"view {number} has {vectors.shape[1]} regions, which do not fill its grid of {rows} rows and {cols} "
-                "columns: give Regions the grid that its vectors stand on"
+                "columns: give Regions the grid of its vectors"
             )
         if mask is None:
             continue
         if mask.shape != vectors.shape[:2]:
             raise UserError(
-                f"the mask of view {number} has the shape {tuple(mask.shape)}, and the regions have "
-                f"{tuple(vectors.shape[:2])}: a mask says for each region of each image whether it is real"
+                f"the mask of view {number} has the shape {tuple(mask.shape)}, but the regions have "
+                f"{tuple(vectors.shape[:2])}: a mask must have an entry for each region of each image"
             )
         empty = (~mask.any(1)).nonzero()
         if len(empty):

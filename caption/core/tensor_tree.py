@@ -1,6 +1,6 @@
 """Trees of tensors: the state that decoders pass from word to word and that search reorders.
 
-A tree is a tensor, None, a number, or a named tuple, tuple, list or dictionary of trees. Search depends on nothing else
+A tree is a tensor, None, a number, or a named tuple, tuple, list or dictionary of trees. Search uses no other property
 of a decoder's state, so the two can change independently.
 """
 
@@ -15,7 +15,7 @@ TensorTree = Any  # Tensor | None | int | float | NamedTuple | tuple | list | di
 
 
 class State(NamedTuple):
-    """A decoder's state between two words, divided by how search may reorder it."""
+    """A decoder's state between two words, in three groups that search reorders differently."""
 
     shared: TensorTree
     """One entry per image, tensors (B, ...): the decoder's memory. Never copied per hypothesis."""
@@ -56,7 +56,7 @@ def _map(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
     if isinstance(tree, dict):
         return {name: _map(function, child) for name, child in tree.items()}
     raise TypeError(
-        "a tensor tree holds tensors, numbers, None, named tuples, tuples, lists and dictionaries, not "
+        "a tensor tree consists of tensors, numbers, None, named tuples, tuples, lists and dictionaries, not "
         f"{type(tree).__name__}"
     )
 
@@ -80,9 +80,9 @@ def combine(function: Callable[[list[Tensor]], Tensor], trees: Sequence[TensorTr
 
 
 def with_leaves(tree: TensorTree, tensors: Sequence[Tensor]) -> TensorTree:
-    """The same tree with other tensors, in the order of `leaves`."""
-    others = iter(tensors)
-    return _map(lambda _: next(others), tree)
+    """The tree with its tensors replaced by these, in the order of `leaves`."""
+    replacements = iter(tensors)
+    return _map(lambda _: next(replacements), tree)
 
 
 def select_images(tree: TensorTree, images: Tensor) -> TensorTree:

@@ -64,7 +64,7 @@ def test_a_report_replaces_no_file_of_the_users_beside_it(cli: Cli, tmp_path: Pa
         ("--heatmap .", "would overwrite the input"),
         (
             "--contact-sheet a.png --html A.png/x.html",
-            "--html would lie in A.png, the file of --contact-sheet",
+            "--html would be in the folder A.png, but that is the file of --contact-sheet",
         ),
     ],
 )

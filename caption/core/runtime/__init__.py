@@ -1,1 +1,1 @@
-"""What every room may use: files, signals, progress, look-ahead in threads, processes, Ray."""
+"""Utilities for all packages: files, signals, progress, prefetching in threads, processes, Ray."""

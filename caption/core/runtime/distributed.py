@@ -1,6 +1,6 @@
 """Training in several processes (DDP): sums and means over them, and the trainer's settings under torchrun.
 
-With one process, nothing here changes anything.
+With one process, these functions change nothing.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ def total(values: Tensor) -> Tensor:
 def mean(values: Tensor) -> Tensor:
     """The mean of `values` over all processes, without gradient. Every process must call it.
 
-    As the divisor of a process's sum, the mean of the processes' counts makes a share of the mean over the whole batch.
+    A process's sum divided by the mean of the processes' counts is its share of the mean over the whole batch.
     """
     return total(values) / process_count()
 
 
 def mean_of_each(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The mean over all processes of each scalar, in one message. Every process must call it, with the same names."""
+    """The mean of each scalar over all processes, in one message. Every process must call it, with the same names."""
     if process_count() == 1:
         return values
     return dict(zip(values, mean(torch.stack([value.float() for value in values.values()])), strict=True))
 
 
 def leave_process_group() -> None:
-    """Ends the connection to the other processes. Without it, a process may be aborted while it exits."""
+    """Destroy the process group. Without this, a process may be aborted while it exits."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def torchrun_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """The trainer's devices, nodes and strategy in a process that torchrun has started; nothing elsewhere.
+    """The trainer's devices, nodes and strategy in a process that torchrun has started; {} otherwise.
 
-    Without them, each process would train a model of its own, and write it to the same files.
+    Without them, each process would train its own model and write it to the same files.
 
     Args:
-        trainer: the settings that the user gave, by the names of `Trainer`'s arguments.
+        trainer: the user's settings, by the names of `Trainer`'s arguments.
 
     Raises:
-        UserError: it has another number of devices than torchrun has started processes.
+        UserError: the number of devices is not the number of processes that torchrun has started.
     """
     if not (distributed.is_available() and distributed.is_torchelastic_launched()):
         return {}

@@ -1,4 +1,4 @@
-"""Modules in evaluation mode for a while."""
+"""A context that switches modules to evaluation mode."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading files: every file that a user names, or that lies in a folder he names, is opened here.
+"""Reading files: every file that a user names, directly or by its folder, is opened here.
 
-Only regular files are opened. A pipe, a socket or a device may keep its reader waiting for ever, so it is refused by
-name. A file may have as many bytes as its kind needs, and no more are read, whatever its size says.
+Only regular files are opened. A pipe, a socket or a device could block its reader for ever, so it is refused. Each kind
+of file has a maximal number of bytes, and no more are read, whatever the file's size in its metadata.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Kind(NamedTuple):
     name: str
     """With its article, for messages."""
     most: int
-    """Bytes that a file of this kind may have."""
+    """Maximal bytes of a file of this kind."""
     error: type[UserError]
     """Raised for a file that cannot be read."""
 
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIGURATION = Kind("a configuration", MIB, UserError)
-"""PyYAML takes a minute for some MiB."""
+"""PyYAML takes a minute for a few MiB."""
 TEXT = Kind("a text file", GIB, DataError)
 """Karpathy's JSON of COCO, the largest in use, has 150 MB."""
 PHOTO = Kind("a photo", GIB, ImageError)
@@ -44,30 +44,30 @@ KINDS_OF_NODE = {
     stat.S_IFBLK: "a device",
 }
 URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+")
-"""How a URL begins; `pathlib` leaves one slash of two. A single letter is a drive of Windows."""
+"""The beginning of a URL, of whose two slashes `pathlib` keeps one. A single letter would be a drive of Windows."""
 PLACEHOLDER = re.compile(rb"(version https://git-lfs\.)|\s*<(?:!doctype html|html)\b", re.IGNORECASE)
-"""How files begin that downloads leave in place of others."""
+"""The beginning of files that failed downloads leave in place of the real ones."""
 PEEKED = 100
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""Opening a pipe would wait for its writer."""
+"""Without this flag, opening a pipe would wait for its writer."""
 
 
 def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
-    """A regular file, opened to read bytes.
+    """Open a regular file for reading bytes.
 
     Raises:
         UserError: of the kind; it is missing, a folder, a pipe, a socket, a device, too large, cannot be opened, or is
             a pointer of Git LFS or a web page.
     """
     try:
-        _check(os.stat(path), path, kind)  # so that no device is opened: that alone can start something
+        _check(os.stat(path), path, kind)  # before opening: opening a device can have effects
         file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT))  # noqa: SIM115
         try:
-            _check(os.fstat(file.fileno()), path, kind)  # by now, another file may have taken its name
-            if kind is not STREAM and (found := PLACEHOLDER.match(file.peek(PEEKED))):
+            _check(os.fstat(file.fileno()), path, kind)  # the file may have been replaced since
+            if kind is not STREAM and (match := PLACEHOLDER.match(file.peek(PEEKED))):
                 content = (
                     "a pointer of Git LFS, not the file itself. Run git lfs pull in its repository."
-                    if found[1]
+                    if match[1]
                     else f"a web page, and not {kind.name}. Download the file that the page leads to."
                 )
                 raise kind.error(f"{_quoted(path)} is {content}")
@@ -76,9 +76,9 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
             raise
     except (FileNotFoundError, NotADirectoryError):
         if url := URL.match(os.fspath(path)):
-            rest = printable(os.fspath(path))[url.end() :]
+            address = printable(os.fspath(path))[url.end() :]
             raise kind.error(
-                f"'{url[1]}://{rest}' is a URL, and only files are read. Download it, and name the file."
+                f"'{url[1]}://{address}' is a URL, and only files are read. Download it, and name the file."
             ) from None
         raise kind.error(f"{_quoted(path)} does not exist. Check the path.") from None
     except OSError as error:
@@ -114,26 +114,26 @@ def read_input(path: str | os.PathLike[str], kind: Kind) -> bytes:
     """The content of a regular file.
 
     Raises:
-        UserError: of the kind; see `open_input`, or the file does not fit into the memory.
+        UserError: of the kind; see `open_input`, or the file does not fit into memory.
     """
     with open_input(path, kind) as file:
         return read_stream(file, _quoted(path), kind)
 
 
 def read_stream(stream: IO[bytes], name: str, kind: Kind) -> bytes:
-    """What is left of a stream.
+    """The remaining content of a stream.
 
     Raises:
-        UserError: of the kind; the stream fails, has too many bytes, or does not fit into the memory.
+        UserError: of the kind; the stream fails, has too many bytes, or does not fit into memory.
     """
     chunks: list[bytes] = []
-    rest = kind.most
+    remaining = kind.most
     try:
-        # The size alone does not bound what is read: files of /proc have none.
-        while chunk := stream.read(min(rest + 1, 16 * MIB)):
+        # The bytes are counted, because the size in the metadata can be wrong: files of /proc have size 0.
+        while chunk := stream.read(min(remaining + 1, 16 * MIB)):
             chunks.append(chunk)
-            rest -= len(chunk)
-            if rest < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise _too_large(name, kind)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     except OSError as error:

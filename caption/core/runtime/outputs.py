@@ -24,7 +24,8 @@ FIGURES = tuple(
     f".{name}"
     for name in "png pdf svg jpg jpeg webp tif tiff eps ps gif avif svgz raw rgba".split()  # noqa: SIM905
 )
-"""Suffixes of figures. Matplotlib before 3.11 lacks gif and avif. Its pgf needs LaTeX, and leaves out photos."""
+"""Suffixes of figures. Matplotlib before 3.11 lacks gif and avif. pgf is not included: it needs LaTeX and omits
+photos."""
 ANIMATIONS = (".gif", ".webp", ".mp4")
 """Suffixes of animations."""
 
@@ -33,7 +34,7 @@ def check_encoder(path: Path) -> None:
     """Check that an animation of this name can be written.
 
     Raises:
-        UserError: it needs ffmpeg, and there is none.
+        UserError: it needs ffmpeg, which is not installed.
     """
     if path.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:
         raise UserError(
@@ -43,7 +44,7 @@ def check_encoder(path: Path) -> None:
 
 
 def marked(extension: str) -> dict[str, Any]:
-    """Arguments of `savefig` that write our mark, for formats that have a place for it."""
+    """Arguments of `savefig` that write our mark, for formats that can contain it."""
     if extension == "png":
         return {"metadata": {"Software": MARK}}
     if extension in ("pdf", "svg", "eps", "ps"):
@@ -58,25 +59,25 @@ def marked(extension: str) -> dict[str, Any]:
 
 
 Identity = tuple[int, int]
-"""Device and number of a file."""
+"""Device and inode number of a file."""
 
 
 def identities(inputs: Iterable[str]) -> dict[Identity, str]:
-    """The names of the inputs that are files, by what is the same for all names of a file."""
+    """The names of the inputs that are files, by an identity that is the same for all names of a file."""
     return {identity: name for name in inputs if (identity := _identity(name)) is not None}
 
 
 def check_outputs(
     outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] | dict[Identity, str] = ()
 ) -> None:
-    """Check that all outputs can be written and destroy no file, and make their folders.
+    """Check that all outputs can be written without destroying other files, and make their folders.
 
     Args:
         outputs: paths by the option that named them; see `output_paths`.
-        inputs: photos, models, and all else that is read; for a command that checks often, the `identities` of these.
+        inputs: photos, models and all other files that are read; for a command that checks often, their `identities`.
 
     Raises:
-        UserError: an output is also an input, under whatever name; it exists, and not this package wrote it; two
+        UserError: an output is also an input, under any name; it exists and was not written by this package; two
             options name one file; or it cannot be written.
     """
     read = inputs if isinstance(inputs, dict) else identities(inputs)
@@ -94,24 +95,27 @@ def check_outputs(
                     f"{option} would overwrite {shown}, which this command did not write: move it away, or choose "
                     "another name"
                 )
-            place = os.path.realpath(path).casefold()
-            if options.setdefault(place, option) != option:
-                raise UserError(f"{option} and {options[place]} name one file, {shown}: choose another name")
+            real = os.path.realpath(path).casefold()
+            if options.setdefault(real, option) != option:
+                raise UserError(f"{option} and {options[real]} name one file, {shown}: choose another name")
             if not is_device(path):
                 folders.setdefault(path.parent, option)
     for folder, option in folders.items():
         above = (os.path.realpath(parent).casefold() for parent in (folder, *folder.parents))
-        if (file := next((place for place in above if place in options), None)) is not None:
-            raise UserError(f"{option} would lie in {printable(folder)}, the file of {options[file]}")
+        if (file := next((parent for parent in above if parent in options), None)) is not None:
+            raise UserError(
+                f"{option} would be in the folder {printable(folder)}, but that is the file of {options[file]}: choose "
+                "another name"
+            )
     for folder, option in folders.items():
         make_folder(folder, option)
 
 
 def _is_replaceable(path: Path, option: str) -> bool:
-    """Whether a file may be written at `path`: there is none, this package wrote it, or it is a device or pipe.
+    """Whether a file may be written at `path`: nothing exists there, this package wrote it, or it is a device or pipe.
 
     Raises:
-        UserError: no file can have this name.
+        UserError: a file cannot have this name.
     """
     try:
         os.lstat(path)
@@ -128,7 +132,7 @@ def _is_replaceable(path: Path, option: str) -> bool:
 
 
 def _identity(path: str | Path) -> Identity | None:
-    """Device and number of a file, the same for all its names; None if there is no regular file."""
+    """Device and inode number of a file, the same for all its names; None if it is not a regular file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -142,12 +146,12 @@ def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], op
     Args:
         target: a file or a folder. It is a folder if it exists as one, ends in a slash or has no suffix.
         inputs: paths of the inputs.
-        suffixes: see `output_file`; the first one is that of outputs in a folder. They are named after the stems of the
-            inputs; a stem that occurs again gets a number: x, x-2, x-3.
+        suffixes: see `output_file`; outputs in a folder have the first one. They are named after the stems of the
+            inputs; repeated stems get a number: x, x-2, x-3.
         option: the option that named the target, for messages.
 
     Raises:
-        UserError: one file for several inputs, or its suffix is another one.
+        UserError: the target is one file for several inputs, or has another suffix.
     """
     path = Path(os.path.expanduser(target))
     is_folder = os.path.isdir(path) or target.endswith(("/", "\\")) or not path.suffix
@@ -156,12 +160,12 @@ def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], op
             raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
         return [output_file(target, suffixes, option)]
     taken: set[str] = set()  # in lower case: on some file systems "A.png" and "a.png" are the same file
-    names: dict[str, Iterator[Path]] = {}  # those of each stem, so that many equal stems take linear time
+    names: dict[str, Iterator[Path]] = {}  # by stem, so that many equal stems take linear time
     paths: list[Path] = []
     for name in inputs:
         stem = short_name(Path(name).stem)
-        beside = names.setdefault(stem.casefold(), names_beside(path / f"{stem}{suffixes[0]}"))
-        paths.append(next(place for place in beside if place.name.casefold() not in taken))
+        candidates = names.setdefault(stem.casefold(), names_beside(path / f"{stem}{suffixes[0]}"))
+        paths.append(next(candidate for candidate in candidates if candidate.name.casefold() not in taken))
         taken.add(paths[-1].name.casefold())
     return paths
 
@@ -171,11 +175,11 @@ def output_file(target: str, suffixes: Sequence[str], option: str) -> Path:
 
     Args:
         target: a file; also a device or pipe, such as /dev/stdout.
-        suffixes: in lower case and with their dots; its name ends in one of them, except for a device's.
+        suffixes: in lower case and with their dots; the file must have one of them, unless it is a device.
         option: the option that named it, for messages.
 
     Raises:
-        UserError: it is a folder, or its suffix is another one.
+        UserError: it is a folder, or has another suffix.
     """
     path = Path(os.path.expanduser(target))
     if os.path.isdir(path):
@@ -186,7 +190,7 @@ def output_file(target: str, suffixes: Sequence[str], option: str) -> Path:
 
 
 def new_file(target: str, suffixes: Sequence[str], option: str) -> Path:
-    """The path of an output that is never replaced, checked; see `output_file`. A missing folder is made."""
+    """The checked path of an output that must not exist yet; see `output_file`. A missing folder is made."""
     path = output_file(target, suffixes, option)
     if os.path.lexists(path):
         raise UserError(f"{option} {printable(target)} exists: choose another name, or delete it")

@@ -1,4 +1,4 @@
-"""Look-ahead in threads: the next photos are decoded while the model works on the present ones."""
+"""Prefetching in threads: the next photos are decoded while the model works on the current ones."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Result = TypeVar("Result")
 def prefetch(
     function: Callable[[Item], Result], items: Iterable[Item], ahead: int, workers: int | None = None
 ) -> Generator[tuple[Item, Result | ImageError], None, None]:
-    """Call a function on each item in threads, a limited number of items ahead of their use.
+    """Call a function on each item in threads, a limited number of items in advance.
 
     Pillow and hashlib release the interpreter's lock, so threads decode and hash in parallel. Closing the iterator
     cancels the calls that have not begun and waits for the others.
 
     Args:
         function: called once for each item, in any thread. An `ImageError` becomes that item's result; any other
-            exception is raised where the item is due.
-        items: taken `ahead` items before they are due.
-        ahead: items in work or ready, besides those already yielded.
+            exception is raised when the item would be yielded.
+        items: read `ahead` items before they are yielded.
+        ahead: number of items in progress or ready.
         workers: number of threads; None = one per processor, at most 16.
 
     Yields:

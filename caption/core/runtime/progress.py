@@ -1,4 +1,4 @@
-"""The progress of long work on stderr: how many are done, how fast, and the time left."""
+"""The progress of long work on stderr: number of items done, rate, and remaining time."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ LOG_INTERVAL = 30.0
 def progress_bar(
     activity: str, total: int, present: int = 0, unit: str = "images"
 ) -> Iterator[Callable[[int], None]]:
-    """Show progress while in the context: a bar on a terminal, in a log file one line every 30 seconds.
+    """Context that shows progress: a bar on a terminal, one line every 30 seconds in a log file.
 
     A stop signal is reported with the number of items done. The bar disappears at the end. Lines printed to stdout or
-    stderr on a terminal appear above it; a stdout that is a file or a pipe is left alone. The rate does not count the
+    stderr on a terminal appear above it; if stdout is a file or a pipe, it is not changed. The rate leaves out the
     first items, whose time includes warming up.
 
     Args:
-        activity: in a word or two, such as "captioning".
-        total: how many items remain to be done.
-        present: how many were done before. They count as done, but not in the rate.
-        unit: what is counted, in the plural.
+        activity: one or two words, such as "captioning".
+        total: number of items to do.
+        present: number of items done before; they are counted as done, but not in the rate.
+        unit: the items, in the plural.
 
     Returns:
         a function to call with the number of items just done.
     """
-    if total <= 1:  # nothing to wait for in between, and rich takes time to import
+    if total <= 1:  # there is no progress to show, and rich takes time to import
         yield lambda count: None
         return
     from rich.console import Console
@@ -57,7 +57,7 @@ def progress_bar(
         Status(),
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # otherwise rich would send it to its console, which is stderr
+        redirect_stdout=sys.stdout.isatty(),  # else rich would print it to its console, which is stderr
         disable=not on_terminal,
         get_time=time.monotonic,
         speed_estimate_period=math.inf,
@@ -78,21 +78,21 @@ def progress_bar(
         try:
             yield advance
         except STOPS:
-            done = f"{task.completed:,.0f} of {task.total:,.0f} {unit}"
-            with suppress(OSError):  # the terminal is gone
-                print(f"{activity}: stopped after {done}", file=sys.stderr, flush=True)
+            count = f"{task.completed:,.0f} of {task.total:,.0f} {unit}"
+            with suppress(OSError):  # the terminal is closed
+                print(f"{activity}: stopped after {count}", file=sys.stderr, flush=True)
             raise
 
 
 def counted(items: Iterable[T], advance: Callable[[int], None]) -> Iterator[T]:
-    """The items, each of which counts as done when the next one is taken."""
+    """Yield the items; each is counted as done when the next one is requested."""
     for item in items:
         yield item
         advance(1)
 
 
 def _status(task: Task, unit: str) -> str:
-    """Such as "1,216 of 8,091 photos, 34.2/s, 0:03:21 left"."""
+    """The status as text, such as "1,216 of 8,091 photos, 34.2/s, 0:03:21 left"."""
     text = f"{task.completed:,} of {task.total:,} {unit}"
     if not task.speed or task.time_remaining is None:
         return text

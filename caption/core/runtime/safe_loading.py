@@ -1,7 +1,7 @@
-"""Files of others, loaded without running code: tensors and plain values.
+"""Loading untrusted files without running code: tensors and plain values.
 
-Checkpoints, weights, lenses and stores are read with the functions here. Which classes a file may name is in
-`caption.core.runtime.trust`; the shapes of a model's weights are compared in `caption.models.checkpoint`.
+Checkpoints, weights, lenses and stores are read with these functions. The classes that a file may name are defined in
+`caption.core.runtime.trust`; `caption.models.checkpoint` compares the shapes of a model's weights.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 ZIP = b"PK"
 SHARED = 4
-"""How many times a file's size its tensors may be, for weights that share memory."""
+"""Maximal size of a file's tensors as a multiple of the file's size, for weights that share memory."""
 
 
 def load_tensors(path: Path) -> Any:
-    """What `torch.save` has written to a file: tensors and plain values.
+    """The content of a file of `torch.save`: tensors and plain values.
 
     Raises:
         ValueError: its tensors are larger than the file; see also `check_archive`.
-        Exception: any, of torch, for a file that is damaged, or holds other objects.
+        Exception: of any type, from torch, if the file is damaged or contains other objects.
     """
     import torch
 
     with open_input(path, MODEL) as file:
-        is_archive = file.read(2) == ZIP  # torch also reads files that are older than its archives
+        is_archive = file.read(2) == ZIP  # torch also reads its format from before zip archives
     if is_archive:
         check_archive(path)
     contents = torch.load(path, map_location="cpu", weights_only=True)
@@ -41,10 +41,10 @@ def load_tensors(path: Path) -> Any:
 
 
 def _check_memory(contents: Any, size: int) -> None:
-    """Raise a ValueError if tensors are larger than their file: one that is expanded has any size."""
+    """Raise a ValueError if tensors are larger than their file: an expanded tensor can have any size."""
     from torch import Tensor, strided
 
-    seen: set[int] = set()
+    visited: set[int] = set()
     total, stack = 0, [contents]
     while stack:
         value = stack.pop()
@@ -54,8 +54,8 @@ def _check_memory(contents: Any, size: int) -> None:
             total += value.nbytes
             if value.nbytes > value.untyped_storage().nbytes() or total > SHARED * size:
                 raise ValueError("its tensors have more elements than the file")
-        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
-            seen.add(id(value))
+        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in visited:
+            visited.add(id(value))
             stack += value.values() if isinstance(value, dict) else value
 
 
@@ -64,7 +64,7 @@ def load_safetensors(path: Path, kind: Kind = MODEL) -> tuple[dict[str, str], di
 
     Raises:
         UserError: of the kind; the file cannot be opened.
-        Exception: any, of safetensors, for a file that is damaged or of another kind.
+        Exception: of any type, from safetensors, if the file is damaged or in another format.
     """
     import safetensors
 
@@ -77,15 +77,15 @@ def check_archive(path: Path) -> None:
     """Compare the records of a zip archive with their checksums, which torch does not do.
 
     Raises:
-        ValueError: it is not a zip archive; a record is damaged, marked as a folder, or compressed, so that it could
-            unpack to any size.
+        ValueError: it is not a zip archive; a record is damaged, marked as a folder, or compressed, in which case it
+            could unpack to any size.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             for record in archive.infolist():
                 if record.compress_type != zipfile.ZIP_STORED:
                     raise ValueError(f"its compressed record {record.filename!r} could unpack to any size")
-                if record.external_attr & 0x10:  # torch reads nothing: the weights would be what memory held
+                if record.external_attr & 0x10:  # torch does not read it: the weights would be uninitialised
                     raise ValueError(f"its record {record.filename!r} is marked as a folder")
             if (name := archive.testzip()) is not None:
                 raise ValueError(f"the checksum of its record {name!r} is wrong")
@@ -98,24 +98,24 @@ def check_archive(path: Path) -> None:
 # -- descriptions ----------------------------------------------------------------------------------------------
 
 ENTRIES = 3_000_000
-"""Many times the words of the largest vocabulary."""
+"""Maximal number of entries, many times that of the largest vocabulary."""
 DEPTH = 100
 LARGEST = 2**63
-"""Of any whole number: a seed."""
+"""Bound of whole numbers; the largest are seeds."""
 
 
 def check_plain(value: Any, largest: int = LARGEST) -> None:
     """Check that a value consists of dicts with text as keys, lists, text, numbers, booleans and None.
 
-    Checked before anything walks through it: a few bytes of a pickle can describe lists that are nested thousands of
-    times, or that contain each other and have more entries than any memory.
+    This must be checked before other code iterates over it: a few bytes of a pickle can describe lists that are nested
+    thousands of times, or that contain each other and have more entries than fit into memory.
 
     Args:
         value: the description, or a part of it.
-        largest: whole numbers are smaller.
+        largest: whole numbers must be smaller.
 
     Raises:
-        CheckpointError: it holds something else, text that is not Unicode, or is too large or too deeply nested.
+        CheckpointError: it contains another type or text that is not Unicode, or is too large or too deeply nested.
     """
     stack = [(value, 0)]
     visited = 0

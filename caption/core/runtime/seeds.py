@@ -1,4 +1,4 @@
-"""Seeds that depend on several numbers."""
+"""Random seeds that depend on several numbers."""
 
 from __future__ import annotations
 

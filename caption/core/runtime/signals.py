@@ -1,4 +1,4 @@
-"""Stop signals: Ctrl-C, and those of schedulers and closing terminals."""
+"""Stop signals: Ctrl-C, and the signals of schedulers and closing terminals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from caption.core.errors import Stopped
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)
 )
-"""SIGUSR1 is what SLURM's `--signal` usually sends some time before the end."""
+"""SLURM's `--signal` usually sends SIGUSR1 some time before the end."""
 
 
 def ignore_stop_signals(worker: int) -> None:
-    """In a worker process: the main process stops it, once its step is complete. A terminal signals both.
+    """Ignore stop signals in a worker process, since a terminal also sends them to the main process, which stops the
+    worker when the step is complete.
 
-    SIGTERM ends the worker after 10 seconds, because it is also how a main process that has failed ends its workers.
+    SIGTERM ends the worker after 10 seconds, because a main process that has failed also sends it to its workers.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -30,9 +31,10 @@ def ignore_stop_signals(worker: int) -> None:
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C, and `Stopped` on a signal that would end the process without cleaning up.
+    """Context that raises KeyboardInterrupt on Ctrl-C, and `Stopped` on a signal that would end the process without
+    cleaning up.
 
-    Only the first of those counts: schedulers and closing terminals repeat theirs.
+    Only the first of these signals counts, because schedulers and closing terminals repeat them.
     """
     is_stopped = False
 
@@ -53,7 +55,8 @@ def stopping_at_once() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Complete a short step, such as one entry of the output, before a signal counts. A second Ctrl-C stops it."""
+    """Context that completes a short step, such as one entry of the output, before a stop signal takes effect. A second
+    Ctrl-C stops it at once."""
     request = StopRequest()
     request.install()
     try:
@@ -65,7 +68,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class StopRequest:
-    """Remembers a signal until the step is complete. A second Ctrl-C raises at once.
+    """Stores a signal until the step is complete. A second Ctrl-C raises at once.
 
     `install` and `restore` are separate, because Lightning calls one hook at the start and another at the end.
     """
@@ -86,20 +89,20 @@ class StopRequest:
         if self.received is not None:
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
-            return  # schedulers send theirs repeatedly
+            return  # schedulers repeat their signals
         self.received = number
-        with suppress(OSError):  # the terminal is gone
-            # Not print: the signal may have interrupted one.
+        with suppress(OSError):  # the terminal is closed
+            # Not print: the signal may have interrupted a print.
             os.write(2, f"\n{name_of(number)}: stopping after this step (Ctrl-C: at once)\n".encode())
 
 
 def name_of(number: int) -> str:
-    """ "Ctrl-C", "SIGTERM", ..."""
+    """The name of a signal: "Ctrl-C", "SIGTERM", ..."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def _install(handler: Callable[[int, Any], None]) -> dict[int, Any]:
-    """Install a handler for all stop signals but ignored ones (nohup); returns the previous handlers."""
+    """Install a handler for all stop signals except ignored ones (nohup); returns the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}

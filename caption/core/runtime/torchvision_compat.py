@@ -1,12 +1,12 @@
 """Makes torchvision importable with any build of torch, and without torch's compiler.
 
-The CUDA build of torchvision, which package indexes serve, cannot load its extension with a CPU-only torch, and then
+The CUDA build of torchvision, the one in package indexes, cannot load its extension with a CPU-only torch, and then
 fails because the schemas of two operators (`nms`, `qnms`) are missing. Declaring them is enough: this package does not
-suppress boxes, and Pillow decodes the images. timm imports torchvision, and so does pytorch_lightning, through
-torchmetrics; without this they would fail, too.
+use non-maximum suppression, and Pillow decodes the images. timm imports torchvision, and so does pytorch_lightning,
+through torchmetrics; without this, they would also fail.
 
-torchvision also imports torch's compiler for one function of its alignment of boxes, which takes longer than all of
-torch. It gets that function only when it calls it.
+torchvision also imports torch's compiler for one function of its alignment of boxes, which takes longer than importing
+torch. Here the compiler is imported only when this function is called.
 
 `import caption` installs this as an import hook, so that nothing has to be imported before torchvision.
 """
@@ -28,7 +28,7 @@ _declared: list[Any] = []  # the declarations last only as long as this object
 
 
 class TorchvisionFinder(MetaPathFinder):
-    """Finds torchvision where Python would, and executes it with `execute`."""
+    """Finds torchvision in Python's search path, and executes it with `execute`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -48,7 +48,7 @@ def install() -> None:
 def execute(original: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Execute torchvision with the `original` function, and declare the missing operators if its extension cannot be
     loaded."""
-    import torch  # first, so that it does not meet the stand-in of its compiler
+    import torch  # first, so that it does not import the substitute of its compiler
 
     try:
         _execute(original, module)
@@ -67,7 +67,7 @@ def _execute(original: Callable[[ModuleType], None], module: ModuleType) -> None
     try:
         with _compiler_later():
             original(module)
-    except ImportError:  # it takes more of the compiler than is known here
+    except ImportError:  # this release imports other functions of the compiler
         _forget_submodules()
         original(module)
 
@@ -79,7 +79,7 @@ def _forget_submodules() -> None:
 
 @contextmanager
 def _compiler_later() -> Iterator[None]:
-    """In place of torch._dynamo, a module with the one function that torchvision imports."""
+    """Context in which torch._dynamo is a module with only the function that torchvision imports."""
     if COMPILER in sys.modules:
         yield
         return

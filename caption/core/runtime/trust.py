@@ -1,12 +1,11 @@
-"""Class paths in files from strangers: which modules may be imported for them, and from where; and the objects that are
-made of them.
+"""Class paths in untrusted files: the modules that may be imported for them, and the objects that are made from them.
 
 Importing a module runs its code. A class path in a checkpoint is therefore imported only if its module is one of this
-package's that define parts, or belongs to a package that the user trusts. A module that is already imported may be
-named, too: nothing runs. A configuration is the user's own, and all its class paths are imported.
+package that defines parts, or belongs to a package that the user trusts. It may also name a module that is already
+imported, since no code runs. A configuration is written by the user, and all its class paths are imported.
 
-The working directory may be a stranger's folder. Of its modules, those that the user names can be imported, and what
-these import, and no others.
+The working directory may be untrusted. Only those of its modules that the user names, and the modules that these
+import, can be imported.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from caption.core.runtime.inputs import CONFIGURATION, read_input
 Kind = TypeVar("Kind")
 OWN = __name__.partition(".")[0]
 PARTS = tuple(f"{OWN}.{room}" for room in ("attention", "decoders", "encoders", "objectives", "search"))
-"""Rooms of this package whose classes a checkpoint may name. Importing their modules has no other effect."""
+"""Packages in this one whose classes a checkpoint may name. Importing their modules has no other effect."""
 
 
 class WorkingDirectory(MetaPathFinder):
-    """Finds modules in a folder: those with the names given, and what their files import.
+    """Finds modules in a folder: those with the given names, and those that their files import.
 
-    Python looks into the working directory for every module when it runs a script or a notebook, but not when it runs
-    an installed command. This finder is asked last.
+    Python searches the working directory for modules when it runs a script or a notebook, but not when it runs an
+    installed command. This finder is the last one in the search.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,8 @@ class WorkingDirectory(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module of the folder is, if it is in `names`; what its files import is found from then on, too."""
+        """The location of a module in the folder, if it is in `names`; adds the modules that its files import to
+        `names`."""
         if path is not None or fullname not in self.names:
             return None
         spec = PathFinder.find_spec(fullname, [self.folder])
@@ -68,7 +68,7 @@ def _imported(file: str | Path | None) -> set[str]:
     """The packages that a file imports."""
     try:
         nodes = [*ast.walk(ast.parse(read_input(file or "", CONFIGURATION)))]
-    except (UserError, SyntaxError, ValueError):  # Python will say so
+    except (UserError, SyntaxError, ValueError):  # Python will report it
         return set()
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
@@ -79,11 +79,11 @@ _finder = WorkingDirectory()
 
 
 def import_from(folder: str, values: Any) -> None:
-    """Let modules of a folder be imported, after those that are installed, that the user's own values name.
+    """Allow importing the modules of a folder that the user's values name, with lower priority than installed modules.
 
     Args:
         folder: the working directory.
-        values: what the user wrote, in plain types: class paths, and functions as `module:function`, at any depth.
+        values: the user's values, in plain types: class paths, and functions as `module:function`, at any depth.
     """
     _finder.folder = os.path.abspath(folder)
     for text in _texts(values, nested=True):
@@ -97,7 +97,7 @@ NAMED = re.compile(r"([^\W\d]\w*)[.:][\w.:]+")
 
 
 def class_paths(spec: Any) -> Iterator[str]:
-    """All class paths in a spec or configuration, nested ones too."""
+    """All class paths in a spec or configuration, including nested ones."""
     if isinstance(spec, Mapping):
         if isinstance(spec.get("class_path"), str):
             yield spec["class_path"]
@@ -109,24 +109,25 @@ def class_paths(spec: Any) -> Iterator[str]:
 
 
 def packages(trust: Iterable[str]) -> tuple[str, ...]:
-    """Trusted packages, also if they are given as a single name."""
+    """Trusted packages, which may be given as a single name."""
     return (trust,) if isinstance(trust, str) else tuple(trust)
 
 
 def find_object(path: Any, trust: Iterable[str] = ()) -> Any:
-    """What a class path names. It need not be a class: check that.
+    """The object that a class path names; callers must check that it is a class.
 
     Args:
         path: module and name.
-        trust: packages, modules or class paths, beside this package, whose modules may be imported.
+        trust: packages, modules or class paths, besides this package, whose modules may be imported.
 
     Raises:
-        CheckpointError: it does not exist, its module is not imported and not trusted, or exits.
+        CheckpointError: the object does not exist; its module is neither imported nor trusted; importing it raises
+            ImportError or SystemExit.
     """
     if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
         raise CheckpointError(f"a class path such as caption.attention.Softmax is expected, not {path!r}")
     module, _, name = path.rpartition(".")
-    trusted = [known for known in packages(trust) if f"{path}.".startswith(f"{known}.")]
+    trusted = [package for package in packages(trust) if f"{path}.".startswith(f"{package}.")]
     if trusted or any(f"{path}.".startswith(f"{room}.") for room in PARTS):
         if trusted:
             import_from(os.curdir, path)
@@ -138,13 +139,13 @@ def find_object(path: Any, trust: Iterable[str] = ()) -> Any:
         package = path.partition(".")[0]
         if package == OWN:
             raise CheckpointError(
-                f"there is no class {path} that a model may have: is the file for this release?"
+                f"there is no class {path} for parts of a model: was the file written by another release?"
             )
         raise CheckpointError(
             f"{path} is not of this package, and importing it would run the code of {package}. If you trust that code "
             f"and the file, name the package: --trust {package}, or trust={package!r} in Python"
         )
-    # Not getattr: the __getattr__ of a module may import others.
+    # Not getattr: the __getattr__ of a module may import other modules.
     if name not in vars(sys.modules[module]):
         raise CheckpointError(f"there is no class {path}: install the package that defines it")
     return vars(sys.modules[module])[name]
@@ -156,7 +157,7 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     Args:
         spec: class path and arguments.
         kind: the class, or a base class, of the object.
-        trust: packages, beside this one, whose modules may be imported; see `find_object`.
+        trust: packages, besides this one, whose modules may be imported; see `find_object`.
 
     Raises:
         CheckpointError: the class does not exist, may not be imported, is not a `kind`, or does not take the arguments.
@@ -166,7 +167,7 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     trust = packages(trust)
     cls = find_object(path, trust)
     if isinstance(spec, Mapping) and (extra := set(spec) - {"class_path", "init_args"}):
-        raise CheckpointError(f"{path} has {first_few(extra)} beside class_path and init_args: take it out")
+        raise CheckpointError(f"{path} has {first_few(extra)} besides class_path and init_args: remove it")
     if not isinstance(init_args, Mapping):
         raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
     # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
@@ -179,19 +180,19 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
 
 def _make_value(value: Any, kind: type, trust: Iterable[str]) -> Any:
     if isinstance(value, Mapping) and "class_path" in value:
-        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may hold readers
+        return make(value, Part if issubclass(kind, Part) else kind, trust)  # readers may contain readers
     if isinstance(value, Mapping):
         return {key: _make_value(entry, kind, trust) for key, entry in value.items()}
     return [_make_value(entry, kind, trust) for entry in value] if isinstance(value, list) else value
 
 
 def check_texts(value: Any, trust: Iterable[str] = ()) -> None:
-    """Refuse a spec, or specs in dicts and lists, with text in the place of a part.
+    """Refuse a spec, or specs in dicts and lists, that has text in place of a part.
 
-    `make` passes such text on to the constructor. A parser of configurations imports what it names.
+    `make` passes such text on to the constructor, but a parser of configurations imports the class that it names.
 
     Raises:
-        CheckpointError: an argument is text, and its annotation does not say that it may be.
+        CheckpointError: an argument is text, but its annotation does not allow text.
     """
     if isinstance(value, Mapping) and "class_path" in value:
         path, arguments = value["class_path"], value.get("init_args", {})
@@ -199,7 +200,7 @@ def check_texts(value: Any, trust: Iterable[str] = ()) -> None:
         for name, argument in arguments.items():
             if (text := next(_texts(argument), None)) is not None and not _is_plain(_hint(cls, name)):
                 raise CheckpointError(
-                    f"the argument {name} of {path} is text, {text!r}, and its annotation does not say str"
+                    f"the argument {name} of {path} is text, {text!r}, but its annotation does not allow str"
                 )
         check_texts(arguments, trust)
     elif isinstance(value, (Mapping, list, tuple)):
@@ -208,12 +209,12 @@ def check_texts(value: Any, trust: Iterable[str] = ()) -> None:
 
 
 def _hint(cls: type, name: str) -> Any:
-    """The annotation of a constructor's argument, which may be passed on to a base class; None if there is none."""
+    """The annotation of a constructor's argument, which may be one of a base class; None if there is no annotation."""
     for base in cls.__mro__:
         if (initialise := vars(base).get("__init__")) is not None:
             parameters = inspect.signature(initialise).parameters
             if name in parameters:
-                with suppress(NameError):  # a name that is imported for types only
+                with suppress(NameError):  # a name that is imported only for type checking
                     return get_type_hints(initialise).get(name)
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
                 break
@@ -221,7 +222,7 @@ def _hint(cls: type, name: str) -> Any:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether an annotation admits plain values only, and no parts."""
+    """Whether an annotation allows only plain values, and not parts."""
     if hint is None:
         return False
     if get_origin(hint) is Literal:
@@ -231,7 +232,7 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _texts(value: Any, nested: bool = False) -> Iterator[str]:
-    """The texts in a value, but not those of parts in it; `nested`: also those."""
+    """The texts in a value, without those of parts in it unless `nested`."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping) and (nested or "class_path" not in value):
