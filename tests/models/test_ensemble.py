@@ -117,5 +117,5 @@ def test_members_must_fit_together():
     with pytest.raises(UserError, match="must see the same pixels"):
         ensemble([member(1), member(1, transform=ImageTransform(48, "crop"))])
     finer = captioner(encoder=SmallCNN((4, 6)))
-    with pytest.raises(UserError, match="grids of 8x8 and 16x16"):
+    with pytest.raises(UserError, match="8x8 and 16x16"):
         ensemble([member(1), finer]).describe(photo())
