@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from helpers.command_line import QUIET, SIGNALS, Cli, Trained, check_refused, resume, start_command
+from helpers.command_line import QUIET, SIGNALS, Cli, Trained, check_refused, finish, resume, start_command
 from helpers.tiny_captioner import rewrite
 
 from caption.cli import train
@@ -101,7 +101,7 @@ def test_a_real_process_is_killed_in_its_second_epoch(cli: Cli, tiny: Path, tmp_
     while time.monotonic() < deadline and not _epoch(last) >= 1:
         time.sleep(0.1)
     os.killpg(process.pid, number)
-    ran = process.finish(timeout=120)
+    ran = finish(process, timeout=120)
     assert ran.code == (-9 if number == signal.SIGKILL else 143), ran.err
     epochs = _epoch(last) + 1
     assert epochs >= 2

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.fork_server import SIGNALS as SIGNALS
-from helpers.fork_server import Command
-from helpers.fork_server import Ran as Ran
-from helpers.fork_server import default_signals as default_signals
+REPOSITORY = Path(__file__).parents[2]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that stop a command."""
+
+
+class Ran(NamedTuple):
+    """The result of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def default_signals() -> None:
+    """Give a signal its default action. A shell ignores some for its background jobs, and children inherit that."""
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 
 TINY = """\
 seed_everything: 0
@@ -73,15 +90,29 @@ class Trained(NamedTuple):
     ran: Ran
 
 
-def start_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> Command:
+def start_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     """Starts the command in a process of its own with one thread, because tiny tensors are slower with more."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-    return Command(*args, env=environment, **options)
+    path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "caption", *map(str, args)]
+    return subprocess.Popen(command, env=environment, text=True, **pipes | options)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 300) -> Ran:
+    """Wait for the end of a command; one that has not ended after `timeout` seconds is killed."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return Ran(process.returncode, out or "", err)
 
 
 def run_command(*args: object, env: dict[str, str] | None = None, **options: Any) -> Ran:
     """Runs the command in a process of its own to its end."""
-    return start_command(*args, env=env, **options).finish()
+    return finish(start_command(*args, env=env, **options))
 
 
 def check_refused(ran: Ran, *said: str) -> None:

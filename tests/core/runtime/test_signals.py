@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.command_line import SIGNALS, Ran, start_command
+from helpers.command_line import SIGNALS, Ran, finish, start_command
 from helpers.tiny_captioner import photo
 
 from caption.cli.describe.printer import Printer
@@ -138,7 +138,7 @@ def test_a_process_that_is_told_to_stop_writes_its_page(model: Path, tmp_path: P
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)
         out += printed.read()
-    code, _, err = process.finish(timeout=60)
+    code, _, err = finish(process, timeout=60)
     entries = json.loads(out)
     assert code == 128 + signal.SIGTERM
     assert 0 < len(entries) < 3000
