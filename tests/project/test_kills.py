@@ -83,7 +83,7 @@ def start(args: list[str], here: Path, output: Path, begin: Callable[[], None] =
 
 def finish(child: int) -> int:
     """The exit code, negative for a signal; a process that does not end is killed."""
-    timer = threading.Timer(60, os.kill, (child, signal.SIGKILL))
+    timer = threading.Timer(240, os.kill, (child, signal.SIGKILL))
     timer.start()
     _, status = os.waitpid(child, 0)
     timer.cancel()
