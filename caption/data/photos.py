@@ -1,6 +1,6 @@
 """Photos: from a file or an array to upright RGB, then to the pixels of a model, with the part of the photo in them.
 
-Memory stays bounded: what is too large is refused or reduced.
+Memory is bounded: images that are too large are refused or reduced.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ Photo: TypeAlias = "Image.Image | str | os.PathLike[str] | np.ndarray | torch.Te
 Fit = Literal["squash", "crop", "pad"]
 
 LARGEST_SIDE = 4096
-"""Of a model's input, in pixels: 50 MB per photo. No encoder takes more."""
+"""The limit of a model's input, in pixels: 50 MB per photo. No encoder takes more."""
 
 GAP = 3
-"""A photo that is reduced first stays at least this many times as large as the output, so that the final resampling
-decides."""
+"""Before the final resampling, which decides the pixels, photos are reduced to at least this many times the output."""
 
 PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
 
@@ -63,7 +62,7 @@ class ImageTransform:
             "crop" scales the image until it fills the output and keeps its centre; "pad" scales it until it fits and
             fills the rest with middle grey on both sides.
         resize: with "crop", the pixels to which the image's shorter side is scaled before its centre is cut out, as in
-            Caffe's habit of 256 and 224; None = as few as fill the output, which shows the most.
+            Caffe's convention of 256 and 224; None = as few as fill the output, which shows the most.
 
     Raises:
         DataError: a size below one pixel or above `LARGEST_SIDE`, an unknown fit; `resize` without "crop", below the
@@ -136,7 +135,7 @@ class ImageTransform:
         return min((right - left) / columns, (bottom - top) / rows) / GAP
 
     def _region(self, width: int, height: int) -> Box:
-        """The part of an image that the output shows, without what padding adds."""
+        """The part of an image that the output shows, without padding."""
         return Box(0.0, 0.0, float(width), float(height)) if self.fit == "pad" else self.box(width, height)
 
     def box(self, width: int, height: int) -> Box:
@@ -194,11 +193,11 @@ class ImageTransform:
 
 # -- decoding ----------------------------------------------------------------------------------------------------
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # our own messages name damaged files
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # this package's messages name damaged files
 
 ORIENTATION_TAG = 0x0112
-# The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also write the
-# EXIF block anew, which fails for odd ones.
+# The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also rewrite the
+# EXIF block, which fails for odd blocks.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -213,9 +212,9 @@ SIDEWAYS = (5, 6, 7, 8)
 
 HEIF = "Save it as JPEG, or run pip install 'show-attend-and-tell[heif]'."
 SLOW_PIXELS = 5_000_000
-"""Pixels of an image whose decoder is written in Python and needs up to two microseconds for each."""
+"""Limit of the pixels of an image whose decoder is written in Python, which takes up to two microseconds per pixel."""
 LARGE_PIXELS = 16_000_000
-"""Of images with more pixels, one is decoded at a time, however many threads there are."""
+"""Images with more pixels are decoded one at a time, however many threads there are."""
 _large_image = threading.Lock()
 
 
@@ -235,7 +234,7 @@ def open_image(source: Photo) -> Image.Image:
             it is if it is already upright and in RGB.
 
     Raises:
-        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image,
+        ImageError: the source is none of these; or the file is missing, a folder, empty, truncated, not an image,
             larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
             pixels), or decoded by Python code and larger than `SLOW_PIXELS`.
     """
@@ -247,7 +246,7 @@ def open_image(source: Photo) -> Image.Image:
 def decoded(
     source: Photo, excess: Callable[[int, int], float] | None = None
 ) -> Iterator[tuple[Image.Image, tuple[int, int], float]]:
-    """An image, upright and in RGB. A large one keeps other large ones waiting until the context is left.
+    """An image, upright and in RGB. Other large images wait until the context of a large one is left.
 
     Args:
         source: see `open_image`.
@@ -255,7 +254,7 @@ def decoded(
             reduces the image by up to this factor. None = full resolution.
 
     Yields:
-        the image; its (width, height) before it was reduced; how many of those pixels one of its pixels is wide.
+        the image; its (width, height) before it was reduced; the width of one of its pixels, in original pixels.
 
     Raises:
         ImageError: see `open_image`.
@@ -301,14 +300,14 @@ def _opened(source: Photo) -> Iterator[IO[bytes]]:
 
 
 def identified(file: IO[bytes]) -> Image.Image:
-    """An image that is not decoded yet; HEIC photos, which Pillow does not know, where pillow-heif is installed."""
+    """An image that is not decoded yet; also HEIC photos, which Pillow does not read, if pillow-heif is installed."""
     _reads_heic()
     return Image.open(file)
 
 
 @cache
 def _reads_heic() -> bool:
-    """Let Pillow read HEIC photos. Whether it can."""
+    """Let Pillow read HEIC photos, and return whether it can."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -318,7 +317,7 @@ def _reads_heic() -> bool:
 
 
 def _name(source: Photo) -> str:
-    """What messages call a photo."""
+    """The name of a photo in messages."""
     if isinstance(source, (str, os.PathLike)):
         return printable(os.fspath(source))
     if isinstance(source, Image.Image):
@@ -357,7 +356,7 @@ def _draft(
 
 @contextmanager
 def _pillow_errors(source: Photo) -> Iterator[None]:
-    """Turn whatever Pillow raises into an ImageError."""
+    """Turn any error of Pillow into an ImageError."""
     try:
         yield
     except ImageError:
@@ -401,7 +400,7 @@ def _upright(image: Image.Image, source: Photo) -> Image.Image:
     if turn is None:
         return rgb
     upright = rgb.transpose(turn)
-    # Without the orientation, for which a second call would turn the image again.
+    # Without the orientation; otherwise a second call would turn the image again.
     profile = rgb.info.get("icc_profile")
     upright.info = {} if profile is None else {"icc_profile": profile}
     return upright

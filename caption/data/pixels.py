@@ -16,7 +16,7 @@ STRIP_PIXELS = 200_000
 """Images are converted in strips of this size: only the result takes as much memory as the image, and strips stay in
 the processor's cache (a third faster than strips of 4 million)."""
 CHANNELS = (1, 3, 4)
-"""Of a grey image, RGB and RGBA."""
+"""Numbers of channels: grey, RGB and RGBA."""
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -358,7 +358,7 @@ def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tm
     monkeypatch.setattr(train, "check_free", lambda *_: None)  # as if it came later
     check_refused(
         cli("fit", "-c", tiny, *UNLOGGED),
-        f"{elsewhere}/last.ckpt is there, and this package did not write it",
+        f"{elsewhere}/last.ckpt exists, and this package did not write it",
     )
     assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
 
@@ -378,7 +378,7 @@ def test_only_own_checkpoints_are_replaced_and_removed(tmp_path: Path):
     torch.save({"x": torch.zeros(3)}, mine)
     (tmp_path / "folder.ckpt").mkdir()
     before = mine.read_bytes()
-    with pytest.raises(UserError, match=r"mine\.ckpt is there, and this package did not write it"):
+    with pytest.raises(UserError, match=r"mine\.ckpt exists, and this package did not write it"):
         writer.save_checkpoint({"x": torch.ones(3)}, mine)
     for each in (path, mine, tmp_path / "folder.ckpt", tmp_path / "nowhere.ckpt"):
         writer.remove_checkpoint(each)

@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
     if twice := [name for name in options.compare if shown.count(name) > 1]:
         raise UserError(f"--compare names {twice[0]}, which is shown already: name another model")
     outputs = Outputs(options, inputs.photos, read=[*inputs.photos, *models, *options.compare])
-    # Looking for garbage takes a fifth of the time in which torch is imported. One photo leaves little of it.
+    # Collecting garbage takes a fifth of the time of importing torch, and one photo leaves little garbage.
     with no_garbage_collection() if len(inputs.photos) == 1 else nullcontext():
         return _describe(options, inputs, models, outputs)
 
@@ -82,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--length-normalization", type=float, metavar="A", help=help_)
     choices = ("expectation", "argmax", "sample")
     add("--at-test", choices=choices, help="what hard attention reads at each word; default: the model's")
-    help_ = "what the encoder sees where the model looked for each word; words for which it is sure of another thing"
+    help_ = "what the encoder sees where the model looked for each word, and words that it contradicts"
     add("--lens", action="store_true", help=help_)
-    help_ = "captions of each photo, best first; widens the beam where it is smaller; default 1"
+    help_ = "captions of each photo, best first; widens the beam if it is smaller; default 1"
     add("--candidates", type=int, metavar="N", help=help_)
     add_device(parser)
     help_ = "of stdout, default text; parquet is for --engine ray"
@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Pause Python's collection of garbage."""
+    """Pause Python's garbage collection."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -145,12 +145,12 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         if not options.lens:
                             caption.lens = None
                         printer.add(photo, caption, unlike)
-                        advance(1)  # pictures take longer than the caption, which stands above the bar
+                        advance(1)  # before the pictures, which take longer than the caption
                         reason = outputs.add(index, _captions(caption, captioners, outputs))
                         if reason is not None:
                             failed += 1
                             say("describe", reason)
-        finally:  # also after a signal or an error: what is done is kept
+        finally:  # also after a signal or an error: captions so far are kept
             with uninterrupted():
                 try:
                     printer.finish()
@@ -162,17 +162,19 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
 
 
 def _captions(caption: Caption, captioners: Mapping[str, Captioner], outputs: Outputs) -> dict[str, Caption]:
-    """The captions of a photo, given that of the first model, by the names of all models; with the self-attention of
-    their words where an output shows it."""
+    """The captions of a photo by the names of the models; `caption` is that of the first. They have the self-attention
+    of their words if an output shows it."""
     assert caption.image is not None
     captions: dict[str, Caption] = {}
     for name, captioner in captioners.items():
-        own = captioner.describe(caption.image, beam_tree=outputs.page is not None) if captions else caption
+        beam_tree = outputs.page is not None
+        of_model = captioner.describe(caption.image, beam_tree=beam_tree) if captions else caption
         if outputs.matrices or outputs.page:
             from caption.analysis.self_attention import has_word_maps, word_maps
 
-            own = word_maps(captioner, caption.image, [own])[0] if has_word_maps(captioner) else own
-        captions[name] = own
+            if has_word_maps(captioner):
+                (of_model,) = word_maps(captioner, caption.image, [of_model])
+        captions[name] = of_model
     return captions
 
 
@@ -189,10 +191,11 @@ def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captione
 
 
 def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
-    """Read what the encoder sees. A lens that lies beside a model also tells photos unlike the training photos.
+    """Attach the lens, which reads what the encoder sees. A lens file beside the model also recognises photos that are
+    unlike the training photos.
 
     Raises:
-        UserError: a lens is wanted, and the encoder has no classifier.
+        UserError: a lens is wanted, but the encoder has no classifier.
     """
     from caption.analysis.lens.file import attach_lens, lens_path
 
@@ -201,8 +204,8 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
         return
     lens = attach_lens(captioner, path)
     if lens.calibration is None:
-        sure = f"the lens of {model} is not calibrated, and is often too sure"
-        say("describe", f"{sure}; caption lens writes a calibrated one, {path}")
+        note = f"the lens of {model} is not calibrated, and is often too sure"
+        say("describe", f"{note}; caption lens writes a calibrated one, {path}")
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:

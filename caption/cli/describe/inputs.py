@@ -21,11 +21,11 @@ CAMERA_FORMATS = frozenset(
 """Suffixes of photos, whether Pillow reads them or not: one that it cannot read is reported, not skipped."""
 STDIN = "-"
 STDIN_NAME = "stdin"
-"""Of the photo on standard input, in results and names of files."""
+"""Name of the photo on standard input, in results and file names."""
 SCENE_MODELS = ("shapes", "shapes-hard")
-"""Installed models that know nothing but the scenes of the Shapes dataset."""
+"""Installed models that know only the scenes of the Shapes dataset."""
 LARGEST_SCENE = 128
-"""Pixels; the scenes are square and smaller."""
+"""In pixels; the scenes are square and smaller."""
 
 
 class Inputs(NamedTuple):
@@ -34,9 +34,9 @@ class Inputs(NamedTuple):
     photos: list[str]
     """Their names."""
     sources: list[str | StdinPhoto]
-    """What is opened: the file of that name, or standard input."""
+    """What to open for each photo: its file, or standard input."""
     notes: list[str]
-    """What was left out of each folder, in a sentence."""
+    """A sentence for each folder with files that are left out."""
 
 
 class StdinPhoto(io.BytesIO):
@@ -56,7 +56,7 @@ def input_photos(arguments: Iterable[str], recursive: bool = False) -> Inputs:
     The images of a folder are its files with a suffix that Pillow reads or that cameras use, and files without a
     suffix that begin like an image. Hidden files are left out silently; other files and subfolders with a note. A
     folder without images stays in the list; opening it as a photo then reports the error. A pattern such as "in/*.jpg",
-    which no file is called, stands for what it matches, as some shells leave it as it is. "-" is standard input.
+    unless it is the name of a file, is expanded, since some shells do not expand it. "-" is standard input.
 
     Args:
         arguments: of the command line.
@@ -65,20 +65,20 @@ def input_photos(arguments: Iterable[str], recursive: bool = False) -> Inputs:
     Raises:
         UserError: standard input is named twice, is closed, or cannot be read.
     """
-    found = Inputs([], [], [])
+    inputs = Inputs([], [], [])
     arguments = list(arguments)
     if arguments.count(STDIN) > 1:
         raise UserError("standard input ('-') is one photo, but it is named twice")
     for argument in arguments:
         if argument == STDIN:
-            found.photos.append(STDIN_NAME)
-            found.sources.append(_stdin_photo())
+            inputs.photos.append(STDIN_NAME)
+            inputs.sources.append(_stdin_photo())
             continue
         for path in _matching(argument):
-            images = _images(path, recursive, found.notes) or [path]
-            found.photos.extend(images)
-            found.sources.extend(images)
-    return found
+            images = _images(path, recursive, inputs.notes) or [path]
+            inputs.photos.extend(images)
+            inputs.sources.extend(images)
+    return inputs
 
 
 def _stdin_photo() -> StdinPhoto:
@@ -93,13 +93,13 @@ def is_pattern(argument: str) -> bool:
 
 
 def _matching(argument: str) -> list[str]:
-    """What a pattern matches, sorted; the argument itself if it is none, or matches nothing."""
+    """The matches of a pattern, sorted; the argument itself if it is not a pattern, or matches nothing."""
     matches = glob.glob(os.path.expanduser(argument), recursive=True) if is_pattern(argument) else []
     return sorted(matches) or [argument]
 
 
 def _images(folder: str, recursive: bool, notes: list[str]) -> list[str]:
-    """The images in a folder, and a note of what is left out; none for a file."""
+    """The images in a folder; none for a file. Adds a note about files that are left out."""
     images: list[str] = []
     for parent, folders, files in os.walk(folder) if os.path.isdir(folder) else ():
         names = sorted(name for name in (*folders, *files) if name[0] != ".")
@@ -107,8 +107,8 @@ def _images(folder: str, recursive: bool, notes: list[str]) -> list[str]:
         images += [os.path.join(parent, name) for name in names if is_image[name]]
         folders[:] = [name for name in names if name in folders] if recursive else []
         if images and not recursive and not all(is_image.values()):
-            others = first_few(printable(name) for name in names if not is_image[name])
-            notes.append(f"'{printable(folder)}': left out {others} (subfolders, or not images)")
+            left_out = first_few(printable(name) for name in names if not is_image[name])
+            notes.append(f"'{printable(folder)}': left out {left_out} (subfolders, or not images)")
     return images
 
 
@@ -140,7 +140,7 @@ def _begins_like_an_image(path: str) -> bool:
 
 
 def unreadable(photo: str | StdinPhoto, error: ImageError) -> str:
-    """The message of an error. A folder among the photos is one in which there are no images."""
+    """The message of an error. A folder among the photos is one without images."""
     if isinstance(photo, StdinPhoto):
         if photo.is_text():
             return "standard input is text, and not a photo. To give a list of names: ... | xargs caption describe"
@@ -152,14 +152,14 @@ def unreadable(photo: str | StdinPhoto, error: ImageError) -> str:
     return str(error)
 
 
-def chosen_models(named: Sequence[str] | None) -> list[str]:
-    """The models to use. Without any given, the installed model for photos, which a terminal is told.
+def chosen_models(models: Sequence[str] | None) -> list[str]:
+    """The given models, or the installed model for photos, with a note if stderr is a terminal.
 
     Raises:
-        UserError: no model is given, and none for photos is installed.
+        UserError: no model is given, and no model for photos is installed.
     """
-    if named:
-        return list(named)
+    if models:
+        return list(models)
     from caption.models.model_zoo import PHOTO_MODEL, installed_models
 
     if PHOTO_MODEL not in installed_models():
@@ -168,7 +168,7 @@ def chosen_models(named: Sequence[str] | None) -> list[str]:
             f"({', '.join(installed_models()) or 'none is installed'})"
         )
     if sys.stderr.isatty():  # not in scripts and logs
-        about = "a small model, trained on 8,200 photos: expect mistakes; --model takes another"
+        about = "a small model, trained on 8,200 photos: expect mistakes; --model selects another"
         say("describe", f"uses the installed model {PHOTO_MODEL}, {about}")
     return [PHOTO_MODEL]
 
@@ -184,11 +184,11 @@ def scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | N
         try:
             with open_input(photo, PHOTO) as file, Image.open(file) as image:
                 width, height = image.size
-        except Exception:  # reported when it is its turn
+        except Exception:  # reported when the photo is captioned
             continue
         if width != height or width > LARGEST_SCENE:
             return (
-                f"{scene_model} knows drawn scenes of coloured shapes and nothing else, and {photo} is not one: its "
-                "caption will be wrong. Give a model of photos"
+                f"{scene_model} knows only drawn scenes of coloured shapes, and {photo} is not one: its caption will "
+                "be wrong. Use a model for photos"
             )
     return None

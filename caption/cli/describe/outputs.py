@@ -35,23 +35,23 @@ SHAPE = ("words", "rows", "title", "legend", "own_scale", "per_word", "width")
 OF_SHEETS = ("words", "legend", "width")
 MOST_ON_A_SHEET = 100
 SHEET_DPI = 100
-"""Of contact sheets: 48 photos are 5 MB as PNG."""
+"""Resolution of contact sheets: 48 photos are 5 MB as PNG."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that name files, and those that say how pictures look."""
+    """The options that name files, and those for the look of pictures."""
     add = parser.add_argument
     help_ = "a figure with a panel for each word, as .png, .pdf, .svg ...; an animation, as .gif, .webp, .mp4"
     add("--heatmap", metavar="FILE|DIR", help=help_)
-    help_ = "these words of the caption alone, such as man,camera; a number: so many that name things"
+    help_ = "only these words of the caption, such as man,camera; or a number of words that name things"
     add("--words", type=_words, metavar="WORDS|N", help=help_)
-    help_ = "a file for each word: its map over the photo, and nothing else"
+    help_ = "a file for each word: only its map over the photo"
     add("--per-word", action="store_true", help=help_)
     add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
     add("--no-title", dest="title", action="store_false", help="leave out the sentence")
     add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
     add("--own-scale", action="store_true", help="a scale for each word, as in the authors' notebook")
-    help_ = "of a picture; default: 150 on an inch, 100 for contact sheets, or 640 for animations"
+    help_ = "of a picture; default: 150 per inch, 100 per inch for contact sheets, 640 for animations"
     add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help=help_)
     help_ = "the alignment matrix: words by regions; of a Transformer decoder, also words by the words before"
     add("--matrix", metavar="FILE|DIR", help=help_)
@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Outputs:
-    """Checks the files that the options name, and writes them photo by photo, the sheet and the page in the end.
+    """Checks the files that the options name, and writes them photo by photo, the sheet and the page at the end.
 
     Args:
         options: of `add_options`, parsed.
@@ -77,8 +77,8 @@ class Outputs:
 
     Raises:
         UserError: a path, a colour map or the opacity cannot be used; a file cannot be written, or would replace an
-            input or a file of the user; a sheet would hold too many photos; a picture is described that is not asked
-            for, or is of one model alone and several are to be compared.
+            input or a file of the user; a sheet would hold too many photos; an option is for pictures that are not
+            asked for, or for pictures of one model while several are compared.
     """
 
     def __init__(self, options: argparse.Namespace, photos: Sequence[str], read: Sequence[str]) -> None:
@@ -101,9 +101,9 @@ class Outputs:
         self.read = identities(read)
         check_outputs(self._paths(), self.read)
         self.captions: dict[str, list[Caption]] = {}
-        """Of the photos so far, by the name of their model, for the sheet and the page."""
+        """Captions of the photos so far, by the name of their model, for the sheet and the page."""
         self.names: list[str] = []
-        """Of these photos."""
+        """Names of these photos."""
         self.written: list[Path] = []
 
     def _check(self, options: argparse.Namespace) -> None:
@@ -116,7 +116,7 @@ class Outputs:
                 raise UserError(f"{options.given[name]} is for figures of one model: leave out --compare")
         if self.sheet and len(self.photos) > MOST_ON_A_SHEET:
             raise UserError(
-                f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(self.photos)}"
+                f"--contact-sheet holds {MOST_ON_A_SHEET} photos, but there are {len(self.photos)}"
             )
         shaped = dict.fromkeys(SHAPE, self.heatmaps) | dict.fromkeys(OF_SHEETS, self.heatmaps or self.sheet)
         shaped["width"] = self.heatmaps or self.sheet or self.matrices
@@ -133,26 +133,26 @@ class Outputs:
                 )
 
     def _paths(self) -> dict[str, list[Path]]:
-        """The paths by the option that named them; of pictures of words, one that stands for them."""
+        """The paths by their option; for the pictures of a photo's words, one path."""
         heatmaps = [path_of_word(path, 0, "") for path in self.heatmaps] if self.per_word else self.heatmaps
-        named: dict[str, Sequence[Path | None]] = {
+        by_option: dict[str, Sequence[Path | None]] = {
             "--heatmap": heatmaps,
             "--matrix": self.matrices,
             "--contact-sheet": [self.sheet],
             "--html": [self.page],
             "--attention": self.arrays,
         }
-        return {option: [path for path in paths if path] for option, paths in named.items() if any(paths)}
+        return {option: [path for path in paths if path] for option, paths in by_option.items() if any(paths)}
 
     def add(self, index: int, captions: Mapping[str, Caption]) -> str | None:
         """Write the files of a photo, and keep its captions for the sheet and the page.
 
         Args:
             index: of the photo.
-            captions: of the photo by the names of the models; files of one model alone are of the first.
+            captions: of the photo by the names of the models; files for a single model are of the first.
 
         Returns:
-            a sentence that says why no picture of it was written; None if one was.
+            the reason why no picture of it was written, in a sentence; None if one was.
         """
         caption = next(iter(captions.values()))
         if self.arrays:
@@ -190,7 +190,7 @@ class Outputs:
 
             steps = steps_of(caption, panels.get("words"))
             paths = {step: path_of_word(path, step, caption.words[step]) for step in steps}
-            # What words there are was not known when the outputs were checked.
+            # The words were unknown when the outputs were checked.
             check_outputs({"--heatmap": list(paths.values())}, self.read)
             for step, of_word in paths.items():
                 self._save(plot_word(caption, caption.image, step, **style), of_word)
@@ -231,7 +231,7 @@ class Outputs:
 
 
 def _chosen(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the options that are given."""
+    """The options among `names` that are given."""
     return {name: getattr(options, name) for name in names if name in options.given}
 
 
@@ -251,7 +251,7 @@ def _check_style(style: dict[str, Any]) -> None:
 def path_of_word(path: Path, step: int, word: str) -> Path:
     """The path of a word's picture: beach.png becomes beach-02-man.png.
 
-    A word comes from the model's file, which may be a stranger's: only letters and digits of it are in the name.
+    A word comes from the model's file, which may be a stranger's: only its letters and digits are in the name.
     """
     plain = re.sub(r"[\W_]+", "-", word).strip("-")[:40]
     return path.with_name(f"{short_name(path.stem)}-{step + 1:02d}{'-' * bool(plain)}{plain}{path.suffix}")

@@ -1,4 +1,4 @@
-"""Captions on stdout, in five formats, and what the lens has to say about them."""
+"""Prints captions to stdout in five formats, and formats the lens's remarks about them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Printer:
         entry = about | caption.to_dict()
         if self.form == "text":
             for candidate in candidates:
-                sentence = (str(candidate) or EMPTY) + _seen(candidate)
+                sentence = (str(candidate) or EMPTY) + _lens_column(candidate)
                 print(f"{printable(photo)}\t{sentence}" if self.several else sentence)
         elif self.form == "csv":
             self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
@@ -69,18 +69,18 @@ class Printer:
             print("[]" if self.separator == "[\n" else "\n]")
 
 
-def _seen(caption: Caption) -> str:
-    """What the lens sees at the words that name things, behind a tab; "" without a lens."""
+def _lens_column(caption: Caption) -> str:
+    """The lens's reading at the words that name things, after a tab; "" without a lens."""
     if caption.lens is None:
         return ""
     from caption.visualize.words import seen_at_words
 
-    things = [f"{word}: {seen}" for word, seen in seen_at_words(caption)]
-    return f"\tsees {', '.join(things)}" if things else f"\t{NOTHING_SEEN}"
+    readings = [f"{word}: {reading}" for word, reading in seen_at_words(caption)]
+    return f"\tsees {', '.join(readings)}" if readings else f"\t{NOTHING_SEEN}"
 
 
 def remarks(caption: Caption) -> list[str]:
-    """What the lens says against a caption, in short sentences."""
+    """The lens's doubts about a caption, in short sentences."""
     if caption.lens is None:
         return []
     unlike = [OUT_OF_DISTRIBUTION] if caption.lens.out_of_distribution else []

@@ -1,6 +1,6 @@
 """With --engine ray, results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may
-be URLs in a bucket (s3://..., gs://...); folders are taken with their subfolders. Given again, the command continues
-where it was stopped.
+be URLs in a bucket (s3://..., gs://...); folders are taken with their subfolders. If the command is stopped, the same
+command continues.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from caption.core.runtime.progress import progress_bar
 
 FORMATS = ("jsonl", "parquet")
 SEARCH = ("beam_size", "length_normalization")
-TAKEN = {
+SUPPORTED = {
     "engine", "images", "list", "model", "trust", "out", "format", "per_file", "actors", "device", *SEARCH,
 }  # fmt: skip
-"""Options of `caption describe` that have a meaning here."""
+"""Options of `caption describe` that work with --engine ray."""
 
 
 def describe_on_ray(options: argparse.Namespace) -> int:
     """Caption the photos of the options; see `caption.cli.describe.command`."""
     from caption.models.on_ray import RAY, Job, caption_photos
 
-    for name in options.given.keys() - TAKEN:
+    for name in options.given.keys() - SUPPORTED:
         raise UserError(f"{options.given[name]} is not for --engine ray")
-    model, *others = chosen_models(options.model)
-    if not options.out or others:
+    model, *more_models = chosen_models(options.model)
+    if not options.out or more_models:
         raise UserError("--engine ray needs a folder for the results, --out, and takes one --model")
     form: Any = options.format or FORMATS[0]
     if form not in FORMATS or options.device not in ("auto", "cpu", "cuda"):
@@ -42,12 +42,13 @@ def describe_on_ray(options: argparse.Namespace) -> int:
     search = {name: getattr(options, name) for name in SEARCH if name in options.given}
     job = Job(model, options.out, form, search or None, options.device, tuple(options.trust))
     photos = _photos(options.images, options.list)
-    done = failed = files = 0
+    captioned = failed = files = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
-        for piece in caption_photos(photos, job, options.actors, options.per_file):
-            done, failed, files = done + piece.photos, failed + piece.failed, files + piece.pieces
-            advance(piece.photos)
-    written = f"{done:,} photos in {files:,} files in '{options.out}'"
+        for progress in caption_photos(photos, job, options.actors, options.per_file):
+            captioned, failed = captioned + progress.photos, failed + progress.failed
+            files += progress.pieces
+            advance(progress.photos)
+    written = f"{captioned:,} photos in {files:,} files in '{options.out}'"
     say("describe", f"{written}; {failed:,} could not be read")
     return SOME_FAILED if failed else DONE
 

@@ -133,8 +133,8 @@ def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> No
             return
     if not may_replace(path):
         raise OutputError(
-            f"{printable(path)} is there, and this package did not write it: it stays, and nothing was written; move "
-            "it away, or choose another name"
+            f"{printable(path)} exists, and this package did not write it, so nothing was written: move it away, or "
+            "choose another name"
         )
     with suppress(OSError):  # it has gone since, or is a link that leads nowhere
         shutil.copymode(path, temporary)
@@ -142,7 +142,7 @@ def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> No
 
 
 def _put_new(source: Path, target: Path) -> None:
-    """Give a file a name that nothing has yet; a FileExistsError if something has. It may lose its own."""
+    """Give a file a new name; it may lose its old one. Raises a FileExistsError if the name exists."""
     try:
         os.link(source, target, follow_symlinks=False)
     except FileExistsError:
@@ -153,14 +153,14 @@ def _put_new(source: Path, target: Path) -> None:
 
 
 def names_beside(path: Path) -> Iterator[Path]:
-    """A name, and others with numbers: x.png, x-2.png, x-3.png, ..."""
+    """A name, then names with numbers: x.png, x-2.png, x-3.png, ..."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def is_device(path: Path) -> bool:
-    """Whether `path` is there and neither a file nor a folder, or is a name of the system's for an open file."""
+    """Whether `path` exists and is neither a file nor a folder, or is the system's name of an open file."""
     if path.parent == Path("/dev") or path.is_relative_to("/dev/fd") or path.is_relative_to("/proc"):
         return os.path.lexists(path) and not path.is_dir()
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))

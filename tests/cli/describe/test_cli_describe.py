@@ -189,7 +189,7 @@ def test_a_contact_sheet_shows_all_photos_that_could_be_read(cli: Cli, model, ph
         assert drawn.width > drawn.height > 100
     assert sheet.stat().st_size <= 400_000
     ran = cli("describe", *[photos[0]] * 101, "--model", model, "--contact-sheet", sheet)
-    check_refused(ran, "holds 100 photos, and there are 101")
+    check_refused(ran, "holds 100 photos, but there are 101")
 
 
 def test_models_are_compared_on_the_page_and_in_figures(cli: Cli, model, photos, tmp_path):
@@ -251,7 +251,7 @@ def test_without_a_model_the_installed_one_for_photos_is_used(cli: Cli, model, p
 
 def test_a_photo_given_to_the_model_of_scenes_gets_a_warning(cli: Cli, photos, tmp_path, shapes):
     scene = min(shapes.rglob("*.png"))
-    said = f"shapes knows drawn scenes of coloured shapes and nothing else, and {photos[0]} is not one"
+    said = f"shapes knows only drawn scenes of coloured shapes, and {photos[0]} is not one"
     both = cli("describe", scene, *photos, "--model", "shapes")
     assert both.code == 0
     assert both.err.count("not one") == 1
