@@ -130,7 +130,7 @@ def test_what_appears_meanwhile_stays(tmp_path: Path, opened: Opened, kind: str)
     path, target = tmp_path / "x.html", tmp_path / "target"
     if kind == "link":
         target.write_text("mine")
-    said = r"x\.html is there, and this package did not write it: it stays, and nothing was written"
+    said = r"x\.html exists, and this package did not write it, so nothing was written"
     with pytest.raises(OutputError, match=said), opened(path) as file:  # noqa: PT012
         file.write(b"new")
         if kind == "file":
@@ -250,7 +250,7 @@ def test_a_file_without_the_mark_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
     write_figure(tmp_path / "x.svgz")  # which has no place for the mark
     for content in (b"", b"mine", b"PK\3\4 damaged", b"x" * 300_000, (tmp_path / "x.svgz").read_bytes()):
         path.write_bytes(content)
-        with pytest.raises(OutputError, match="it stays"), replacing_own(path) as file:
+        with pytest.raises(OutputError, match="nothing was written"), replacing_own(path) as file:
             file.write(b"lost")
         assert path.read_bytes() == content
 
