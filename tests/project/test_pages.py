@@ -133,6 +133,14 @@ def follow(page: str, folder: Path) -> dict[str, Any]:
     return names
 
 
+def test_quoted_code_is_the_code():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    quotes = re.findall(r"`(caption/[a-z_/]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert len(quotes) == 3
+    for path, quote in quotes:
+        assert quote in (DOCS.parent / path).read_text(encoding="utf-8"), path
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("page", PARTS)
 def test_a_part_is_trained_drawn_and_forced(page: str, tmp_path: Path):
