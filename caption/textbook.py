@@ -1,10 +1,10 @@
 """Show, Attend and Tell on one screen (Xu et al. 2015, arXiv 1502.03044), in plain torch. Read this first.
 
-    python -m caption.textbook             trains on Shapes in minutes, and draws where it looks: textbook.png
-    python -m caption.textbook --hard      goes on with hard attention
+    python -m caption.textbook             trains on Shapes in minutes, and draws the attention: textbook.png
+    python -m caption.textbook --hard      continues with hard attention
 
 Numbers in brackets are the paper's equations. The package computes the same, with parts that can be exchanged, for
-several captions per image, and faster: `tests/core/test_textbook.py` holds both equal.
+several captions per image, and faster: `tests/core/test_textbook.py` compares both.
 
 N captions, each with its image; L regions of D numbers; T steps; V words. Sizes: word vector m, LSTM n, comparison A.
 """
@@ -45,7 +45,7 @@ class Encoder(nn.Sequential):
         return super().forward(images).flatten(2).transpose(1, 2)
 
 
-# Section 4: φ turns the weights α (N, L) into the weights s (N, L) with which the regions are read.
+# Section 4: φ maps the attention α (N, L) to the weights s (N, L) of the regions in the context.
 def soft(alpha: Tensor) -> Tensor:
     """Read the expectation, E[s] = α. It is differentiable (13)."""
     return alpha
@@ -61,7 +61,7 @@ def half_soft(coins: Tensor, phi: Phi) -> Phi:
     return lambda alpha: torch.where(coins, soft(alpha), phi(alpha))
 
 
-# Section 3.1.2: an LSTM writes the caption. Before each word it looks at the regions.
+# Section 3.1.2: an LSTM writes the caption. Before each word it attends to the regions.
 class Decoder(nn.Module):
     def __init__(self, V: int, D: int = 128, m: int = 64, n: int = 128, A: int = 128) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Decoder(nn.Module):
         """Regions, the previous word (N,) and the state -> log p(y[t]) (N, V), h[t], c[t], α[t], s[t]."""
         alpha = self.attend(a, h)
         s = phi(alpha)
-        beta = self.f_beta(h).sigmoid()  # section 4.2.1: how much the image matters for this word
+        beta = self.f_beta(h).sigmoid()  # section 4.2.1: how much of the context this word uses
         z = beta * (s[:, None] @ a)[:, 0]  # (6), which is (9) or (13)
         Ey = self.E(y)
         i, f, o, g = self.T(torch.cat((Ey, h, z), 1)).chunk(4, 1)  # (1)
@@ -119,47 +119,47 @@ def log_likelihoods(log_p: Tensor, targets: Tensor) -> Tensor:
     return log_p.gather(2, targets[..., None])[..., 0] * (targets != PAD)
 
 
-# Section 4.2: soft attention learns by the gradient of its loss.
+# Section 4.2: soft attention is trained with the gradient of its loss.
 def soft_loss(log_p: Tensor, alpha: Tensor, targets: Tensor, penalty: float = 1.0) -> Tensor:
     """L_d = -log p(y|a) + λ Σ_i (1 - Σ_t α[t,i])², the mean over the captions (14). λ is `penalty`."""
-    attention = (alpha * (targets != PAD)[..., None]).sum(1)  # of each region, over the caption
+    attention = (alpha * (targets != PAD)[..., None]).sum(1)  # (N, L), the sum over the words
     return (-log_likelihoods(log_p, targets).sum(1) + penalty * (1 - attention).square().sum(1)).mean()
 
 
-# Section 4.1: hard attention learns by a gradient that is estimated from samples (REINFORCE).
+# Section 4.1: hard attention is trained with a gradient that is estimated from samples (REINFORCE).
 def hard_loss(
     log_p: Tensor, alpha: Tensor, s: Tensor, targets: Tensor, b: float, r: float = 1.0, e: float = 0.002
 ) -> Tensor:
-    """Its gradient: -1/N Σ [∂log p(y|s,a) + λ_r (log p(y|s,a) - b) ∂log p(s|a) + λ_e ∂H[s]], after (12).
+    """Its gradient is -1/N Σ [∂log p(y|s,a) + λ_r (log p(y|s,a) - b) ∂log p(s|a) + λ_e ∂H[s]], after (12).
 
-    Steps that read the expectation, s = α, have sampled nothing, and no second term.
+    Steps that read the expectation, s = α, have no sample, and so no second term.
     """
     log_p_y = log_likelihoods(log_p, targets).sum(1)
     log_alpha = alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()
     sampled = (targets != PAD) & (s.amax(2) == 1)
     log_p_s = ((s * log_alpha).sum(2) * sampled).sum(1)
     entropy = (-(alpha * log_alpha).sum(2) * (targets != PAD)).sum(1)
-    advantage = (log_p_y - b).detach()  # a reward is a number: no gradient passes through it
+    advantage = (log_p_y - b).detach()  # no gradient passes through the reward
     return -(log_p_y + r * advantage * log_p_s + e * entropy).mean()
 
 
-# Training on Shapes: scenes of coloured objects, which are drawn here.
+# Training on Shapes: generated scenes of coloured objects.
 def scenes(split: str, count: int) -> tuple[Tensor, list[list[str]]]:
     """Images (count, 5, 64, 64), whose last two channels are the coordinates of the pixel, and their captions."""
     drawn = [random_scene(0, split, number) for number in range(1, count + 1)]
     pixels = torch.from_numpy(np.stack([np.asarray(render(scene)) for scene in drawn]))  # (count, 64, 64, 3)
     line = torch.linspace(-1, 1, 64)
-    places = torch.stack(torch.meshgrid(line, line, indexing="ij")).expand(count, 2, 64, 64)
-    images = torch.cat((pixels.permute(0, 3, 1, 2) / 127.5 - 1, places), 1)
+    coordinates = torch.stack(torch.meshgrid(line, line, indexing="ij")).expand(count, 2, 64, 64)
+    images = torch.cat((pixels.permute(0, 3, 1, 2) / 127.5 - 1, coordinates), 1)
     return images, [describe_scene(scene) for scene in drawn]
 
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m caption.textbook", description="The paper, on Shapes.")
-    parser.add_argument("--hard", action="store_true", help="then half as many epochs of hard attention")
+    parser.add_argument("--hard", action="store_true", help="then train hard attention, half as many epochs")
     parser.add_argument("--scenes", type=int, default=4000, help="number of training scenes (default: 4000)")
     parser.add_argument("--epochs", type=int, default=12, help="epochs of soft attention (default: 12)")
-    parser.add_argument("--out", default="textbook.png", help="the picture (default: textbook.png)")
+    parser.add_argument("--out", default="textbook.png", help="output figure (default: textbook.png)")
     options = parser.parse_args(args)
     out = output_file(options.out, FIGURES, "--out")
     check_outputs({"--out": [out]})

@@ -1,8 +1,8 @@
 """English nouns: their plurals, and the tables of words that come with the package.
 
-The tables are this project's own, to be read and mended: `nouns.tsv` and `imagenet_classes.tsv` (see
-`caption.text.nouns`), `coco_words.tsv`, other words for COCO's categories, and `caption_words.tsv`, words of captions
-by kind.
+The tables were written for this project and can be corrected by hand: `nouns.tsv` and `imagenet_classes.tsv` (see
+`caption.text.nouns`), `coco_words.tsv`, synonyms of COCO's categories, and `caption_words.tsv`, words of captions by
+kind.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ IRREGULAR = {
     "mouse": "mice", "ox": "oxen", "person": "people", "potato": "potatoes", "scarf": "scarves",
     "volcano": "volcanoes", "wolf": "wolves",
 }  # fmt: skip
-"""Plurals that no rule gives."""
+"""Irregular plurals."""
 NO_OTHER_PLURAL = ("plural", "uncountable", "singular and plural")
-"""The kinds of nouns that are their own plural, or have none."""
+"""The kinds of nouns that equal their plural, or have none."""
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun, of whose words the last changes: "hot dog" -> "hot dogs"."""
+    """The plural of a noun; only its last word changes: "hot dog" -> "hot dogs"."""
     before, space, last = noun.rpartition(" ")
     return before + space + _plural(last)
 
@@ -40,11 +40,11 @@ def _plural(word: str) -> str:
 
 
 def coco_words(category: str) -> tuple[str, ...]:
-    """The words by which captions call the objects of a category of COCO, in the singular and the plural.
+    """The words for the objects of a COCO category in captions, in the singular and the plural.
 
-    They are its name and the other words of `coco_words.tsv`. That table keeps to words that rarely mean something
-    else: "glasses" are mostly worn, so they do not stand for wine glasses. A category that is not COCO's is called by
-    its name.
+    They are its name and its synonyms in `coco_words.tsv`. The table contains only words that rarely have another
+    meaning: "glasses" are mostly worn, so it is not a word for wine glasses. A category that COCO does not have is only
+    called by its name.
     """
     name = category.lower().replace("_", " ").strip()
     singular = (name, *_coco_table().get(name, ()))
@@ -60,10 +60,10 @@ def _coco_table() -> dict[str, list[str]]:
 def words_by_kind() -> dict[str, frozenset[str]]:
     """Words of captions, by kind.
 
-    Verbs are those that are rarely nouns in captions; those in -ing are not listed. Adjectives are those that may end a
-    phrase: "a black and white dog". "function" has all other words that name nothing. Of nouns there are those in
-    -ing, those that are seldom said in the singular ("plural"), those that follow no "a" ("uncountable"), and those
-    with one form for both numbers.
+    The verbs are those that are rarely nouns in captions, without those in -ing. The adjectives are those that may end
+    a phrase: "a black and white dog". "function" contains all other words that do not name a thing. The kinds of nouns
+    are nouns in -ing, nouns that are rarely used in the singular ("plural"), nouns that do not follow "a"
+    ("uncountable"), and nouns with the same singular and plural.
     """
     return {row["kind"]: frozenset(row["words"].split()) for row in read_table("caption_words.tsv")}
 

@@ -1,4 +1,4 @@
-"""Names of objects in captions: where they stand, and what they name."""
+"""Mentions of objects in captions: the position of the name, and the object's boxes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class Mention:
     word: int
     """Index of the word that names the object: the last one of the name, "circle" in "red circle"."""
     boxes: tuple[BoxLike, ...]
-    """Where the object is; empty if the caption names an object that the image does not show."""
+    """The boxes of the object; empty if the caption names an object that is not in the image."""
 
 
 def find_mentions(words: Sequence[str], boxes: Mapping[str, Sequence[BoxLike]]) -> list[Mention]:
-    """The mentions of objects in a caption: the names of `boxes`, word for word, whatever their case.
+    """The mentions of objects in a caption: the names of `boxes`, word for word, ignoring case.
 
-    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is not a "dog". A
-    name without boxes makes a mention without boxes: the caption names an object that is not there.
+    Names do not overlap, and if two begin at the same word, the longer one is taken: "hot dog" is not a "dog". A name
+    without boxes gives a mention without boxes: the caption names an object that is not in the image.
     """
     names: dict[str, str] = {}
     for name in boxes:
         names.setdefault(" ".join(name.lower().split()), name)
     longest = max((name.count(" ") + 1 for name in names), default=0)
-    spoken = [word.lower() for word in words]
+    lower = [word.lower() for word in words]
     mentions = []
-    for span in longest_names(spoken, names.__contains__, longest):
-        name = names[" ".join(spoken[span])]
+    for span in longest_names(lower, names.__contains__, longest):
+        name = names[" ".join(lower[span])]
         mentions.append(Mention(name, span.stop - 1, tuple(boxes[name])))
     return mentions
 
 
 def longest_names(words: Sequence[str], is_name: Callable[[str], bool], longest: int = 3) -> list[slice]:
-    """Where words are names, of at most `longest` words; the longest counts, and none overlap."""
+    """The spans of words that are names of at most `longest` words; the longest match is taken, without overlaps."""
     spans: list[slice] = []
     start = 0
     while start < len(words):

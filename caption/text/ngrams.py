@@ -1,4 +1,4 @@
-"""N-grams of sentences: what BLEU and CIDEr count."""
+"""N-grams of sentences, which BLEU and CIDEr count."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable
 
 Words = list[str]
 Counts = dict[str, int]
-"""How often each n-gram occurs in one sentence. An n-gram is a string, its words joined by spaces: there are millions
-of them, and tuples would cost the garbage collector time."""
+"""The number of times that each n-gram occurs in a sentence. An n-gram is a string, its words joined by spaces: there
+are millions of n-grams, and tuples would cost time in garbage collection."""
 
-MAX_ORDER = 4  # words in the longest n-gram, for BLEU as for CIDEr
+MAX_ORDER = 4  # words in the longest n-gram, for BLEU and for CIDEr
 
 
 def ngram_counts(words: Words) -> list[Counts]:
-    """Counts of the 1-grams, 2-grams, ..., up to `MAX_ORDER`, of one sentence."""
+    """Counts of the 1-grams, 2-grams, ..., up to `MAX_ORDER`, of a sentence."""
     counts: list[Counts] = []
     ngrams = words
     for length in range(1, MAX_ORDER + 1):
-        counted: Counts = {}
+        length_counts: Counts = {}
         for ngram in ngrams:
-            counted[ngram] = counted.get(ngram, 0) + 1
-        counts.append(counted)
+            length_counts[ngram] = length_counts.get(ngram, 0) + 1
+        counts.append(length_counts)
         ngrams = [f"{ngram} {word}" for ngram, word in zip(ngrams, words[length:], strict=False)]
     return counts
 
 
 def alike(references: Iterable[Iterable[Words]]) -> bool:
-    """Whether all images have the same n-grams in their references, so that all weights are log 1.
+    """Whether all images have the same n-grams in their references, so that all weights of CIDEr are log 1.
 
     Args:
         references: tokenized, by image; read until two images differ.
@@ -36,4 +36,4 @@ def alike(references: Iterable[Iterable[Words]]) -> bool:
         for group in references
     )
     first = next(ngrams, set())
-    return all(others == first for others in ngrams)
+    return all(image_ngrams == first for image_ngrams in ngrams)

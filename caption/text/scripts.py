@@ -1,4 +1,4 @@
-"""Scripts that are written without spaces between words, and texts in them."""
+"""Scripts that are written without spaces between words, and how to detect them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HAN_AND_KANA = (
 )
 """Chinese characters, hiragana and katakana: a range within [...] of a regular expression."""
 MARKS = "\u3099\u309a\ufe00-\ufe0f"
-"""What follows one of them and changes it: signs of voice, variants."""
+"""Characters that modify the preceding one: voiced sound marks, variation selectors."""
 SPACES = "put spaces between the words{}, and take the tokenizer 'none'"
 SCRIPTS = {
     "Chinese or Japanese": (HAN_AND_KANA, 4, "take the tokenizer 'characters'"),
@@ -20,14 +20,14 @@ SCRIPTS = {
     "Burmese": ("\u1000-\u109f", 9, SPACES.format("")),
     "Khmer": ("\u1780-\u17d3", 9, SPACES.format("")),
 }
-"""By language: its characters, more than the mean length of its words, and what to do."""
+"""By language: its characters, a length above the mean length of its words, and the remedy."""
 
 
 def unspaced(counts: Mapping[str, int]) -> str | None:
-    """Why words are no words, if most of them are clauses of a language without spaces; and what to do.
+    """A message with reason and remedy if most words are clauses of a language written without spaces; else None.
 
     Args:
-        counts: how often each word occurs, as a tokenizer gives them.
+        counts: the number of times that each word of a tokenizer occurs.
     """
     letters = sum(len(word) * count for word, count in counts.items())
     for language, (characters, longest, remedy) in SCRIPTS.items():

@@ -12,8 +12,8 @@ from caption.text.scripts import HAN_AND_KANA, MARKS
 from caption.text.treebank import pieces, tokenize
 
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
-"""The tokens that coco-caption removes. Its list also has brackets ("-LRB-" and so on), but in capitals: they never
-match the lower-case "-lrb-", so brackets are words there, and therefore here."""
+"""The tokens that coco-caption removes. Its list also contains brackets ("-LRB-" and so on), but in capitals: they
+never match the lower-case "-lrb-", so brackets are words there, and therefore here."""
 
 
 class Tokenizer(ABC):
@@ -22,27 +22,27 @@ class Tokenizer(ABC):
     name: str
     """Its name in `get_tokenizer`, on the command line and in checkpoints."""
     version: str
-    """Increased when the same text may give other words than before; part of every score's signature."""
+    """Increased when the same text may be split into other words than before; part of every score's signature."""
     case: str
     """"lower" or "kept": the treatment of capitals; part of the signature."""
     punctuation: str
     """"removed" or "kept"; part of the signature."""
     scored_by: str = "ptb"
-    """Name of the tokenizer by which training scores captions in a vocabulary of this one's words."""
+    """Name of the tokenizer for scoring captions in training, if the vocabulary has the words of this one."""
     unwritten: str = "(?!)"
-    """Regular expression of the spaces between words that a text does not have: none."""
+    """Regular expression of the spaces between words that are left out in a text; by default, it matches nothing."""
 
     @abstractmethod
     def __call__(self, text: str) -> list[str]:
-        """The words of `text` in order; there may be none. No word contains white space."""
+        """The words of `text` in order, perhaps none. Words do not contain white space."""
 
     def join(self, words: Sequence[str]) -> str:
-        """The text of words, of which this tokenizer makes the same words."""
+        """The text that this tokenizer splits into these words."""
         return re.sub(self.unwritten, "", " ".join(words))
 
 
 class PTBTokenizer(Tokenizer):
-    """Penn Treebank words as coco-caption makes them: Stanford's tokenizer, lower case, punctuation removed.
+    """Penn Treebank words as in coco-caption: Stanford's tokenizer, lower case, punctuation removed.
 
     By default its output equals that of `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 after
     coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. docs/results/java.md lists the
@@ -93,7 +93,7 @@ class CharacterTokenizer(Tokenizer):
         for number, part in enumerate(self._character.split(text)):
             if number % 2:
                 words.append(part)
-            else:  # PTB knows no punctuation of these scripts
+            else:  # PTB does not know the punctuation of these scripts
                 words += (word for word in TOKENIZERS["ptb"](part) if any(map(str.isalnum, word)))
         return words
 
@@ -128,7 +128,7 @@ def get_tokenizer(name: str) -> Tokenizer:
     """The tokenizer called `name`; the same object every time.
 
     Raises:
-        UserError: there is none; the message names the existing ones.
+        UserError: there is no such tokenizer; the message names the existing ones.
     """
     if name not in TOKENIZERS:
         raise UserError(f"there is no tokenizer '{name}': choose one of {', '.join(TOKENIZERS)}.")

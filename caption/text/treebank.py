@@ -1,8 +1,8 @@
-r"""Penn Treebank tokens, as the tokenizer of Stanford CoreNLP 3.4.1 finds them.
+r"""Penn Treebank tokens, as in the tokenizer of Stanford CoreNLP 3.4.1.
 
 That tokenizer tries all its rules at a position of the text and applies the one with the longest match; of equally
-long matches, the first. Some rules look ahead: the text they look at counts for the length of the match, but is not
-consumed. This module does the same. Its rules were found by querying the original as a black box.
+long matches, the first. Some rules look ahead: that text counts for the length of the match, but is not consumed. This
+module does the same. Its rules were found by querying the original as a black box.
 
 Tokens have Treebank spelling: `` and '' for quotation marks, -LRB- and -RRB- for brackets, -- for dashes.
 """
@@ -116,7 +116,7 @@ _RULES: list[tuple[str, str]] = [
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane; the original knows no other characters
 _OPENING = re.compile(r"\"[A-Za-z0-9$]|'[A-Za-z]\S")
 _CROSSING = re.compile(r"\d[ \xa0]\d|\)[ \xa0]\d|\.\s\d|<|\. \.|\b\w\.\s+[A-Z]")
-"""Text in which a token, or the text a rule looks at, may contain white space."""
+"""Text in which a token, or the text that a rule looks ahead at, may contain white space."""
 _JOINED = re.compile(f"{_CLITIC}|{_NOT}")
 _SPELLINGS = str.maketrans({"(": "-LRB-", ")": "-RRB-", "⁄": "/", "\xad": None})
 
@@ -129,30 +129,30 @@ def pieces(text: str) -> Iterable[str]:
 
 
 def tokenize(piece: str) -> Iterator[str]:
-    """The tokens of one piece, with their case. A token with a space in it ("1 1/2") is given as two."""
+    """The tokens of a piece, with their case. A token that contains a space ("1 1/2") is split into two."""
     if piece.isascii() and piece.isalpha() and piece.lower() not in known.TWO_WORDS:
-        yield piece  # a fast path for nearly every piece; the rules give the same
+        yield piece  # a fast path for most pieces; the rules give the same
         return
     text = piece + " \n"  # some rules look at the following text
-    place, end = 0, len(piece)
-    while place < end:
-        token = _longest(text, place)
+    position, end = 0, len(piece)
+    while position < end:
+        token = _longest(text, position)
         if token:
-            yield from _spelled(token, opening=_OPENING.match(text, place) is not None).split()
-        place += len(token) or 1
+            yield from _spelled(token, opening=_OPENING.match(text, position) is not None).split()
+        position += len(token) or 1
 
 
 @cache
 def _patterns() -> list[re.Pattern[str]]:
-    """The compiled rules. They are compiled at the first caption, because many commands tokenize none."""
+    """The compiled rules. They are compiled at the first caption, because many commands do not tokenize."""
     return [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
 
 
-def _longest(text: str, place: int) -> str:
-    """The token at `place` by the rule with the longest match; "" for white space and unknown characters."""
-    furthest, token = place, ""
+def _longest(text: str, position: int) -> str:
+    """The token of the rule with the longest match at a position; "" for white space and unknown characters."""
+    furthest, token = position, ""
     for pattern in _patterns():
-        match = pattern.match(text, place)
+        match = pattern.match(text, position)
         if match and match.end() > furthest:
             furthest, token = match.end(), match.group(1)
     return token

@@ -6,7 +6,7 @@ All entries were found by querying Stanford CoreNLP 3.4.1, character by characte
 from __future__ import annotations
 
 LETTER = (
-    # Python's letters without the digits and fractions among them, ...
+    # Python's letters, without digits and fractions, ...
     r"[^\W\d_²³¹¼-¾\u09f4-\u09f9\u2070-\u2089\u2150-\u2189\u2460-\u249b\u24ea-\u24ff\u2776-\u2793\u3007]"
     # ... and the marks that belong to letters: separate accents, vowel signs.
     r"|[\u02c2-\u02c5\u02d2-\u02df\u02e5-\u02eb\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5"
@@ -25,7 +25,7 @@ SYMBOL = (
     r"\u0964\u0965\u0e3f\u0e4f\u1fbd\u2016\u2017\u20a4\u2100-\u2bff\u3001\u3002\u3012\u30fb\uff01-\uff0f"
     r"\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0\uffe1\uffe5\uffe6¢-¤€₠]"
 )
-"""A regular expression for one character that is a token of its own. Other characters are dropped, such as emoji."""
+"""A regular expression for a character that is a separate token. Other characters, such as emoji, are dropped."""
 
 # Abbreviations that keep their full stop everywhere.
 TITLES = (
@@ -33,7 +33,7 @@ TITLES = (
     "gen gov govs hon insp invt jos lieut lt maj messrs mfg mlle mme mr mrs ms msgr mt mtg natl pfc ph "
     "pres prof profs pvt rep reps rev sen sens sfc sgt spc st ste supt treas vs wm"
 )
-# Abbreviations that keep it unless a longer word continues after it ("inc.com").
+# Abbreviations that keep it unless the word continues after it ("inc.com").
 OFTEN_LAST = (
     "al ala apr ariz assn aug bancorp bhd bldg blvd bros calif co colo conn corp cos ct dak dec esq est "
     "etc ext feb fla fri ga inc ind intl jan jr jul jun kan kans ky ltd mar md mich minn mo mon mont neb "
@@ -77,7 +77,7 @@ NAMES = {
     "¢": "cents", "£": "#", "¤": "$", "€": "$", "₠": "$", "\x80": "$",
     "¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3",
 }  # fmt: skip
-"""The spellings of single characters that are not kept as they are."""
+"""The spellings of single characters that are changed."""
 ENTITIES = {
     "lt": "<", "gt": ">", "amp": "&", "quot": "''", "apos": "'", "nbsp": "", "mdash": "--", "ndash": "--", "md": "--",
 }  # fmt: skip

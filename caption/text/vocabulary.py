@@ -22,7 +22,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 class Vocabulary:
     """Words by id and ids by word. Ids 0 to 3 are the special tokens PAD, START, END and UNKNOWN.
 
-    It has its tokenizer, because ids mean nothing without the rule that split captions into words.
+    It includes the tokenizer, because ids have no meaning without the rule that splits captions into words.
 
     Args:
         words: the ordinary words; the first gets id 4.
@@ -37,29 +37,29 @@ class Vocabulary:
         if (unusable := next((word for word in words if not is_usable(word)), None)) is not None:
             raise DataError(
                 f"the vocabulary has the word {unusable[:50]!a}, which cannot be shown: leave it out, or get the file "
-                "from somebody else."
+                "from another source."
             )
         self.words: tuple[str, ...] = (*SPECIAL_TOKENS, *words)
         """All tokens by id, the special ones first."""
         self._ids = {word: word_id for word_id, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise DataError(f"the vocabulary has the word '{twice}' twice: keep one of them.")
+            repeated = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise DataError(f"the vocabulary has the word '{repeated}' twice: keep one of them.")
 
     @classmethod
     def build(
         cls, captions: Iterable[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
     ) -> Vocabulary:
-        """The words of `captions` by falling frequency, equally frequent ones in alphabetical order.
+        """The words of `captions` in descending order of frequency; equally frequent words in alphabetical order.
 
-        Use the captions of the training split only: a model cannot know words that occur only in validation or test
+        Use only the captions of the training split: a model cannot learn words that occur only in validation or test
         captions.
 
         Args:
             captions: training captions, not tokenized.
             min_count: rarer words become UNKNOWN. Their captions stay in the training set.
             tokenizer: name of the tokenizer.
-            max_size: keep at most this many words, special tokens not counted; None = all.
+            max_size: keep at most this many words, not counting special tokens; None = all.
 
         Raises:
             DataError: a limit is below 1, no word is left, or the captions have no spaces between words.
@@ -72,7 +72,7 @@ class Vocabulary:
     def from_counts(
         cls, counts: Counter[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
     ) -> Vocabulary:
-        """As `build`, from the number of times that each word occurs in the training captions."""
+        """Like `build`, from the number of times that each word occurs in the training captions."""
         if (reason := unspaced(counts)) is not None:
             raise DataError(f"the training captions give no words: {reason}.")
         if min_count < 1 or (max_size is not None and max_size < 1):
@@ -90,24 +90,25 @@ class Vocabulary:
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[:max_size], tokenizer)
 
-    def widened(self, other: Vocabulary) -> Vocabulary:
-        """This vocabulary, its ids unchanged, and after them the words that only `other` has, in their order.
+    def widened(self, data_vocabulary: Vocabulary) -> Vocabulary:
+        """This vocabulary with its ids, followed by the words that only the data's vocabulary has, in their order.
 
         Raises:
-            DataError: their tokenizers differ, so that their words do.
+            DataError: the tokenizers differ, and so do the words.
         """
-        if self.tokenizer.name != other.tokenizer.name:
+        if self.tokenizer.name != data_vocabulary.tokenizer.name:
             raise DataError(
-                f"the words of a model with the tokenizer '{self.tokenizer.name}' and those of data with the tokenizer "
-                f"'{other.tokenizer.name}' do not go together: read the data with '{self.tokenizer.name}' "
-                f"(data.tokenizer, or --tokenizer of `caption check`), or train without that model (model.warm_start: "
-                f"null, or --base flickr8k_soft of `caption check`)."
+                f"the model has the tokenizer '{self.tokenizer.name}', but the data has the tokenizer "
+                f"'{data_vocabulary.tokenizer.name}', and their words differ: read the data with "
+                f"'{self.tokenizer.name}' (data.tokenizer, or --tokenizer of `caption check`), or train without that "
+                "model (model.warm_start: null, or --base flickr8k_soft of `caption check`)."
             )
         words = self.words[len(SPECIAL_TOKENS) :]
-        return Vocabulary([*words, *(word for word in other if word not in self)], self.tokenizer.name)
+        new_words = [word for word in data_vocabulary if word not in self]
+        return Vocabulary([*words, *new_words], self.tokenizer.name)
 
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
-        """Ids of the caption's words, then END; no START.
+        """Ids of the caption's words, then END; without START.
 
         Args:
             caption: a sentence, not tokenized.
@@ -116,7 +117,7 @@ class Vocabulary:
         return [*map(self._word_id, self.tokenizer(caption)[:max_words]), END]
 
     def decode(self, ids: Iterable[SupportsInt]) -> list[str]:
-        """The words of `ids` up to the first END, without PAD and START; UNKNOWN stays, as "<unk>".
+        """The words of `ids` up to the first END, without PAD and START; UNKNOWN is kept as "<unk>".
 
         Raises:
             IndexError: an id is not in the vocabulary.
@@ -130,12 +131,12 @@ class Vocabulary:
         return words
 
     def _word_id(self, word: str) -> int:
-        """The id of a word. Special tokens in a text are unknown words: a caption with "<end>" must not end there."""
+        """The id of a word; UNKNOWN for special tokens, since a caption that contains "<end>" must not end there."""
         word_id = self._ids.get(word, UNKNOWN)
         return word_id if word_id >= len(SPECIAL_TOKENS) else UNKNOWN
 
     def __len__(self) -> int:
-        """Number of ids, special tokens included."""
+        """Number of ids, including special tokens."""
         return len(self.words)
 
     def __contains__(self, word: object) -> bool:
@@ -152,7 +153,7 @@ class Vocabulary:
         """The word of an id, or the id of a word (UNKNOWN if it is not in the vocabulary).
 
         Raises:
-            IndexError: an id is not in the vocabulary; negative ids are not.
+            IndexError: an id is not in the vocabulary, such as a negative one.
         """
         if isinstance(key, str):
             return self._ids.get(key, UNKNOWN)
@@ -179,34 +180,34 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Vocabulary:
-        """The vocabulary that `to_dict` described.
+        """The vocabulary from the result of `to_dict`.
 
         Raises:
             DataError: keys are missing, words are not text, or it was made with another version of the tokenizer,
                 whose words may differ.
         """
         if not {"words", "tokenizer", "tokenizer_version"} <= set(data):
-            raise DataError(f"a saved vocabulary has words and a tokenizer, this one has {sorted(data)}.")
+            raise DataError(
+                f"a saved vocabulary has words and a tokenizer, but this one has {sorted(data)}: save it again."
+            )
         words = data["words"]
         if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-            raise DataError(
-                "the words of a saved vocabulary are a list of text, these are not: save it again."
-            )
+            raise DataError("the words of a saved vocabulary must be a list of text: save it again.")
         vocabulary = cls(words, data["tokenizer"])
         installed = vocabulary.tokenizer.version
         if data["tokenizer_version"] != installed:
             raise DataError(
                 f"the vocabulary was made with version {data['tokenizer_version']} of the tokenizer "
-                f"'{data['tokenizer']}', but version {installed} is installed: train again, or install the "
-                f"release of this package that made it."
+                f"'{data['tokenizer']}', but version {installed} is installed: train again, or install the release of "
+                "this package that made it."
             )
         return vocabulary
 
 
 def is_usable(word: str) -> bool:
-    """Whether a word can be in a vocabulary: up to `LONGEST_WORD` characters, none of which is `HIDDEN` or half of one.
+    """Whether a word can be in a vocabulary: at most `LONGEST_WORD` characters, none of them `HIDDEN` or a surrogate.
 
-    A model may come from somebody else, and its words are printed on terminals, drawn into figures and written into
-    pages. In training captions, other words are unknown words, as rare ones are.
+    A model may be untrusted, and its words are printed on terminals, drawn into figures and written into pages. In
+    training captions, words that are not usable become UNKNOWN, like rare words.
     """
     return len(word) <= LONGEST_WORD and not HIDDEN.search(word) and not SURROGATE.search(word)

@@ -112,7 +112,7 @@ def test_another_model_or_one_of_other_captions_is_refused(tmp_path: Path, reade
     with pytest.raises(CheckpointError, match="other captions"):
         make_trainer(tmp_path).fit(make_training(data), data, ckpt_path=soft)
     characters = make_data(reader, tokenizer="none")
-    with pytest.raises(DataError, match="tokenizer 'ptb' and those of data with the tokenizer 'none'"):
+    with pytest.raises(DataError, match="tokenizer 'ptb', but the data has the tokenizer 'none'"):
         checkpoint.load(soft).vocabulary.widened(characters.vocabulary)
 
 

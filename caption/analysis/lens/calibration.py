@@ -84,7 +84,7 @@ def read_photo(lens: Lens, regions: Regions, caption: Caption, references: Seque
     weights = torch.from_numpy(read_weights(caption)).flatten(1)
     even = weights / weights.sum(1, keepdim=True).clamp(min=1e-8)
     entropies = entropy(even) / np.log(max(2, even.shape[1]))
-    nouns = lens.nouns.named(references)
+    nouns = lens.nouns.mentioned_in(references)
     regions = regions._replace(vectors=regions.vectors.float())
     return PhotoReading(
         caption,
