@@ -192,24 +192,6 @@ def test_checkpoints_of_the_folder_by_name(cli: Cli, tiny: Path, tmp_path: Path)
         check_refused(cli(verb, "-c", tiny, *QUIET, "--ckpt_path", name), said)
 
 
-@pytest.mark.nightly
-def test_a_full_disk_ends_training_with_the_last_good_checkpoint(cli: Cli, tiny: Path, tmp_path, monkeypatch):
-    sync, synced = os.fsync, []
-
-    def full(descriptor: int) -> None:
-        synced.append(descriptor)
-        if len(synced) > 4:  # the configuration and the first checkpoint, each with its folder
-            raise OSError(28, "No space left on device")
-        sync(descriptor)
-
-    every = ("--last_checkpoint.every", "2 steps")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        check_refused(cli("fit", "-c", tiny, *QUIET, *every), "No space left on device")
-    assert torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["global_step"] == 2
-    assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto").code == 0
-
-
 # -- a changed configuration -----------------------------------------------------------------------------------
 
 CHANGED = {

@@ -19,7 +19,7 @@ from PIL import Image
 
 pytest.importorskip("webdataset")
 
-from caption.core.errors import DataError, UserError
+from caption.core.errors import DataError
 from caption.data.module import CaptionData
 from caption.data.photos import ImageTransform
 from caption.data.readers import JsonLines
@@ -307,23 +307,6 @@ def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, s
     write_shards(splits, shards, PER_SHARD)
     assert contents(shards) == before
     assert some_shard(shards, 0).stat().st_mtime_ns == time
-
-
-@pytest.mark.parametrize(("name", "kind"), [("shards.json", "file"), ("evaluation/val_000001.png", "link")])
-def test_files_of_others_stay_and_nothing_is_written(source: Path, tmp_path: Path, name: str, kind: str):
-    splits = JsonLines(str(source / "captions.jsonl")).read()
-    folder, theirs = tmp_path / "theirs", tmp_path / "mine"
-    (folder / name).parent.mkdir(parents=True)
-    theirs.write_bytes(b"mine")
-    if kind == "file":
-        (folder / name).write_bytes(b"mine")
-    else:
-        (folder / name).symlink_to(theirs)
-    before = contents(folder)
-    with pytest.raises(UserError, match=f"holds {name}, which this package did not .* with --out"):
-        write_shards(splits, folder, PER_SHARD + 1)
-    assert contents(folder) == before
-    assert theirs.read_bytes() == b"mine"
 
 
 def test_other_captions_make_other_shards_which_are_read_through_urls_too(source: Path, shards: Path):

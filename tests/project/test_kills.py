@@ -94,6 +94,7 @@ def finish(child: int) -> int:
 def stable(folder: Path) -> set[str]:
     """The files of an output, without those whose number depends on the number of starts."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    names = {re.sub(r"features-\d+", "features", name) for name in names}  # a stopped one is shorter
     return {name for name in names if not re.search(r"version_\d+/|events\.out|\.caption", name)}
 
 

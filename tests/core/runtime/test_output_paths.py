@@ -20,8 +20,12 @@ def test_a_file_for_one_input_and_a_folder_without_suffix_or_with_a_slash(tmp_pa
     for folder in ("folder", "folder/", "folder.d/", "there.png"):
         (path,) = output_paths(f"{tmp_path}/{folder}", ["a/x.jpg"], PNG, "--heatmap")
         assert path == tmp_path / folder.rstrip("/") / "x.png"
-    with pytest.raises(UserError, match="is a folder"):
-        output_file(str(tmp_path), (".html",), "--html")
+    for name, said in (
+        (str(tmp_path), "is a folder: name a file"),
+        ("x.xyz", r"x\.xyz: end its name in \.html"),
+    ):
+        with pytest.raises(UserError, match=said):
+            output_file(name, (".html",), "--html")
 
 
 @pytest.mark.parametrize(

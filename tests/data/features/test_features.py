@@ -387,19 +387,6 @@ def test_files_of_two_stores_are_not_mixed(images: Images, folder: Path, tmp_pat
         FeatureStore(folder).matches(make_encoder(), TRANSFORM.to_dict())
 
 
-@pytest.mark.parametrize("kind", ["file", "lost link"])
-def test_a_file_of_others_is_named_and_stays(images: Images, folder: Path, kind: str):
-    theirs = file_path(folder, 7)
-    if kind == "file":
-        theirs.write_bytes(b"mine")
-    else:
-        theirs.symlink_to(folder.parent / "mine")
-    before = {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(DataError, match=r"features-00007\.safetensors' "):
-        extract(images, folder)
-    assert {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_no_flipped_byte_goes_unnoticed(images: Images, tmp_path: Path):
     """A third of the bytes of the header and the tables, and some of the regions."""
     extract(images[:4], tmp_path / "store")
