@@ -6,7 +6,7 @@ import argparse
 
 
 def make_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """The option parser of a tool; it describes itself by the tool's docstring, laid out as written."""
+    """The option parser of a tool; --help shows the tool's docstring as written."""
     raw = argparse.RawDescriptionHelpFormatter
     program = f"python -m tools.{name}"
     return argparse.ArgumentParser(program, description=description, formatter_class=raw, allow_abbrev=False)

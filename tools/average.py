@@ -1,4 +1,4 @@
-"""Averages the weights of models that were trained from one another: `python -m tools.average OUT MODEL=SHARE ...`.
+"""Average the weights of models that were trained from one another: `python -m tools.average OUT MODEL=SHARE ...`.
 
 Source: Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", for weights between those before and after a
 training; Wortsman et al. 2022, "Model soups", for those of several trainings.
@@ -19,12 +19,12 @@ def average(models: Mapping[str, float]) -> Captioner:
     """The first model with the mean of all models' weights; its vocabulary has the words of all.
 
     Args:
-        models: a file or name, and its share. A word that a model lacks has the first model's weights there.
+        models: by file or name, its share. For a word that a model lacks, the first model's weights are used.
     """
-    mean, *others = (load(model) for model in models)
+    mean, *further = (load(model) for model in models)
     of_words = word_tensors(mean)
     start = {name: tensor.clone() for name, tensor in mean.state_dict().items()}
-    states = [start, *(_for_words_of(mean, other, start, of_words) for other in others)]
+    states = [start, *(_for_words_of(mean, model, start, of_words) for model in further)]
     shares = [share / sum(models.values()) for share in models.values()]
     weights = {
         name: sum(share * state[name].float() for share, state in zip(shares, states, strict=True)).to(tensor)
@@ -36,18 +36,20 @@ def average(models: Mapping[str, float]) -> Captioner:
 
 
 def _for_words_of(
-    first: Captioner, other: Captioner, start: Mapping[str, Tensor], of_words: list[str]
+    first: Captioner, second: Captioner, start: Mapping[str, Tensor], of_words: list[str]
 ) -> dict[str, Tensor]:
-    """The other model's weights with a row for each of the first one's words."""
-    state = dict(other.state_dict())
-    shared = [word for word in first.vocabulary if word in other.vocabulary]
-    own, theirs = (torch.tensor([model.vocabulary[word] for word in shared]) for model in (first, other))
+    """The second model's weights with a row for each of the first one's words."""
+    state = dict(second.state_dict())
+    shared = [word for word in first.vocabulary if word in second.vocabulary]
+    rows, source_rows = (
+        torch.tensor([model.vocabulary[word] for word in shared]) for model in (first, second)
+    )
     for name in of_words:
-        state[name] = start[name].index_copy(0, own, state[name][theirs].to(start[name]))
+        state[name] = start[name].index_copy(0, rows, state[name][source_rows].to(start[name]))
     return state
 
 
 if __name__ == "__main__":
     out, *given = sys.argv[1:]
-    pairs = (each.rsplit("=", 1) for each in given)
+    pairs = (argument.rsplit("=", 1) for argument in given)
     checkpoint.save(average({model: float(share) for model, share in pairs}), out)

@@ -1,6 +1,6 @@
 """Markdown documents with prose written by hand and sections written by tools.
 
-A section stands between the lines `<!-- section NAME begins -->` and `<!-- section NAME ends -->`. Tools replace the
+A section is between the lines `<!-- section NAME begins -->` and `<!-- section NAME ends -->`. Tools replace the
 text between these two lines and nothing else.
 """
 
@@ -41,8 +41,8 @@ def write_sections(document: Path, sections: Mapping[str, str]) -> None:
     text = document.read_text(encoding="utf-8")
     for name, section in sections.items():
         begin, end = (mark.format(name) for mark in MARKS)
-        before, _, rest = text.partition(begin)
-        _, mark, after = rest.partition(end)
+        before, _, following = text.partition(begin)
+        _, mark, after = following.partition(end)
         if not mark:
             raise UserError(f"{document} lacks the lines {begin} and {end}: put them where the tables belong")
         text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"

@@ -1,1 +1,1 @@
-"""What training, search and their parts cost: `python -m tools.benchmark`, which writes docs/results/performance.md."""
+"""The cost of training, search and their parts: `python -m tools.benchmark` writes docs/results/performance.md."""

@@ -1,9 +1,9 @@
-"""What training and search cost, beside the form in which attention in captioning is usually written.
+"""The cost of training and search, beside that of the usual implementations of attention in captioning.
 
     python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
-them; their ratio is what counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
+them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
 SECTIONS = ("training", "search", "sgrvinod", "photos", "explore")
-"""Each is measured by the function of its name in the module of its name."""
+"""Each is measured by the function of this name in the module of this name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print the sections as they are done, and write them into a document if asked to."""
+    """Measure and print the sections one after the other, and with --write, write them into a document."""
     parser = make_parser("benchmark", __doc__)
     parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         with new_process(threads=setting.threads) as process:
             text = process.submit(measure_section, name, setting).result()
         if "|" not in text:
-            say(text)  # why nothing was measured
+            say(text)  # the reason why nothing was measured
             continue
         text = f"{about(setting, name, load)}\n\n{text}"
         print(f"## {name}\n\n{text}\n", flush=True)
@@ -83,7 +83,7 @@ def section_name(name: str, device: torch.device) -> str:
 
 
 def about(setting: Setting, section: str, load: float) -> str:
-    """The machine, how busy it was, and the command that measures the same again."""
+    """The machine, its load, and the command that repeats the measurement."""
     parts = [time.strftime("%Y-%m-%d"), f"{platform.system()} {platform.machine()}", cpu()]
     parts += [
         f"{os.cpu_count()} CPUs",

@@ -22,16 +22,16 @@ from caption.text.vocabulary import END, START, Vocabulary
 
 VOCABULARY, REGIONS = 9500, 196
 IMAGES, SHORTEST, LONGEST = 32, 15, 25
-"""Images of a training step, with one caption of so many words each."""
+"""Images of a training step, each with one caption, and the words of captions, fewest and most."""
 SEARCHED, STEPS, BEAM = 64, 20, 5
-"""Images of a search, with captions of so many words."""
+"""Images of a search, words of its captions, and the size of the beam."""
 
 
 # -- the captioner and its data
 
 
 class GivenRegions(Encoder):
-    """In the place of an encoder: the benchmark begins with region vectors.
+    """Takes the place of an encoder: the benchmark begins with region vectors.
 
     Args:
         region_size: their length D.
@@ -43,8 +43,8 @@ class GivenRegions(Encoder):
 
 
 def make_captioner(region_size: int, device: torch.device) -> Captioner:
-    """With the paper's decoder; embedding, LSTM and attention 512 wide; without dropout, so that results can be
-    compared."""
+    """A captioner with the paper's decoder; embedding, LSTM and attention are 512 wide. Without dropout, so that
+    results can be compared."""
     torch.manual_seed(0)
     decoder = ShowAttendAndTellDecoder(
         ScoredAttention(AdditiveScore(512), Softmax()),
@@ -58,8 +58,8 @@ def make_captioner(region_size: int, device: torch.device) -> Captioner:
 
 
 def captioner_of(decoder: Decoder, region_size: int) -> Captioner:
-    """A captioner of `VOCABULARY` words, which creates the decoder's weights."""
-    vocabulary = Vocabulary([*map(str, range(4, VOCABULARY))])  # beside four special ones
+    """A captioner with a vocabulary of `VOCABULARY` words; it creates the decoder's weights."""
+    vocabulary = Vocabulary([*map(str, range(4, VOCABULARY))])  # besides four special ones
     return Captioner(GivenRegions(region_size), decoder, vocabulary, ImageTransform())
 
 
@@ -69,7 +69,7 @@ def views_of(vectors: Tensor) -> Views:
 
 
 def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
-    """(B, L, D) region vectors: positive and sparse, as behind a ReLU."""
+    """(B, L, D) region vectors: positive and sparse, as after a ReLU."""
     generator = torch.Generator().manual_seed(1)
     return torch.randn(images, REGIONS, region_size, generator=generator).relu().to(device)
 
@@ -110,7 +110,7 @@ def find_captions(decoder: Decoder, vectors: Tensor, search: Search) -> Hypothes
 
 
 def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes allocated at a time by a call, beyond what was allocated before."""
+    """The peak of the bytes allocated by a call, without those allocated before."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

@@ -1,5 +1,5 @@
-// Run in the page of `caption serve`. Keeps of every click, in `clicks`, when the pointer was released, when the server was
-// asked and had answered, and when the sentence was there.
+// Run in the page of `caption serve`. Records in `clicks`, for every click, when the pointer was released, the request was
+// sent, the answer had arrived, and the sentence was painted.
 (() => {
   const sent = window.fetch;
   window.clicks = [];
@@ -14,11 +14,11 @@
   window.addEventListener("pointerup", (event) => (click = { started: event.timeStamp }), true);
   window.watchSentences = () => new MutationObserver(() => {
     if (!click || !document.querySelector(".satt-sentence")) return;
-    const done = click;
+    const finished = click;
     click = null;
     requestAnimationFrame(() => {
       const painted = new MessageChannel();
-      painted.port1.onmessage = () => window.clicks.push(Object.assign(done, { painted: performance.now() }));
+      painted.port1.onmessage = () => window.clicks.push(Object.assign(finished, { painted: performance.now() }));
       painted.port2.postMessage(0);
     });
   }).observe(document.querySelector(".satt-sentences"), { childList: true });

@@ -1,4 +1,4 @@
-"""From a click to the new sentence, in a real Chromium, with the server in a process of its own."""
+"""Latency from a click to the new sentence, in a real Chromium, with the server in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tools.benchmark.harness import ROOT, Setting, say, seconds, spread
 from tools.documents import table
 
 MODELS = {"shapes": None, "photos": ROOT / "docs" / "photographer.png"}
-"""Installed models, and the photo that each gets; None = a scene of the server."""
+"""Installed models, each with its photo; None = a scene of the server."""
 GOALS = {"shapes": 0.150, "photos": 0.500}
 """Seconds."""
 CLICKS = 4
-"""For each round."""
+"""Clicks of each round."""
 WATCH = Path(__file__).with_suffix(".js")
 
 
@@ -31,10 +31,10 @@ def explore(setting: Setting) -> str:
     for model, photo in MODELS.items():
         say(model)
         clicks = _clicks(model, photo, setting)
-        whole = [(click["painted"] - click["started"]) / 1e3 for click in clicks]
+        total = [(click["painted"] - click["started"]) / 1e3 for click in clicks]
         server = [(click["answered"] - click["asked"]) / 1e3 for click in clicks]
-        page = [one - other for one, other in zip(whole, server, strict=True)]
-        columns = [spread(values, seconds, bold=values is whole) for values in (whole, server, page)]
+        page = [of_click - of_server for of_click, of_server in zip(total, server, strict=True)]
+        columns = [spread(values, seconds, bold=values is total) for values in (total, server, page)]
         rows.append([model, *columns, seconds(GOALS[model])])
     count = CLICKS * setting.rounds
     heads = ["model", "click to sentence", "server", "page", "goal"]
@@ -42,7 +42,7 @@ def explore(setting: Setting) -> str:
 
 
 def _clicks(model: str, photo: Path | None, setting: Setting) -> list[dict[str, float]]:
-    """Milliseconds of every click, after one to warm up."""
+    """The times of every click, in milliseconds, after one to warm up."""
     command = [sys.executable, "-m", "caption", "serve", "--model", model, "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(

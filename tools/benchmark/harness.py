@@ -1,4 +1,4 @@
-"""What all measurements share: taking turns, processes of their own, and how numbers are written."""
+"""Common to all measurements: taking turns, processes of their own, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Times(NamedTuple):
         if name == reference:
             return [seconds(self.median(name)), "1"]
         pairs = zip(self.seconds[reference], self.seconds[name], strict=True)
-        faster = spread((theirs / own for theirs, own in pairs), "{:.1f}", bold=True)
+        faster = spread((base / time for base, time in pairs), "{:.1f}", bold=True)
         return [seconds(self.median(name)), faster]
 
 
@@ -73,7 +73,7 @@ def take_turns(contestants: dict[Any, Callable[[], Any]], setting: Setting) -> T
 
 
 def new_process(threads: int = 1) -> ProcessPoolExecutor:
-    """A new process; it shares no memory or setting with this one."""
+    """A new process, which shares neither memory nor settings with this one."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, context, _prepare, (threads,))
 

@@ -27,7 +27,7 @@ MODULES, OURS, ONNX = "torch's modules", "ours", "onnxruntime"
 
 
 def photos(setting: Setting) -> str:
-    """A row for each work and form: images a second."""
+    """A row for each task and form: images per second."""
     captioner = load("photos", setting.device)
     with tempfile.TemporaryDirectory() as folder:
         count = PHOTOS // 8 if setting.quick else PHOTOS
@@ -51,13 +51,13 @@ def photos(setting: Setting) -> str:
         row = [
             work,
             form,
-            spread((count / one for one in seconds), "{:.1f}"),
+            spread((count / time for time in seconds), "{:.1f}"),
             times.row((work, form), (work, MODULES))[1],
         ]
         for reference in (("encoder", OURS), ("encoder", ONNX)):
-            known = times.seconds.get(reference)
-            pairs = zip(known, seconds, strict=True) if known and reference != (work, form) else ()
-            shares = [theirs / own for theirs, own in pairs]
+            base = times.seconds.get(reference)
+            pairs = zip(base, seconds, strict=True) if base and reference != (work, form) else ()
+            shares = [before / after for before, after in pairs]
             row.append(spread(shares, "{:.0%}") if shares else "")
         rows.append(row)
     return table(["work", "form", "images/s", "times as fast", "of the encoder", "of onnxruntime"], rows)
@@ -74,7 +74,7 @@ def draw(count: int, folder: Path) -> list[str]:
 
 
 def describe_all(captioner: Captioner, files: list[str]) -> None:
-    """What `caption describe` does with a folder."""
+    """Caption files as `caption describe` does."""
     for caption in captioner.describe_each(files):
         if isinstance(caption, Exception):
             raise caption
@@ -87,7 +87,7 @@ def as_modules(run: Callable[[], Any]) -> None:
 
 
 def onnx_encoder(captioner: Captioner, pixels: torch.Tensor, folder: Path, threads: int) -> Callable[[], Any]:
-    """The encoder that `caption export` writes, in the batches that it likes best: single images."""
+    """The encoder that `caption export` writes, on its fastest batches: single images."""
     from caption.models.export.standalone import OnnxCaptioner
 
     onnx_files.write(captioner, folder)

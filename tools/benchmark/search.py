@@ -19,14 +19,14 @@ from tools.benchmark.textbook import textbook_of
 from tools.documents import table
 
 PHOTOS = 16
-"""Photos that the textbook captions. Its time is multiplied, since it takes the photos one at a time."""
+"""Photos that the textbook captions. It takes the photos one at a time, so its time is scaled to all of them."""
 GREEDY, TEXTBOOK = "greedy", "textbook, float32"
 SEARCHES: dict[str, Search] = {
     GREEDY: Greedy(core.STEPS),
     f"beam {core.BEAM}": BeamSearch(core.BEAM, core.STEPS),
 }
 NEVER = -1e4
-"""A logit's bias with which a word is never the best."""
+"""The bias of a logit with which its word is never the best."""
 
 
 def search(setting: Setting) -> str:
@@ -70,14 +70,14 @@ def find_one_by_one(decoder: textbook.Decoder, vectors: Tensor) -> list[list[int
 
 
 def compare(forms: dict[str, Callable[[], Any]], images: int, setting: Setting) -> list[list[str]]:
-    """A row for each form; the first is the reference, whose captions the others should find."""
+    """A row for each form. The first is the reference: the captions of the others should equal its captions."""
     reference = next(iter(forms))
     expected = forms[reference]()
     times = take_turns(forms, setting)
     times.seconds[reference][:] = [seconds * images / len(expected) for seconds in times.seconds[reference]]
     rows = []
     for name, run in forms.items():
-        same = sum(one == other for one, other in zip(expected, run(), strict=False))
+        same = sum(caption == actual for caption, actual in zip(expected, run(), strict=False))
         rows.append(
             [name, *times.row(name, reference), "" if name == reference else f"{same} of {len(expected)}"]
         )

@@ -1,6 +1,6 @@
 """Training and search beside the best known re-implementation, sgrvinod's tutorial: its own code, equal weights.
 
-Its code is not part of this repository: clone it, and name the folder with --sgrvinod. Its `models.py` and the search
+Its code is not part of this repository: clone it, and give the folder with --sgrvinod. Its `models.py` and the search
 of its `caption.py` are run.
 """
 
@@ -38,7 +38,7 @@ from tools.documents import table
 CLONE = "git clone https://github.com/sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning"
 FILES = ("models.py", "caption.py")
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
-"""Of the energies: the tutorial has ReLU; tanh, put in its place, is the paper's."""
+"""Of the energies: the tutorial has ReLU, the paper tanh."""
 SIZES = {"attention": 512, "embedding": 512, "hidden": 512}
 THEIRS, OURS = "sgrvinod", "ours"
 
@@ -51,14 +51,14 @@ def sgrvinod(setting: Setting) -> str:
     for region_size in (2048, 512):
         for activation in ACTIVATIONS:
             say(f"sgrvinod, D {region_size}, {activation}")
-            theirs = their_decoder(setting.sgrvinod, region_size, activation, setting.device)
+            decoder = their_decoder(setting.sgrvinod, region_size, activation, setting.device)
             case = [str(region_size), activation]
-            ours = our_captioner(theirs, activation)
-            steps += [[*case, *row] for row in compare_steps(theirs, ours, setting)]
-            end_captions(theirs)
-            ours = our_captioner(theirs, activation)
+            captioner = our_captioner(decoder, activation)
+            steps += [[*case, *row] for row in compare_steps(decoder, captioner, setting)]
+            end_captions(decoder)
+            captioner = our_captioner(decoder, activation)
             search = their_search(setting.sgrvinod, setting.device)
-            searches += [[*case, *row] for row in compare_searches(theirs, ours, search, setting)]
+            searches += [[*case, *row] for row in compare_searches(decoder, captioner, search, setting)]
     head = ["D", "energies", "form", "time", "times as fast"]
     return (
         f"Training step:\n\n{table([*head, 'peak memory', 'loss'], steps)}\n\n"
@@ -99,9 +99,9 @@ def end_captions(decoder: Any) -> None:
     decoder.fc.bias[[PAD, START, UNKNOWN]] = NEVER
 
 
-def our_captioner(theirs: nn.Module, activation: str) -> Captioner:
-    """The package's form, with copies of its weights and without dropout."""
-    state, region_size = theirs.state_dict(), theirs.encoder_dim
+def our_captioner(tutorial: nn.Module, activation: str) -> Captioner:
+    """The package's form of the tutorial's decoder, with copies of its weights and without dropout."""
+    state, region_size = tutorial.state_dict(), tutorial.encoder_dim
     decoder = importer.decoder({**SIZES, "region": region_size})
     decoder.attention.score = AdditiveScore(decoder.attention.score.size, activation)
     decoder.readout.dropout.p = 0.0
@@ -114,13 +114,13 @@ def our_captioner(theirs: nn.Module, activation: str) -> Captioner:
 # -- a training step -----------------------------------------------------------------------------------------------
 
 
-def compare_steps(theirs: nn.Module, ours: Captioner, setting: Setting) -> list[list[str]]:
+def compare_steps(tutorial: nn.Module, captioner: Captioner, setting: Setting) -> list[list[str]]:
     """Forward and backward of a batch, with the loss of its `train.py`."""
-    vectors = core.make_vectors(core.IMAGES, theirs.encoder_dim, setting.device)
+    vectors = core.make_vectors(core.IMAGES, tutorial.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
     forms = {
-        THEIRS: Form(theirs.train(), partial(their_loss, theirs, vectors, captions)),
-        OURS: Form(ours.decoder.train(), partial(our_loss, ours, vectors, captions)),
+        THEIRS: Form(tutorial.train(), partial(their_loss, tutorial, vectors, captions)),
+        OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, captions)),
     }
     measured = measure_forms(forms, setting, lambda model: {})
     return [[name, *form.times, form.memory, form.loss] for name, form in measured.items()]
@@ -129,8 +129,8 @@ def compare_steps(theirs: nn.Module, ours: Captioner, setting: Setting) -> list[
 def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """As in its `train.py`: means over words, and over images and regions, with alpha_c 1."""
     words, targets, lengths = (tensor[:, 0] for tensor in captions)
-    whole = torch.cat((words[:, :1], targets), 1)  # START, words, END, padding
-    scores, ordered, steps, weights, _ = decoder(vectors, whole, lengths[:, None] + 1)
+    sequences = torch.cat((words[:, :1], targets), 1)  # START, words, END, padding
+    scores, ordered, steps, weights, _ = decoder(vectors, sequences, lengths[:, None] + 1)
     packed = [
         pack_padded_sequence(tensor, steps, batch_first=True).data for tensor in (scores, ordered[:, 1:])
     ]
@@ -147,15 +147,15 @@ def our_loss(captioner: Captioner, vectors: Tensor, captions: CaptionBatch) -> T
 
 
 def compare_searches(
-    theirs: nn.Module, ours: Captioner, search: Callable[..., Any], setting: Setting
+    tutorial: nn.Module, captioner: Captioner, search: Callable[..., Any], setting: Setting
 ) -> list[list[str]]:
     """Its search, photo by photo, and ours, for all photos at once."""
     images = core.SEARCHED // 8 if setting.quick else core.SEARCHED
-    vectors = core.make_vectors(images, theirs.encoder_dim, setting.device)
-    own = BeamSearch(core.BEAM, importer.SEARCH.max_length)
+    vectors = core.make_vectors(images, tutorial.encoder_dim, setting.device)
+    beam_search = BeamSearch(core.BEAM, importer.SEARCH.max_length)
     forms = {
-        THEIRS: partial(find_their_captions, theirs.eval(), search, vectors[:PHOTOS]),
-        OURS: partial(find, ours.decoder.eval(), vectors, own, low=False),
+        THEIRS: partial(find_their_captions, tutorial.eval(), search, vectors[:PHOTOS]),
+        OURS: partial(find, captioner.decoder.eval(), vectors, beam_search, low=False),
     }
     rows = compare(forms, images, setting)
     memory = [core.allocated_peak(run, setting.device) for run in forms.values()]
@@ -165,7 +165,7 @@ def compare_searches(
 def their_search(folder: Path, device: torch.device) -> Callable[..., Any]:
     """The function `caption_image_beam_search` of its `caption.py`, for region vectors in the place of a photo.
 
-    The rest of the file imports what no longer exists. `/` was an integer division in PyTorch when it was written.
+    The rest of the file imports functions that no longer exist. In PyTorch, `/` was then an integer division.
     """
     name = "caption_image_beam_search"
     text = (folder / "caption.py").read_text(encoding="utf-8")
@@ -191,5 +191,5 @@ def find_their_captions(decoder: nn.Module, search: Callable[..., Any], vectors:
     word_map = {word: number for number, word in enumerate(numbers)}
     side = math.isqrt(vectors.shape[1])
     grids = (regions.view(1, side, side, -1) for regions in vectors)
-    found = (search(lambda image, grid=grid: grid, decoder, None, word_map, core.BEAM) for grid in grids)
-    return [sequence[1:-1] for sequence, _ in found]
+    results = (search(lambda image, grid=grid: grid, decoder, None, word_map, core.BEAM) for grid in grids)
+    return [sequence[1:-1] for sequence, _ in results]

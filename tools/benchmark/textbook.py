@@ -27,7 +27,7 @@ def textbook_of(decoder: ShowAttendAndTellDecoder) -> textbook.Decoder:
 def by_textbook_name(
     decoder: ShowAttendAndTellDecoder, of: Callable[[nn.Parameter], Tensor]
 ) -> dict[str, Tensor]:
-    """Something of each of a decoder's parameters, such as its gradient, by the textbook's names."""
+    """A tensor of each of a decoder's parameters, such as its gradient, by the textbook's names."""
     score, initial, readout = decoder.attention.score, decoder.initial, decoder.readout
     layers = {
         "E": decoder.embed,
@@ -41,16 +41,18 @@ def by_textbook_name(
         "L_z": readout.from_context,
         "L_o": readout.to_words,
     }
-    named = {f"{name}.{key}": of(p) for name, layer in layers.items() for key, p in layer.named_parameters()}
+    tensors = {
+        f"{name}.{key}": of(p) for name, layer in layers.items() for key, p in layer.named_parameters()
+    }
     # Of the word; of h and z.
     columns = (of(decoder.cell.from_word.weight), of(decoder.cell.from_state.weight))
-    return named | {"T.weight": torch.cat(columns, 1), "T.bias": of(decoder.cell.from_word.bias)}
+    return tensors | {"T.weight": torch.cat(columns, 1), "T.bias": of(decoder.cell.from_word.bias)}
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the gradients of a decoder of either form, by the textbook's names."""
     if isinstance(model, ShowAttendAndTellDecoder):
-        named = by_textbook_name(model, lambda parameter: parameter.grad)
+        by_name = by_textbook_name(model, lambda parameter: parameter.grad)
     else:
-        named = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return {name: gradient.clone() for name, gradient in named.items()}
+        by_name = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: gradient.clone() for name, gradient in by_name.items()}

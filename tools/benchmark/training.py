@@ -47,7 +47,7 @@ class Batch:
         self.vectors = core.make_vectors(images, region_size, device)
         self.captions = core.make_captions(images, device)
 
-    def ours(self, low: bool = False, compiled: bool = False) -> Form:
+    def captioner_form(self, low: bool = False, compiled: bool = False) -> Form:
         """The captioner's decoder, or that of a compiled copy."""
         captioner = self.captioner
         if compiled:
@@ -56,7 +56,7 @@ class Batch:
         compute = partial(core.caption_loss, captioner, self.vectors, self.captions)
         return Form(captioner.decoder, compute, low)
 
-    def theirs(self, low: bool = False) -> Form:
+    def textbook_form(self, low: bool = False) -> Form:
         """The textbook's decoder."""
         return Form(self.textbook, self._textbook_loss, low)
 
@@ -82,7 +82,7 @@ def measure_forms(
     setting: Setting,
     compared: Callable[[nn.Module], dict[str, Tensor]] = gradients,
 ) -> dict[str, Measured]:
-    """The first is the reference; `compared` are the gradients of a form by names that all share."""
+    """Measure forms, the first of which is the reference; `compared` gives a form's gradients by common names."""
     reference = next(iter(forms))
     expected, true = float(forms[reference].step()), compared(forms[reference].model)
     times = take_turns({name: form.step for name, form in forms.items()}, setting)
@@ -91,10 +91,10 @@ def measure_forms(
         loss, furthest = "", ""
         if name != reference:
             loss = f"{abs(float(form.step()) - expected) / expected:.0e}"
-            found = compared(form.model)
-            apart = (float((found[key] - of).norm() / of.norm()) for key, of in true.items())
+            actual = compared(form.model)
+            apart = (float((actual[key] - of).norm() / of.norm()) for key, of in true.items())
             furthest = f"{max(apart, default=0.0):.0e}"
-        # The gradients are there already: they do not count.
+        # The gradients are allocated already and are not counted.
         bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
         measured[name] = Measured(times.row(name, reference), f"{bytes / 1e6:.0f} MB", loss, furthest)
     return measured
@@ -114,15 +114,15 @@ def training(setting: Setting) -> str:
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:
-    """The forms of the training step by name. Only a GPU compiles."""
+    """The forms of the training step by name; compiled only on a GPU."""
     forms = {
-        "textbook, float32": batch.theirs(),
-        "ours, float32": batch.ours(),
-        "ours, bf16-mixed": batch.ours(low=True),
+        "textbook, float32": batch.textbook_form(),
+        "ours, float32": batch.captioner_form(),
+        "ours, bf16-mixed": batch.captioner_form(low=True),
     }
     if batch.device.type == "cuda":
         forms |= {
-            "textbook, bf16-mixed": batch.theirs(low=True),
-            "ours, bf16-mixed, compiled": batch.ours(low=True, compiled=True),
+            "textbook, bf16-mixed": batch.textbook_form(low=True),
+            "ours, bf16-mixed, compiled": batch.captioner_form(low=True, compiled=True),
         }
     return forms

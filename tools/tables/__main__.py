@@ -5,14 +5,13 @@
     python -m tools.tables attention --rows --write                     # trains nothing: the document from its JSON
     python -m tools.tables my_table.yaml --trainer.max_epochs 1
 
-A run is a row with a seed: `caption fit`, `caption test`, and what else the table measures. It is kept in a folder of
---out whose name has the digest of its settings; precision, accelerator and progress are none. A run that is done there,
-or whose numbers are published with the same settings, is not repeated. Stop the command at any moment: the same command
-goes on. Several of them may run at the same time with other rows or seeds. Further arguments go to `caption fit` and
-`caption test`, for all rows alike.
+A run is a row with a seed: `caption fit`, `caption test`, and the table's further measures. It is kept in a folder of
+--out whose name has the digest of its settings, without precision, accelerator and progress. A run that is complete
+there, or whose numbers are published with the same settings, is not repeated. Stop the command at any moment: the same
+command resumes. Several of them may run at the same time with other rows or seeds. Further arguments go to
+`caption fit` and `caption test` of all rows.
 
-Where settings have changed in name alone, as when a class is renamed, `--rows --renamed --write` keeps what is
-published.
+If settings have changed in name only, as when a class is renamed, `--rows --renamed --write` keeps the published runs.
 
 Exit codes: 0 all done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped.
 """
@@ -45,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> int:
     add("--photos", type=Path, metavar="DIR", help="folder of the photos with boxes, for tables that need it")
     add("--out", type=Path, default=Path("runs/tables"), metavar="DIR", help="folder of the runs")
     add("--anew", action="store_true", help="repeat runs whose numbers are published")
-    add("--renamed", action="store_true", help="the published runs are of today's settings")
+    add("--renamed", action="store_true", help="take the published runs as runs of the present settings")
     add("--write", action="store_true", help="publish the runs, and write the sections of the document")
     options, more = parser.parse_known_args(args)
     try:
@@ -55,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
         bench = Bench(table, options.out, more, folders, published)
         names = table.rows if options.rows is None else options.rows
         chosen = [(row, seed) for row in map(table.row, names) for seed in options.seeds or row.seeds]
-        failed = _train(bench, sorted(chosen, key=lambda each: each[1]))
+        failed = _train(bench, sorted(chosen, key=lambda run: run[1]))
         with publishing(table) if options.write else nullcontext(read_runs(table.numbers)) as runs:
             for name, by_seed in runs.items() if options.renamed else ():
                 for run in by_seed.values():
@@ -74,7 +73,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _train(bench: Bench, chosen: Sequence[tuple[Row, int]]) -> int:
-    """Do the runs that are missing; returns how many failed. `caption` names the reason on stderr."""
+    """Do the missing runs; returns how many failed. `caption` prints the reason on stderr."""
     failed = 0
     for row, seed in chosen:
         try:
@@ -82,7 +81,7 @@ def _train(bench: Bench, chosen: Sequence[tuple[Row, int]]) -> int:
                 bench.run(row, seed)
         except SystemExit as leaving:
             if isinstance(leaving.code, int) and leaving.code > 128:
-                raise  # by a signal, which ends the whole command
+                raise  # a signal ends the whole command
             failed += 1
             print(f"tables: {row.name}, seed {seed}, failed", file=sys.stderr)
     return failed

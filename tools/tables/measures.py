@@ -1,4 +1,4 @@
-"""What is measured of a trained model beside `caption test`. Each function adds its numbers to a run."""
+"""Measures of a trained model besides `caption test`. Each function adds its numbers to a run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FEW = 30
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
 ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
 FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
-"""What a measure needs of the folders of the command."""
+"""The folders of the command that a measure needs."""
 BOXES = [
     Path(__file__).parents[2] / "docs" / "results" / f"photo_boxes{more}.json" for more in ("", "_unseen")
 ]
@@ -62,7 +62,7 @@ Run = dict[str, Any]
 def deletion(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
     """The area under each word's deletion curve, in the order of attention and at random: means by image.
 
-    How much lower the former is on the mean over all words is the score `faithfulness` of the first test.
+    The mean difference over all words is the score `faithfulness` of the first test.
     """
     captioner, photos = checkpoint.load(best), first_photos(best)
     captions = captioner.describe(photos)
@@ -77,8 +77,8 @@ def deletion(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
 
 
 def deletion_given(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
-    """The score `faithfulness_given`: as `faithfulness`, of the words of each image's first caption by people, so that
-    all models are asked about the same words."""
+    """The score `faithfulness_given`: as `faithfulness`, for the words of each image's first caption by people, so that
+    all models are measured on the same words."""
     captioner, images = checkpoint.load(best), first_images(best)
     if captioner.decoder.attentions:
         tokenizer = captioner.vocabulary.tokenizer
@@ -88,24 +88,24 @@ def deletion_given(run: Run, best: Path, folder: Path, folders: Mapping[str, Pat
 
 
 def _gain(curves: FaithfulnessCurves) -> float:
-    """How much lower a word's probability is in the order of attention, on the mean over all words."""
+    """The mean over all words of how much lower a word's probability is in the order of attention."""
     return float((curves.area("deletion", "random") - curves.area("deletion", "attention")).mean())
 
 
 def _scores(run: Run) -> dict[str, Any]:
-    """Those of the first test."""
+    """The scores of the first test."""
     return next(scores for test, scores in run["scores"].items() if not test.startswith("dev"))
 
 
 def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
-    """The sizes of the encoder's grids, and the number of all other parameters; without attention its even maps go."""
+    """The sizes of the encoder's grids, and the number of all other parameters. Scores of maps without attention go."""
     captioner = checkpoint.load(best)
     photo = captioner.transform(open_image(first_photos(best)[0]))[None]
     with torch.no_grad():
         views = captioner.encoder(photo)
     run["regions"] = " + ".join(f"{'×'.join(map(str, view.grid))}×{view.vectors.shape[2]}" for view in views)
-    named = captioner.named_parameters()
-    run["parameters"] = sum(each.numel() for name, each in named if not name.startswith("encoder."))
+    parameters = captioner.named_parameters()
+    run["parameters"] = sum(p.numel() for name, p in parameters if not name.startswith("encoder."))
     if not captioner.decoder.attentions:
         for test, scores in run["scores"].items():
             of_maps = ("attention_", "pointing_")
@@ -113,15 +113,15 @@ def model(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> No
 
 
 def roles(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
-    """Self-attention of words and of regions, where the model has it: how many heads have each role, and the largest
-    shares that a head has."""
+    """Self-attention of words and of regions, if the model has it: how many heads have each role, and the largest
+    shares of a head."""
     captioner, photos = checkpoint.load(best), first_photos(best)
-    found = {}
+    by_kind = {}
     if has_word_maps(captioner):
-        found["words"] = word_roles(word_maps(captioner, photos), syntax=dependencies)
+        by_kind["words"] = word_roles(word_maps(captioner, photos), syntax=dependencies)
     if has_rollout(captioner):
-        found["regions"] = region_roles(region_maps(captioner, photos))
-    for name, of in found.items():
+        by_kind["regions"] = region_roles(region_maps(captioner, photos))
+    for name, of in by_kind.items():
         run |= {f"{name} heads": len(of), f"{name} positional": int(of.is_positional.sum())}
         run |= {f"{name} neighbour": float(of.positional.max()), f"{name} itself": float(of.at_itself.max())}
         if name == "words":
@@ -132,16 +132,16 @@ def roles(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> No
 
 
 def captions(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
-    """METEOR 1.5, where there is Java, and BLEU-4 without the brevity penalty, as papers before 2015 computed it."""
+    """METEOR 1.5, if Java is installed, and BLEU-4 without the brevity penalty, as papers before 2015 computed it."""
     if "test" not in run["scores"]:
         return
     references = read_captions(str(folders["data"] / "Flickr8k.token.txt"))
     candidates = match_images(read_captions(str(folder / "test_captions.json")), references)
-    theirs = {image: references.captions[image] for image in candidates}
-    plain = evaluate(candidates, theirs, metrics=["BLEU"], brevity_penalty=False)["BLEU-4"]
+    by_people = {image: references.captions[image] for image in candidates}
+    plain = evaluate(candidates, by_people, metrics=["BLEU"], brevity_penalty=False)["BLEU-4"]
     scores = {
         "BLEU-4 without brevity penalty": plain,
-        METEOR: evaluate(candidates, theirs, metrics=[METEOR])[METEOR],
+        METEOR: evaluate(candidates, by_people, metrics=[METEOR])[METEOR],
     }
     run["scores"]["test"] |= {name: score for name, score in scores.items() if score is not None}
 
@@ -154,9 +154,9 @@ def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
     if code := caption(["analyse", *map(str, photos)]):
         sys.exit(code)
     rows = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["grounding"]["rows"]
-    own = next(row for row in rows if row["maps"] == "own maps")
+    row = next(row for row in rows if row["maps"] == "own maps")
     names = {"own maps": "pointing accuracy", "mass": "mass in the box"}
-    run["scores"]["photos"] = {name: own[head]["mean"] for name, head in names.items()}
+    run["scores"]["photos"] = {name: row[head]["mean"] for name, head in names.items()}
 
 
 def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
@@ -173,12 +173,13 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
     boxes = {split: [reader.boxes(split)[image.id] for image in splits[split]] for split in photos}
     captions = captioner.describe(photos["test"])
     references = {image.id: image.captions for image in splits["test"]}
-    found = evaluate(
+    metrics = evaluate(
         {name: caption.text for name, caption in zip(references, captions, strict=True)}, references
     )
-    named = ground(zip(captions, boxes["test"], strict=True))
-    counts = {"names": len(named), "present": len(named.present), "chance": named.present.chance}
-    scores["captions"] = {metric: found[metric] for metric in ("BLEU-4", "CIDEr")} | counts
+    grounding = ground(zip(captions, boxes["test"], strict=True))
+    present = grounding.present
+    counts = {"names": len(grounding), "present": len(present), "chance": present.chance}
+    scores["captions"] = {metric: metrics[metric] for metric in ("BLEU-4", "CIDEr")} | counts
     scores["concentrated"] = _pointing(captions, boxes["test"])
     few = photos["test"][:FEW], captions[:FEW]
     curves = faithfulness_curves(captioner, *few, {**RANKINGS, "random": AtRandom(DRAWS)}).only(NAMING)

@@ -8,15 +8,15 @@ A section is a mapping in the table's YAML file:
                bounds of the entropy of even maps
     head       of the first column
     rows       names, if not all
-    lines      by test: what stands in the second column. A row has a line for each of these tests that it has
+    lines      by test: the text of the second column. A row has a line for each of these tests that it has
     line       the head of the second column, if not "at test"
-    families   true: rows stand together by family, below a line with its name; flat: without that line
-    order      a score of the first test; within a family, rows with less of it come first
+    families   true: rows are grouped by family, below a line with its name; flat: without that line
+    order      a score of the first test; within a family, rows are sorted by it, the lowest first
     columns    see `Column`
-    verdicts   true: no row for each mechanism, but for each column how many are above and below 0
-    apart      {score: distance}: after these, the rows whose seeds lie farther apart
-    show       how the values of seeds are shown, if a column does not say: a name of SHOWN
-    empty      what stands where there is no value
+    verdicts   true: for each column, how many mechanisms are above and below 0, in place of a row for each
+    apart      {score: distance}: after the verdicts, the rows whose seeds are farther apart
+    show       how the values of seeds are shown, if a column has no `show`: a name of SHOWN
+    empty      the text of cells without a value
     also       further lines, at the end
 """
 
@@ -37,7 +37,7 @@ from tools.tables.table import Row, TrainedTable
 
 LEARNED = 0.5
 PLANNED = (3, 5, 10)
-"""Numbers of seeds for which verdicts say what they can tell apart."""
+"""Numbers of seeds for which verdicts have the smallest difference that they can tell."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Column:
     score: str = ""
     """A score of `caption test`, or of a measure."""
     test: str = ""
-    """Of which test; "" = that of the line."""
+    """The test of the score; "" = that of the line."""
     field: str = ""
     """In place of a score, another entry of the run, or `seed`."""
     header: str = ""
@@ -57,7 +57,7 @@ class Column:
     """In place of a score, the area of deletion: attention, random, or gain, which is random less attention."""
     form: str = ".3f"
     per: Any = 1
-    """What a value is divided by: a number, or a field."""
+    """The divisor of a value: a number, or a field."""
     show: str = ""
     """A name of SHOWN, or interval: the mean with its interval over seeds."""
     less: str | Mapping[str, str] = ""
@@ -65,9 +65,9 @@ class Column:
     other: str = ""
     """With `show: interval`, the score from which the difference is shown."""
     given: Mapping[str, Any] | None = None
-    """In verdicts, only rows whose interval of another column, this one, lies above its `above`."""
+    """Another column: verdicts have only the rows whose interval in it lies above its `above`."""
     of: str = ""
-    """A score that stands behind it: "of 4.39"."""
+    """A score that follows the value: "of 4.39"."""
 
 
 SHOWN: dict[str, Callable[[list[Any], str], str]] = {
@@ -106,10 +106,10 @@ def sections(described: TrainedTable, runs: Runs) -> dict[str, str]:
 
 
 def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
-    columns = [Column(**each) for each in section["columns"]]
+    columns = [Column(**column) for column in section["columns"]]
     lines = section.get("lines")
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
-    found = {
+    estimates = {
         (column.title, test): _estimates(column, test, names, runs)
         for column in columns
         for test in lines or ["test"]
@@ -126,7 +126,7 @@ def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> s
                 if lines and not any(_scores(run, test) for run in runs[name].values()):
                     continue
                 cells = [
-                    _interval(found[column.title, test], column, name, section)
+                    _interval(estimates[column.title, test], column, name, section)
                     if column.show == "interval"
                     else _cell(column, row, test, section, runs)
                     for column in columns
@@ -149,8 +149,8 @@ def _families(
     if not section.get("families"):
         return [("", list(names))]
     of = {name: described.rows[name].header()["family"] for name in names}
-    found = ((family, [name for name in names if of[name] == family]) for family in described.families)
-    return [(family, members) for family, members in found if members]
+    families = ((family, [name for name in names if of[name] == family]) for family in described.families)
+    return [(family, members) for family, members in families if members]
 
 
 def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs: Runs) -> str:
@@ -172,9 +172,9 @@ def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs:
 
 
 def _values(column: Column, test: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """By seed; without seeds that have no such value."""
+    """The values by seed, without seeds that have none."""
     values = {}
-    for seed, run in sorted(runs.items(), key=lambda each: int(each[0])):
+    for seed, run in sorted(runs.items(), key=lambda item: int(item[0])):
         if column.field:
             entries: Mapping[str, Any] = {**run, "seed": int(seed)}
         else:
@@ -187,42 +187,45 @@ def _values(column: Column, test: str, runs: Mapping[str, Run]) -> dict[str, Any
 
 
 def _scores(run: Run, test: str) -> dict[str, float]:
-    """Of a test; of one that was made with several beams, those of the beam that was chosen."""
+    """The scores of a test; of a test with several beams, those of the chosen beam."""
     scores: dict[str, float] = run["scores"].get(test) or run["scores"].get(f"{test} {run.get('beam')}") or {}
     return scores
 
 
 def _areas(run: Run) -> dict[str, float]:
     """Under the curves of deletion: means over all words of a run."""
-    found = run.get("deletion")
-    if not found:
+    means = run.get("deletion")
+    if not means:
         return {}
-    areas = {name: float(np.average(found[name], weights=found["words"])) for name in ("attention", "random")}
+    areas = {name: float(np.average(means[name], weights=means["words"])) for name in ("attention", "random")}
     return areas | {"gain": areas["random"] - areas["attention"]}
 
 
 def _estimates(column: Column, test: str, names: Sequence[str], runs: Runs) -> dict[str, Estimate]:
     """By row the mean or difference, its p-value corrected for the number of rows."""
-    found = {}
+    estimates = {}
     for name in names:
-        base = column.less if isinstance(column.less, str) else column.less.get(name, "")
-        others = None
-        if base or column.other:
-            other = replace(column, score=column.other or column.score)
-            others = _values(other, test, runs.get(base or name, {}))
-        if base != name and (estimate := over_seeds(_values(column, test, runs[name]), others)):
-            found[name] = estimate
-    corrected = holm([estimate.p_value for estimate in found.values()])
+        reference = column.less if isinstance(column.less, str) else column.less.get(name, "")
+        base = None
+        if reference or column.other:
+            subtracted = replace(column, score=column.other or column.score)
+            base = _values(subtracted, test, runs.get(reference or name, {}))
+        if reference != name and (estimate := over_seeds(_values(column, test, runs[name]), base)):
+            estimates[name] = estimate
+    corrected = holm([estimate.p_value for estimate in estimates.values()])
     return {
-        name: found[name]._replace(corrected=p_value) for name, p_value in zip(found, corrected, strict=True)
+        name: estimate._replace(corrected=p_value)
+        for (name, estimate), p_value in zip(estimates.items(), corrected, strict=True)
     }
 
 
-def _interval(found: Mapping[str, Estimate], column: Column, name: str, section: Mapping[str, Any]) -> str:
-    """A mean with its interval: italic if it leaves out 0, bold if it does after correction."""
-    if name not in found:
+def _interval(
+    estimates: Mapping[str, Estimate], column: Column, name: str, section: Mapping[str, Any]
+) -> str:
+    """A mean with its interval: italic if the interval excludes 0, bold if it does after correction."""
+    if name not in estimates:
         return "(reference)" if column.less == name else section.get("empty", "–")
-    estimate = found[name]
+    estimate = estimates[name]
     mean, low, high = (format(value, column.form).replace("-", "−") for value in estimate[:3])
     mark = "**" if estimate.corrected < LEVEL else "*" * (estimate.p_value < LEVEL)
     return f"{mark}{mean} [{low}, {high}]{mark}"
@@ -232,28 +235,29 @@ def _verdicts(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
     """For each column a row of counts, and below the table the differences that remain after correction."""
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
     rows, lines = [], []
-    for column in (Column(**each) for each in section["columns"]):
+    for column in (Column(**column) for column in section["columns"]):
         if not (every := _estimates(column, "test", names, runs)):
             continue
         spread = statistics.median(estimate.spread for estimate in every.values())
-        found = {name: every[name] for name in _given(column, every, runs)}
+        judged = {name: every[name] for name in _given(column, every, runs)}
         counts, kept = [], []
         for side, sign in (("above", 1), ("below", -1)):
-            there = {name: each for name, each in found.items() if each.mean * sign > 0}
-            left = [name for name, each in there.items() if each.corrected < LEVEL]
-            counts.append(f"{sum(each.p_value < LEVEL for each in there.values())} / {len(left)}")
-            left.sort(key=lambda name: -abs(found[name].mean))
-            shown = [f"`{name}` {_interval(found, column, name, section).strip('*')}" for name in left]
+            on_side = {name: estimate for name, estimate in judged.items() if estimate.mean * sign > 0}
+            left = [name for name, estimate in on_side.items() if estimate.corrected < LEVEL]
+            significant = sum(estimate.p_value < LEVEL for estimate in on_side.values())
+            counts.append(f"{significant} / {len(left)}")
+            left.sort(key=lambda name: -abs(judged[name].mean))
+            shown = [f"`{name}` {_interval(judged, column, name, section).strip('*')}" for name in left]
             kept.append(f"{side} 0 {', '.join(shown) or 'none'}")
-        undecided = sum(each.corrected >= LEVEL for each in found.values())
+        undecided = sum(estimate.corrected >= LEVEL for estimate in judged.values())
         least = (quantile(LEVEL / len(every), n - 1) * spread / math.sqrt(n) for n in PLANNED)
-        numbers = [format(each, column.form.lstrip("+")) for each in least]
-        rows.append([column.title, str(len(found)), *counts, str(undecided), *numbers])
+        numbers = [format(difference, column.form.lstrip("+")) for difference in least]
+        rows.append([column.title, str(len(judged)), *counts, str(undecided), *numbers])
         lines.append(f"- **{column.title}**, after correction: {'; '.join(kept)}.")
     for score, distance in section.get("apart", {}).items():
         lines.append(_apart(score, distance, {name: runs[name] for name in names}))
-    told = [f"told by {n} seeds" for n in PLANNED]
-    head = [section.get("head", ""), "comparisons", "above 0", "below 0", "undecided", *told]
+    least_heads = [f"told by {n} seeds" for n in PLANNED]
+    head = [section.get("head", ""), "comparisons", "above 0", "below 0", "undecided", *least_heads]
     return "\n".join([table(head, rows), "", *lines])
 
 
@@ -261,13 +265,13 @@ def _given(column: Column, names: Iterable[str], runs: Runs) -> list[str]:
     """The rows that a verdict is about."""
     if column.given is None:
         return [*names]
-    other = {key: value for key, value in column.given.items() if key != "above"}
-    found = _estimates(Column("", **other), "test", [*names], runs)
-    return [name for name, each in found.items() if each.low > column.given["above"]]
+    condition = {key: value for key, value in column.given.items() if key != "above"}
+    estimates = _estimates(Column("", **condition), "test", [*names], runs)
+    return [name for name, estimate in estimates.items() if estimate.low > column.given["above"]]
 
 
 def _apart(score: str, distance: float, runs: Runs) -> str:
-    """The rows whose seeds lie farther apart than a distance."""
+    """The rows whose seeds are farther apart than a distance."""
     column = Column("", score=score)
     every = {name: [*_values(column, "test", of_row).values()] for name, of_row in runs.items()}
     apart = {name: sorted(values) for name, values in every.items() if values and np.ptp(values) > distance}
@@ -277,11 +281,11 @@ def _apart(score: str, distance: float, runs: Runs) -> str:
 
 
 def _facts(described: TrainedTable, runs: Runs) -> dict[str, Any]:
-    """What texts may name."""
+    """The values of the names in braces of texts."""
     every = [run for name in described.rows for run in runs.get(name, {}).values()]
     scores = [scores for run in every for scores in run["scores"].values()]
-    even = [each["attention_entropy_max"] for each in scores if "attention_entropy_max" in each]
-    chance = [each["pointing_chance"] for each in scores if "pointing_chance" in each]
+    even = [of_test["attention_entropy_max"] for of_test in scores if "attention_entropy_max" in of_test]
+    chance = [of_test["pointing_chance"] for of_test in scores if "pointing_chance" in of_test]
     arguments = sorted({" ".join(run.get("arguments", ())) for run in every} - {""})
     folders = [
         f"--{name} {name.upper()}" for name in ("data", "photos") if f"{{{name}}}" in described.folders

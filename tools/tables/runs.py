@@ -1,4 +1,4 @@
-"""One run: `caption fit` of a row with a seed, `caption test`, and what is measured beside. It goes on after a stop."""
+"""One run: `caption fit` of a row with a seed, `caption test`, and further measures. It resumes after a stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.tables import measures
 from tools.tables.table import Row, TrainedTable, digest_of, options
 
 Run = dict[str, Any]
-"""What a JSON file says of a row and seed: digest, further arguments, seconds, epochs, scores by test, measures."""
+"""The entry of a row and seed: digest, further arguments, seconds, epochs, scores by test, measures."""
 Runs = dict[str, dict[str, Run]]
 """By row and seed."""
 OF_REGIONS = re.compile(r"--(data\.reader|data\.transform|model\.encoder)\b")
@@ -33,9 +33,9 @@ class Bench:
     Args:
         table: the table.
         out: the folder of runs and stored regions. The name of a run's folder has the digest of its settings, so tables
-            share what they have in common, and changed settings are trained elsewhere.
+            share runs, and changed settings are trained in another folder.
         more: further arguments of `caption fit` and `caption test`.
-        folders: by the names that stand in `table.data`.
+        folders: by the names in `table.data`.
         published: runs that need not be repeated.
     """
 
@@ -55,22 +55,22 @@ class Bench:
         self._stored: set[Path] = set()
 
     def result(self, row: Row, seed: int) -> Run | None:
-        """A run that is done with the present settings; else None."""
+        """The run, if it is complete with the present settings, else None."""
         file = self.folder(row, seed) / f"{self.table.name}.json"
-        found = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
-        found.append(self.published.get(row.name, {}).get(str(seed)))
+        runs = [json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+        runs.append(self.published.get(row.name, {}).get(str(seed)))
         digest = self.table.full_digest(row, self.more)
-        return next((run for run in found if run and run["digest"] == digest), None)
+        return next((run for run in runs if run and run["digest"] == digest), None)
 
     def folder(self, row: Row, seed: int) -> Path:
         name = re.sub(r"\W+", "_", row.name)
         return self.out / f"{name}-{seed}-{self.table.digest(row, self.more)}"
 
     def run(self, row: Row, seed: int) -> Run:
-        """Train, test and measure, or go on where it was stopped.
+        """Train, test and measure, or resume where it was stopped.
 
         Raises:
-            UserError: a folder is missing that the table's data need.
+            UserError: a folder that the table needs is not given.
             SystemExit: a command failed or was stopped.
         """
         self._filled([self.table.folders])
@@ -90,14 +90,14 @@ class Bench:
             dev, sizes = tests.pop("dev"), self.table.beams
             for size in sizes:
                 more = [*dev, f"--model.search.init_args.beam_size={size}"]
-                found = tested(folder, f"dev_{size}", arguments, more, best)
-                run["scores"][f"dev {size}"] = found["scores"]
+                results = tested(folder, f"dev_{size}", arguments, more, best)
+                run["scores"][f"dev {size}"] = results["scores"]
             run["beam"] = max(sizes, key=lambda size: run["scores"][f"dev {size}"]["BLEU-4"])
             beam = [f"--model.search.init_args.beam_size={run['beam']}"]
         for name, more in tests.items():
-            found = tested(folder, name, arguments, [*more, *beam], best)
-            run["scores"][name] = found["scores"]
-            run["signature"] = found["signature"]
+            results = tested(folder, name, arguments, [*more, *beam], best)
+            run["scores"][name] = results["scores"]
+            run["signature"] = results["signature"]
         for name in self.table.measures:
             getattr(measures, name)(run, best, folder, self.folders)
         with replacing(folder / f"{self.table.name}.json") as file:
@@ -111,16 +111,16 @@ class Bench:
         return self.folder(row, seed) / ("model" if row.transformers else "best.ckpt")
 
     def trained(self, row: Row, seed: int) -> Run:
-        """Seconds and epochs of a training, which is done if it is not; the model that it starts from comes first."""
+        """Seconds and epochs of a training; runs it if it is not complete, after the one that it starts from."""
         if row.model:
             return {}
-        done = self.folder(row, seed) / "done.json"
-        if not done.exists():
-            make_parents(done)
+        record = self.folder(row, seed) / "done.json"
+        if not record.exists():
+            make_parents(record)
             trained = self._train_tiny(row, seed) if row.transformers else self._fit(row, seed)
-            with replacing(done) as file:
+            with replacing(record) as file:
                 file.write(json_text(trained))
-        return json.loads(done.read_text(encoding="utf-8"))
+        return json.loads(record.read_text(encoding="utf-8"))
 
     def _fit(self, row: Row, seed: int) -> Run:
         folder, start = self.folder(row, seed), []
@@ -142,40 +142,40 @@ class Bench:
         return {"seconds": round(perf_counter() - started)}
 
     def _arguments(self, row: Row, seed: int) -> list[str]:
-        """Those of `caption fit` and `caption test` but for folder and checkpoint."""
+        """The arguments of `caption fit` and `caption test`, without folder and checkpoint."""
         configs = [part for config in row.configs for part in ("-c", config)]
         common = [*row.arguments, *self.table.arguments, *self._filled(self.table.data), *self.more]
         return [*configs, *common, *self._regions(row, common), f"--seed_everything={seed}"]
 
     def _filled(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments with the folders that they name in braces."""
+        """Arguments with folders in place of their names in braces."""
         filled = []
         for argument in arguments:
             for name in re.findall(r"\{(data|photos|out)\}", argument):
                 if not self.folders.get(name):
-                    raise UserError(f"the table {self.table.name} needs --{name}: name the folder")
+                    raise UserError(f"the table {self.table.name} needs --{name}: give the folder")
                 argument = argument.replace(f"{{{name}}}", str(self.folders[name]))
             filled.append(argument)
         return filled
 
     def _regions(self, row: Row, arguments: Sequence[str]) -> list[str]:
-        """The arguments that name stored regions, which are computed if they are not there."""
+        """The arguments that name stored regions, which are computed if missing."""
         settings = self.table.settings(row, self.more)
         data = settings["data"]
         wanted = {"--data.features": data, "--data.flip.features": data.get("flip") or {}}
         parts = [settings["model"]["encoder"], data.get("transform"), data["reader"]["class_path"]]
-        found = []
-        for option in (option for option, named in wanted.items() if named.get("features")):
+        stores = []
+        for option in (option for option, stored in wanted.items() if stored.get("features")):
             mirrored = option == "--data.flip.features"
             store = self.out / "regions" / (digest_of(parts) + "_mirrored" * mirrored)
-            if store not in self._stored:  # it takes seconds to find that they are all there
+            if store not in self._stored:  # it takes seconds to find that none is missing
                 make_parents(store)
                 given = [f"{name}={value}" for name, value in options(arguments) if OF_REGIONS.match(name)]
                 configs = [f"--config={config}" for config in row.configs]
                 command("features", *configs, *given, f"--out={store}", *["--mirrored"] * mirrored)
                 self._stored.add(store)
-            found.append(f"{option}={store}")
-        return found
+            stores.append(f"{option}={store}")
+        return stores
 
 
 def command(*arguments: str) -> None:
@@ -186,7 +186,7 @@ def command(*arguments: str) -> None:
 
 
 def tested(folder: Path, name: str, arguments: list[str], more: list[str], best: Path) -> dict[str, Any]:
-    """What `caption test` says of a model, kept in its folder with the captions."""
+    """The results of `caption test` for a model, which are kept in its folder with the captions."""
     file = folder / f"{name}-{digest_of(more)}.json"
     if not file.exists():
         where = [f"--trainer.default_root_dir={folder}", f"--ckpt_path={best}", "--verbose=false"]
@@ -194,7 +194,7 @@ def tested(folder: Path, name: str, arguments: list[str], more: list[str], best:
         newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
         for source, target in [
             (newest.with_name("test_captions.json"), folder / f"{name}_captions.json"),
-            (newest, file),  # comes last: with it, the test is done
+            (newest, file),  # last: it marks the test as complete
         ]:
             with replacing(target) as opened:
                 opened.write(source.read_bytes())
@@ -208,13 +208,13 @@ def read_runs(numbers: Path) -> Runs:
 
 @contextmanager
 def publishing(table: TrainedTable) -> Iterator[Runs]:
-    """The published runs, to be changed while no other of these commands does."""
+    """The published runs, for changes, while other commands of this kind wait."""
     with locked(table.numbers.parent, "--out", wait=True):
         runs = read_runs(table.numbers)
         yield runs
         in_order = [*table.rows, *(name for name in runs if name not in table.rows)]
         content = {
-            name: dict(sorted(runs[name].items(), key=lambda each: int(each[0])))
+            name: dict(sorted(runs[name].items(), key=lambda item: int(item[0])))
             for name in in_order
             if name in runs
         }

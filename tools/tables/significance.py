@@ -1,7 +1,6 @@
 """Means over seeds, with Student's intervals, and p-values of many comparisons corrected by Holm's method.
 
-What is compared is how a mechanism does when it is trained again, so a seed is one observation, whatever the number of
-its images.
+Mechanisms are compared over repeated trainings, so a seed is one observation, whatever the number of its images.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from scipy.stats import t as student
 
 LEVEL = 0.05
-"""A p-value below it counts; intervals are those of 1 − LEVEL."""
+"""The level of significance; intervals are those of 1 − LEVEL."""
 
 
 class Estimate(NamedTuple):
@@ -32,21 +31,21 @@ class Estimate(NamedTuple):
     """The standard error times √seeds: for pairs, the standard deviation of the differences."""
 
 
-def over_seeds(values: Mapping[str, float], others: Mapping[str, float] | None = None) -> Estimate | None:
-    """The mean of `values`, or how much it exceeds that of `others`; None if either has fewer than two seeds.
+def over_seeds(values: Mapping[str, float], base: Mapping[str, float] | None = None) -> Estimate | None:
+    """The mean of `values`, or its difference from the mean of `base`; None if either has fewer than two seeds.
 
-    Where both have the same seeds, the differences of each seed are the observations. Else the interval is Welch's
-    (1947), with his degrees of freedom rounded down.
+    If both have the same seeds, the differences of each seed are the observations. Else the interval is Welch's (1947),
+    with his degrees of freedom rounded down.
 
     Args:
-        values, others: one number for each seed.
+        values, base: one number for each seed.
     """
-    if others is not None and values.keys() == others.keys():
-        values, others = {seed: value - others[seed] for seed, value in values.items()}, None
-    samples = [[*each.values()] for each in (values, others) if each is not None]
+    if base is not None and values.keys() == base.keys():
+        values, base = {seed: value - base[seed] for seed, value in values.items()}, None
+    samples = [[*by_seed.values()] for by_seed in (values, base) if by_seed is not None]
     if min(map(len, samples)) < 2:
         return None
-    mean = statistics.mean(samples[0]) - sum(statistics.mean(other) for other in samples[1:])
+    mean = statistics.mean(samples[0]) - sum(map(statistics.mean, samples[1:]))
     variances = [statistics.variance(sample) / len(sample) for sample in samples]
     if not any(variances):
         return Estimate(mean, mean, mean, float(mean == 0))
@@ -59,7 +58,7 @@ def over_seeds(values: Mapping[str, float], others: Mapping[str, float] | None =
 
 
 def quantile(p_value: float, freedom: int) -> float:
-    """The t whose two-sided p-value this is."""
+    """The t with this two-sided p-value."""
     return float(student.isf(p_value / 2, freedom))
 
 

@@ -1,21 +1,21 @@
-"""What a table is: the rows that are trained, how they are tested, and what its document shows of them.
+"""Tables: the rows that are trained, their tests, and what a document shows of them.
 
 A table is a YAML file of this folder:
 
     document, numbers    the Markdown file with the table's sections and the JSON file of its runs, in docs/results;
                          a section may name another document
     seeds                of every row that has none of its own
-    under                configurations that are laid under each row
+    under                configurations under each row
     arguments            of `caption fit` and `caption test`, for all rows
-    data                 further ones, which name files: {data}, {photos}, {out} are folders of the command
-    overlays             a folder of configs/: each of its files that is laid over the first of `under` is a row
+    data                 further arguments, which name files: {data}, {photos}, {out} are folders of the command
+    overlays             a folder of configs/: each of its files that overlays the first of `under` is a row
     rows                 by name: title, configs (by default overlays/NAME), arguments, warm_start (a row), seeds,
                          tests, model (an installed one, which is tested as it is), transformers (a tiny captioner of
                          transformers, which tiny_captioners.py trains)
     tests                by name: arguments of `caption test`
-    beams                sizes of which each run gets the one with the best BLEU-4 in the test `dev`
+    beams                beam sizes; each run gets the one with the best BLEU-4 in the test `dev`
     measures             functions of `measures.py`
-    sections             what is shown: see `render.py`
+    sections             of the document: see `render.py`
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MACHINE = {
     *("accelerator", "default_root_dir", "devices", "enable_model_summary", "enable_progress_bar", "logger"),
     "precision",
 }
-"""Options of the trainer that say where and how a run goes, not what it learns."""
+"""Options of the trainer that set where and how a run goes, not what it learns."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Row:
     title: str
     seeds: Sequence[int]
     configs: tuple[str, ...] = ()
-    """Paths or names, each laid over those before it."""
+    """Paths or names; each overlays those before it."""
     arguments: tuple[str, ...] = ()
     warm_start: str | None = None
     """The row whose model of the same seed it starts from."""
@@ -64,7 +64,7 @@ class Row:
     def header(self) -> dict[str, str]:
         """Equation, source and family, from the comment at the top of the last configuration.
 
-        One in a folder of its own, for another base, has the header of that without the folder.
+        A configuration in a folder of its own, for another base, has the header of the file outside that folder.
         """
         path = Path(find_config(self.configs[-1]))
         above = path.parents[1] / path.name
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """Rows of trained models, and what documents show of them: a file of this folder."""
+    """Rows of trained models, and the sections that documents show of them: a file of this folder."""
 
     name: str
     documents: dict[Path, list[str]]
@@ -121,7 +121,7 @@ class TrainedTable:
         return settings
 
     def digest(self, row: Row, more: Sequence[str] = ()) -> str:
-        """Of what a training depends on but for its seed: one with other settings is another training."""
+        """A digest of all that a training depends on except its seed: other settings are another training."""
         settings = self.settings(row, more)
         settings.pop("seed_everything", None)
         trainer = {key: value for key, value in settings.get("trainer", {}).items() if key not in MACHINE}
@@ -136,7 +136,7 @@ class TrainedTable:
         return digest_of([settings, row.model or row.transformers])
 
     def full_digest(self, row: Row, more: Sequence[str] = ()) -> str:
-        """Of the training, the tests and the measures: a run with the same one is done."""
+        """A digest of the training, the tests and the measures; a run with the same digest is not repeated."""
         return digest_of([self.digest(row, more), row.tests, self.beams, self.measures])
 
 
@@ -148,7 +148,7 @@ def read_table(name: str) -> TrainedTable:
     """
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not path.is_file():
-        names = sorted(each.stem for each in FOLDER.glob("*.yaml"))
+        names = sorted(file.stem for file in FOLDER.glob("*.yaml"))
         raise UserError(
             f"no table is called {name}{did_you_mean(name, names)}: choose from {', '.join(names)}"
         )
@@ -156,18 +156,18 @@ def read_table(name: str) -> TrainedTable:
     seeds, tests, document, numbers = (content.pop(key) for key in ("seeds", "tests", "document", "numbers"))
     given, overlays, under = (content.pop(key, None) for key in ("rows", "overlays", "under"))
     rows = {}
-    for each in [*(given or {})] if overlays is None else _overlays(overlays, under[0]):
+    for row in [*(given or {})] if overlays is None else _overlays(overlays, under[0]):
         entry = {
-            "title": f"`{each}`",
+            "title": f"`{row}`",
             "seeds": seeds,
             "tests": tests,
             "arguments": (),
-            **((given or {}).get(each) or {}),
+            **((given or {}).get(row) or {}),
         }
-        usual = [f"{overlays or 'attention'}/{each}"]
+        usual = [f"{overlays or 'attention'}/{row}"]
         is_configured = not entry.keys() & {"model", "transformers"}
         entry["configs"] = (*(under or ()), *entry.get("configs", usual)) if is_configured else ()
-        rows[each] = Row(each, **entry | {"arguments": tuple(map(str, entry["arguments"]))})
+        rows[row] = Row(row, **entry | {"arguments": tuple(map(str, entry["arguments"]))})
     documents: dict[Path, list[str]] = {}
     for section in content["sections"]:
         documents.setdefault(RESULTS / section.get("document", document), []).append(section["section"])
@@ -193,7 +193,7 @@ def options(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def laid_over(base: Any, overlay: Any) -> Any:
-    """The settings of `base` with those of `overlay`; where it names another class, nothing of the old one is left."""
+    """The settings of `base` with those of `overlay`; if it names another class, it replaces the old one as a whole."""
     if not isinstance(base, dict) or not isinstance(overlay, dict):
         return overlay
     if overlay.get("class_path", base.get("class_path")) != base.get("class_path"):
@@ -202,5 +202,5 @@ def laid_over(base: Any, overlay: Any) -> Any:
 
 
 def digest_of(content: Any) -> str:
-    """Sixteen letters that other content does not have."""
+    """A digest of content that JSON can write, as sixteen letters."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -54,7 +54,7 @@ def text_sizes(tokenizer: Any) -> dict[str, Any]:
 
 
 def vit_gpt2(tokenizer: Any) -> tuple[Any, Any, Any]:
-    """A ViT, and GPT-2 with cross-attention. All of these return the model, its vision tower and its processor."""
+    """A ViT, and GPT-2 with cross-attention. Like the functions below, it returns model, vision tower and processor."""
     text = hf.GPT2Config(**text_sizes(tokenizer), is_decoder=True, add_cross_attention=True)
     vision = hf.ViTModel(hf.ViTConfig(**VISION))
     model = hf.VisionEncoderDecoderModel(encoder=vision, decoder=hf.GPT2LMHeadModel(text))
@@ -131,7 +131,7 @@ def fit(
 
 
 def inputs_of(photos: Sequence[Any], processor: Any, tokenizer: Any) -> tuple[Tensor, list[int]]:
-    """The photos as a model reads them, and the tokens before each caption."""
+    """The pixels of photos for a model, and the tokens before each caption."""
     if isinstance(processor, hf.Idefics3Processor):
         photos, text = [[photo] for photo in photos], [START + IMAGE] * len(photos)
         inputs = processor(images=photos, text=text, return_tensors="pt")
@@ -149,11 +149,11 @@ def train(
     pretraining: int = 1000,
     steps: int = 1200,
 ) -> list[float]:
-    """Train a model of MODELS, and save it as `caption.load("transformers:OUT")` reads it.
+    """Train a model of MODELS, and save it for `caption.load("transformers:OUT")`.
 
     Args:
         scenes: folder in which the scenes are drawn.
-        count: of scenes.
+        count: number of scenes.
         pretraining: batches of 32 scenes for the tower alone.
         steps: batches of 16 scenes with all their captions.
 
@@ -185,11 +185,11 @@ def train(
             [torch.tensor([IGNORED] * len(prompt) + words) for words in captions], True, IGNORED
         )
         inputs = {"pixel_values": pixels[chosen], "labels": labels}
-        if prompt:  # a model without one makes its inputs of the labels
+        if prompt:  # a model without a prompt makes its inputs from the labels
             tokens = [torch.tensor([*prompt, *words]) for words in captions]
-            masks = [torch.ones_like(each) for each in tokens]
+            masks = [torch.ones_like(ids) for ids in tokens]
             inputs |= {"input_ids": pad_sequence(tokens, True), "attention_mask": pad_sequence(masks, True)}
-        if name == "idefics3":  # which counts the photos of each prompt
+        if name == "idefics3":  # it needs a photo for each prompt
             inputs["pixel_values"] = inputs["pixel_values"].repeat_interleave(CAPTIONS, 0)
         return model(**inputs).loss
 
