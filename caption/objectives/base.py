@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
 
 Unit = Literal["caption", "word", "region", "image"]
-"""An element that a sum is divided by the number of."""
+"""A kind of element whose number a sum is divided by."""
 PER_CAPTION: tuple[Unit, ...] = ("caption",)
 PER_WORD: tuple[Unit, ...] = ("word",)
 PER_IMAGE: tuple[Unit, ...] = ("image",)
@@ -28,7 +28,7 @@ PER_IMAGE: tuple[Unit, ...] = ("image",)
 class Loss(NamedTuple):
     """The loss of a batch, and numbers to log.
 
-    When several processes train, each computes its share, and the mean of the shares is the number of the whole batch.
+    With several processes, each computes its share, and the mean of the shares is the value for the whole batch.
     """
 
     value: Tensor
@@ -40,15 +40,15 @@ class Loss(NamedTuple):
 
 
 class Objective(Part, nn.Module):
-    """Base class of objectives. They are means over the captions of a batch, the 1/N Σ_n of the paper, unless
-    documented otherwise. The batch is that of all processes together.
+    """Base class of objectives. Unless documented otherwise, they are means over the captions of a batch, the 1/N Σ_n
+    of the paper. The batch is that of all processes together.
 
-    An objective unrolls the decoder itself, because some need several samples of each caption. Every part of a loss is
-    a sum over the elements of a batch, and `Elements.mean` divides it.
+    An objective unrolls the decoder itself, because some objectives need several samples of each caption. Every part of
+    a loss is a sum over the elements of a batch, and `Elements.mean` divides it.
     """
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
-        """Create the weights of objectives that have some, and of the objectives inside. Called once.
+        """Create the weights, if there are any, and those of inner objectives. Called once.
 
         Args:
             query_size: length H of the decoder's queries.
@@ -59,10 +59,10 @@ class Objective(Part, nn.Module):
             objective.build(query_size, region_sizes, vocabulary_size)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        """Read the training captions, if this objective or one inside needs them. Called before training.
+        """Read the training captions, if this objective or an inner one needs them. Called before training.
 
         Args:
-            references: for each image, the word ids of its captions, with the end token; may be read once only.
+            references: for each image, the word ids of its captions, with the end token; can be iterated only once.
         """
         if inner := self._inner():
             references = list(references)
@@ -77,7 +77,7 @@ class Objective(Part, nn.Module):
         """Loss of a batch.
 
         Args:
-            captioner: its refiner and decoder are trained; in training mode, if they are.
+            captioner: its refiner and decoder are trained; they are in training mode during training.
             views: the encoder's regions of the B images, before a refiner.
             captions: of the B images.
 
@@ -88,16 +88,17 @@ class Objective(Part, nn.Module):
 
 
 class Term(Part, nn.Module):
-    """Base class of the terms of a loss beside −log p. The loss gets λ Σ / N, where N counts the elements of the batch.
+    """Base class of the terms of a loss besides −log p. λ Σ / N is added to the loss, where N counts the elements of
+    the batch.
 
     Args:
         weight: λ.
-        per: the elements that N counts. ("caption",) makes a mean over captions, ("caption", "region") a mean over
+        per: the elements that N counts. ("caption",) gives a mean over captions, ("caption", "region") a mean over
             captions and regions, and () an undivided sum, whose weight grows with the batch.
     """
 
     name: str
-    """Under which Σ / N is logged."""
+    """The name under which Σ / N is logged."""
 
     def __init__(self, weight: float = 1.0, per: Sequence[Unit] = PER_CAPTION) -> None:
         super().__init__()
@@ -110,19 +111,19 @@ class Term(Part, nn.Module):
 
         Args:
             unrolled: the decoder's output for the captions.
-            captioner: its decoder declares the properties of its weights and the penalty of its attention; its
-                refiner, if there is one, may have a penalty, too.
+            captioner: its decoder has the properties of the weights and the penalty of the attention; its refiner, if
+                there is one, may also have a penalty.
         """
         raise NotImplementedError
 
 
 class Elements(NamedTuple):
-    """The numbers of elements of a batch, of all processes together, by which sums are divided."""
+    """The numbers of elements in a batch of all processes together, by which sums are divided."""
 
     images: Tensor
-    """Images with at least one such caption."""
+    """Images with at least one of these captions."""
     captions: Tensor
-    """Captions with at least one step, each counted once for all of its samples."""
+    """Captions with at least one step; the samples of a caption are counted once."""
     words: Tensor
     """Real steps of these captions."""
     regions: int
@@ -131,10 +132,10 @@ class Elements(NamedTuple):
     """Samples of each caption, over which every sum is averaged."""
 
     def mean(self, summed: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
-        """A process's share of the mean over all processes' elements; all losses are divided here.
+        """A process's share of the mean over the elements of all processes; all losses are divided here.
 
         The mean of the shares is the mean over the whole batch. DistributedDataParallel averages gradients in the same
-        way, so the gradient is that of one process with the whole batch, also when the processes' counts differ.
+        way, so the gradient is that of one process with the whole batch, even if the processes' counts differ.
 
         Args:
             summed: the sum over this process's elements.
@@ -167,9 +168,9 @@ def count_elements(captions: CaptionBatch, unrolled: Unrolled, samples: int = 1)
     """Count the elements of a batch. All processes must call it.
 
     Args:
-        captions: of this process, each once.
-        unrolled: their unroll; its maps have the regions.
-        samples: of each caption in the unroll.
+        captions: of this process, without repetition.
+        unrolled: their unroll, whose maps give the number of regions.
+        samples: number of samples of each caption in the unroll.
     """
     present = captions.lengths > 0
     counts = total(torch.stack([present.any(1).sum(), present.sum(), captions.lengths.sum()]))
@@ -183,7 +184,7 @@ def check_units(per: Sequence[Unit]) -> None:
 
 
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:
-    """log p(y[t] | y[<t], a) at the real steps, (N,), in nats; in float32 at least, also for logits in bf16."""
+    """log p(y[t] | y[<t], a) at the real steps, (N,), in nats; in float32 at least, even for logits in bf16."""
     logits = unrolled.logits
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return -functional.cross_entropy(logits, unrolled.pack(targets), reduction="none")

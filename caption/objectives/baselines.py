@@ -22,16 +22,16 @@ class Rewards(NamedTuple):
     """The rewards of a batch, without gradient: K captions of each image, S samples of each caption."""
 
     credited: Tensor
-    """(B, K, S, T) the credit of each step's location, 0 where there is no step."""
+    """(B, K, S, T) the credit of each step's location, 0 for padding."""
     totals: Tensor
     """(B, K, S) the reward of each sample's whole caption."""
     share: Tensor
-    """(B, K, S, T) the fraction of the caption's words that the credit covers: 1, or with credit "future" that of the
-    remaining words."""
+    """(B, K, S, T) the fraction of the caption's words that the credit covers: 1, or with credit "future" the fraction
+    of the remaining words."""
     unrolled: Unrolled
-    """The samples, as (B, K · S, T)."""
+    """The unrolled samples, (B, K · S, T)."""
     greedy: Callable[[], Tensor]
-    """Computes (B, K, T): the credit of each step when every step reads its most probable region."""
+    """Computes (B, K, T): the credit of each step if every step reads its most probable region."""
 
 
 class Baseline(Part, nn.Module):
@@ -41,19 +41,19 @@ class Baseline(Part, nn.Module):
     """Minimal number of samples of each caption."""
 
     def build(self, query_size: int) -> None:
-        """Create the weights of baselines that have some. Called once."""
+        """Create the weights, if there are any. Called once."""
 
     def forward(self, rewards: Rewards) -> Tensor:
         """b, of a shape that broadcasts to (B, K, S, T)."""
         raise NotImplementedError
 
     def learn(self, rewards: Rewards) -> Tensor | None:
-        """Update the baseline; called in training after the batch has used b, so that no reward is compared with
+        """Update the baseline. Called in training after b was used for the batch, so that no reward is compared with
         itself.
 
         Returns:
-            Σ over the batch's real steps of a loss of the baseline's own weights, a scalar with gradient, of which the
-            objective adds the mean per word to its own loss; None if the baseline has no weights.
+            Σ over the batch's real steps of a loss for the baseline's own weights, a scalar with gradient, whose mean
+            per word the objective adds to its own loss; None if the baseline has no weights.
         """
         return None
 
@@ -71,7 +71,7 @@ class MovingAverage(Baseline):
     With credit "future", the fraction `Rewards.share` of b is used.
 
     Args:
-        decay: the paper's is 0.9.
+        decay: 0.9 in the paper.
     """
 
     value: Tensor
@@ -89,7 +89,7 @@ class MovingAverage(Baseline):
     def learn(self, rewards: Rewards) -> None:
         has_steps = rewards.unrolled.has_steps().view(rewards.totals.shape)
         totals = rewards.totals[has_steps]
-        # The mean over all processes. A batch without captions has no reward and leaves the average as it was.
+        # The mean over all processes. A batch without captions has no reward and does not change the average.
         reward, count = total(torch.stack([totals.sum(), has_steps.sum().to(totals.dtype)]))
         updated = self.decay * self.value + (1 - self.decay) * reward / count
         self.value.copy_(torch.where(count > 0, updated, self.value))
@@ -128,7 +128,7 @@ class Critic(Baseline):
         self.network = nn.Sequential(nn.Linear(query_size, self.size), nn.Tanh(), nn.Linear(self.size, 1))
 
     def _predicted(self, rewards: Rewards) -> Tensor:
-        """(N,) at the real steps."""
+        """(N,) the predicted credit at the real steps."""
         return self.network(rewards.unrolled.queries.to(rewards.credited.dtype)).squeeze(-1)
 
     def forward(self, rewards: Rewards) -> Tensor:
@@ -141,7 +141,7 @@ class Critic(Baseline):
 
 
 class GreedyAttentionBaseline(Baseline):
-    """b = the credit of the same caption when every step reads its most probable region.
+    """b = the credit of the same caption if every step reads its most probable region.
 
     A sample's advantage is its improvement over greedy attention: the idea of self-critical sequence training (Rennie
     et al. 2017), applied to locations instead of words; for words see `SelfCriticalSequence`. It needs a second unroll,

@@ -33,9 +33,9 @@ class CrossEntropy(Objective):
     It also trains `GumbelSoftmax` attention, whose samples have a gradient.
 
     Args:
-        terms: added to −log p; None = eq. 14's `DoublyStochastic()`.
-        label_smoothing: share of each target that is spread uniformly over all words (Szegedy et al. 2016); the paper
-            has none.
+        terms: added to −log p; None = `DoublyStochastic()`, as in eq. 14.
+        label_smoothing: share of each target that is spread uniformly over all words (Szegedy et al. 2016); 0 in the
+            paper.
         per: the elements that −log p is divided by (see `Term`); ("word",) = a mean over all words of the batch.
     """
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class DoublyStochastic(Term):
     """Σ_i (1 − Σ_t α[t,i])², which encourages equal attention to every region (eq. 14).
 
-    Σ_t runs over real steps only. With fewer steps than regions the sum over i cannot reach 0: T steps over L regions
-    give at least L (1 − T/L)².
+    Σ_t is over real steps only. With fewer steps than regions the sum over i cannot be 0: T steps over L regions give
+    at least L (1 − T/L)².
 
     Raises:
         UserError: weights may be negative, so that their sum does not measure attention to a region.
@@ -29,8 +29,8 @@ class DoublyStochastic(Term):
     def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
         if captioner.decoder.properties.signed:
             raise UserError(
-                "the doubly stochastic term needs weights of at least 0, and this attention has negative ones: take "
-                "DoublyStochastic out of the objective's terms (terms: [] leaves none)"
+                "the doubly stochastic term needs weights of at least 0, but this attention has negative ones: remove "
+                "DoublyStochastic from the objective's terms (terms: [] removes all)"
             )
         totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
         return ((1 - totals).square().sum(-1) * unrolled.has_steps()).sum()

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Entropy(Term):
-    """Σ_t H[α[t]], in nats. A weight above 0 makes the maps sharper; one below 0 rewards spread maps.
+    """Σ_t H[α[t]], in nats. A weight above 0 makes the maps sharper; a weight below 0 makes them more uniform.
 
     Args:
         weight: λ.
-        after: training batches before the term starts. A cost of entropy early in training, when all regions are
-            equally useful, would fix all maps on one region permanently.
+        after: number of training batches before the term starts. A penalty on entropy early in training, when all
+            regions are equally useful, would fix all maps on one region permanently.
         per: see `Term`.
     """
 

@@ -1,4 +1,4 @@
-"""Attention that is drawn to where detectors see the word."""
+"""Attention that is guided by word detectors."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
 
 SMALLEST = 1e-8
-"""Weights below count as this in log α."""
+"""Smaller weights are clamped to this in log α."""
 
 
 class GuidedAttention(Objective):
     """L + λ_d · L_detect + λ Σ_t g_t KL(β_t ‖ α_t), the last two averaged over images and captions.
 
-    L is the loss of soft attention. L_detect trains detectors of words in regions (`WordDetectors`) by the image's
-    captions alone. They read the encoder's regions before a refiner, in which positions are least mixed. β_t is where
-    the detectors see the word y_t: softmax(κ s) over its log-odds s; with κ = 1, the probabilities of the regions if
-    exactly one has it. g_t, between 0 and 1, is the detectors' gain, log P(y_t | image) − log P(y_t) in nats, so words
-    that are not detected, such as "in" or rare ones, guide nothing. β and g are without gradient: the divergence does
-    not move the detectors to where the attention is. L_detect also trains an encoder that is fine-tuned. The saved
-    captioner has no detectors.
+    L is the loss of soft attention. L_detect trains detectors of words in regions (`WordDetectors`) on the image's
+    captions alone. They read the encoder's regions before a refiner, in which positions are least mixed. β_t is the map
+    of the detectors for the word y_t, softmax(κ s) of its log-odds s; with κ = 1, these are the probabilities of the
+    regions if exactly one contains the word. g_t, between 0 and 1, is the detectors' gain, log P(y_t | image) −
+    log P(y_t) in nats, so words that are not detected, such as "in" or rare words, do not guide the attention. β and g
+    have no gradient, so the divergence does not adapt the detectors to the attention. L_detect also trains an encoder
+    that is fine-tuned. The saved captioner does not contain the detectors.
 
-    Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching Model", have the divergence;
-    their maps come from a matching model over detected objects.
+    The divergence is that of Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching
+    Model", whose maps come from a matching model over detected objects.
 
     Args:
         objective: L; None = `CrossEntropy()`.
         weight: λ.
         detection: λ_d.
         sharpness: κ.
-        words: number of words that are detected, the most frequent ones that are in at most half of the images.
-        smoothing: width in cells of a Gaussian over the grid, under which the detectors' log-odds are averaged; see
-            `ScoredAttention`. 0: none.
+        words: number of words that are detected: the most frequent ones among those in at most half of the images.
+        smoothing: width in cells of a Gaussian over the grid, which averages the detectors' log-odds; see
+            `ScoredAttention`. 0 = no smoothing.
 
     Raises:
         ValueError: a number is negative, or there are no words.
@@ -116,7 +116,7 @@ class GuidedAttention(Objective):
             log_guide = (self.sharpness * scores[image, :, word]).log_softmax(-1)  # log β_t
             present = log_present(log_absent[image, word])
             gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * detected
-        if not decoder.properties.sums_to_one:  # else larger weights everywhere would lower the divergence
+        if not decoder.properties.sums_to_one:  # larger weights everywhere would lower the divergence
             weights = weights / weights.sum(-1, keepdim=True).clamp_min(SMALLEST)
         log_weights = weights.clamp_min(SMALLEST).log()
         return gain * (log_guide.exp() * (log_guide - log_weights)).sum(-1)

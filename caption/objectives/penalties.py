@@ -1,4 +1,4 @@
-"""Terms of the loss that parts of a model declare themselves, such as the number of open heads."""
+"""Penalties that parts of a model define, such as the number of open heads, as terms of the loss."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Penalty(Term):
-    """Base class: what a part declares, for each word."""
+    """Base class: the penalty of a part, counted for each word."""
 
     def __init__(self, weight: float, per: Sequence[Unit] = PER_WORD) -> None:
         super().__init__(weight, per)
 
     def declared(self, unrolled: Unrolled, captioner: Captioner) -> Tensor | None:
-        """The mean over words of what the part declares; None if it declares nothing."""
+        """The part's penalty, a mean over words; None if it has none."""
         raise NotImplementedError
 
     def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:

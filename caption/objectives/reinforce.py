@@ -40,25 +40,26 @@ if TYPE_CHECKING:
 class Reinforce(Objective):
     """Maximises the bound L_s (eq. 10) by sampling, with a baseline and an entropy bonus.
 
-    The defaults are the estimator of the paper's text, with `Multinoulli()`: `configs/estimators` has others. The
+    The defaults are the estimator of the paper's text, with `Multinoulli()`; `configs/estimators` has others. The
     gradient of `value` is the estimator above, but `value` itself is not a useful measure of progress; use the NLL.
     All terms are summed over a caption's words and averaged over captions and their samples. Steps that read the
     expectation have no score-function term.
 
     The reward is log p(y|s̃,a). With credit "caption", every sampled location of a caption is credited with the whole
     reward, as in the paper. With "future", it is credited only with the words from its own step on, which lowers the
-    variance without bias. Credit and baseline carry no gradient.
+    variance without bias. Credit and baseline have no gradient.
 
     Args:
         baseline: b; None = the paper's `MovingAverage()`.
         samples: number of samples of each caption.
-        reward_weight: λ_r, which the paper does not give; 1 makes the estimator unbiased, the authors' code has 0.1.
+        reward_weight: λ_r, which the paper does not give; with 1 the estimator is unbiased, the authors' code has 0.1.
         reward: "sum" for log p(y|s̃,a) as in the paper's equation, or "mean" to divide it by the caption's number of
             words, as in the authors' code.
         credit: "caption" or "future".
         per: the elements that the score-function term is divided by (see `Term`); () as in the authors' code, which
             makes its weight grow with the batch.
-        terms: added to the loss; None = `Entropy(-0.002)`, with the authors' λ_e = 0.002; the paper does not give it.
+        terms: added to the loss; None = `Entropy(-0.002)`, the λ_e = 0.002 of the authors' code; the paper does not
+            give it.
     """
 
     def __init__(
@@ -149,11 +150,11 @@ class Reinforce(Objective):
         )
 
     def _word_rewards(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Log-likelihoods (B, K, T), 0 where there is no step -> each word's part of the reward."""
+        """Log-likelihoods (B, K, T), 0 for padding -> each word's part of the reward."""
         return words if self.reward == "sum" else words / lengths.clamp_min(1)[..., None]
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """(B, K, T): the credit of each step's location, 0 where there is no step."""
+        """(B, K, T): the credit of each step's location, 0 for padding."""
         rewards = self._word_rewards(words, lengths)
         if self.credit == "caption":
             real = torch.arange(words.shape[-1], device=words.device) < lengths[..., None]

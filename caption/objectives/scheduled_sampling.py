@@ -1,4 +1,4 @@
-"""Scheduled sampling: in training, the decoder is fed some of its own words in place of the reference's."""
+"""Scheduled sampling: in training, the decoder is fed some of its own words instead of those of the reference."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ScheduledSampling(Objective):
-    """Another objective, with each input word after the first replaced by one of the model's with probability ε.
+    """Another objective, with each input word after the first replaced by a word of the model with probability ε.
 
-    Bengio et al. 2015. The words are drawn from the model's distribution given the reference's words, for all steps at
-    once (parallel scheduled sampling, Duckworth et al. 2019), which costs a second unroll without gradient. Targets
-    stay the reference's.
+    Bengio et al. 2015. The words are drawn from the model's distribution given the words of the reference, for all
+    steps at once (parallel scheduled sampling, Duckworth et al. 2019), which costs a second unroll without gradient.
+    Targets are still the words of the reference.
 
     Args:
         objective: computes the loss; None = `CrossEntropy()`.
@@ -30,7 +30,7 @@ class ScheduledSampling(Objective):
         ramp: training batches in which ε rises linearly from 0.
 
     Raises:
-        ValueError: the probability is not one, or `ramp` is negative.
+        ValueError: the probability is not between 0 and 1, or `ramp` is negative.
     """
 
     batches: Tensor
@@ -47,8 +47,8 @@ class ScheduledSampling(Objective):
     def forward(self, captioner: Captioner, views: Views, captions: CaptionBatch) -> Loss:
         if not self.training:
             return self.objective(captioner, views, captions)
-        risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
-        probability = self.probability * risen
+        progress = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
+        probability = self.probability * progress
         self.batches += 1
         loss = self.objective(captioner, views, _mixed(captioner, views, captions, probability))
         return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
@@ -58,12 +58,12 @@ class ScheduledSampling(Objective):
 def _mixed(captioner: Captioner, views: Views, captions: CaptionBatch, probability: Tensor) -> CaptionBatch:
     """The captions with some of their input words drawn from the model."""
     unrolled = captioner.unroll(views, captions.words, captions.lengths)
-    chances = unrolled.logits.float().index_fill(
+    logits = unrolled.logits.float().index_fill(
         1, torch.tensor((*FORBIDDEN, END), device=probability.device), -torch.inf
     )
-    drawn = unrolled.unpack(chances.softmax(-1).multinomial(1).squeeze(1))
+    drawn = unrolled.unpack(logits.softmax(-1).multinomial(1).squeeze(1))
     words = captions.words.clone()
     replaced = captions.real() & (torch.rand(words.shape, device=words.device) < probability)
-    # The word drawn at a step is fed at the next one.
+    # The word drawn at a step is the input of the next one.
     words[..., 1:] = drawn[..., :-1].where(replaced[..., 1:], words[..., 1:])
     return captions._replace(words=words)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class SelfCriticalSequence(Objective):
     """−Σ_s (r_s − b_s) log p(y_s|a) over S sampled captions of each image, averaged over the samples.
 
-    r is CIDEr-D against the captions of the image in the batch (all of them with `data.captions_per_image: null`); the
-    end token counts as a word, without which captions learn to stop early. b_s is the mean reward of the image's other
-    samples (leave-one-out), in place of the reward of the greedy caption in Rennie et al. 2017, "Self-Critical Sequence
-    Training for Image Captioning"; it needs no second search. Weights of n-grams come from the training captions. With
-    `bleu`, r has BLEU-4 added.
+    r is CIDEr-D against the captions of the image in the batch (all of them with `data.captions_per_image: null`). The
+    end token counts as a word; otherwise the model learns to stop early. b_s is the mean reward of the image's other
+    samples (leave-one-out), instead of the reward of the greedy caption in Rennie et al. 2017, "Self-Critical Sequence
+    Training for Image Captioning", so no second search is needed. Weights of n-grams come from the training captions.
+    With `bleu`, BLEU-4 is added to r.
 
     Train with cross-entropy first, and start from that model with `warm_start`. The decoder's dropout is off, so that
     the captions are samples of the distribution whose gradient is taken.
@@ -38,7 +38,7 @@ class SelfCriticalSequence(Objective):
     Args:
         samples: S, at least 2.
         max_length: largest number of words of a sample, with the end token.
-        bleu: weight of the sample's BLEU-4 (`sentence_bleu`, 0 to 1) in r, beside CIDEr-D (0 to 10).
+        bleu: weight of the sample's BLEU-4 (`sentence_bleu`, 0 to 1) in r, added to CIDEr-D (0 to 10).
 
     Raises:
         ValueError: fewer than two samples, or a weight below 0.
@@ -48,7 +48,7 @@ class SelfCriticalSequence(Objective):
         super().__init__()
         if samples < 2:
             raise ValueError(
-                f"samples must be 2 or more, not {samples}: a sample is compared with the others"
+                f"samples must be 2 or more, not {samples}, because each sample is compared with the others"
             )
         if not bleu >= 0:
             raise ValueError(f"bleu must be a weight of at least 0, not {bleu}")

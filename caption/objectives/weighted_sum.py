@@ -1,4 +1,4 @@
-"""Several objectives at once."""
+"""A weighted sum of objectives."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class WeightedSum(Objective):
     """Σ_j λ_j L_j. Each objective projects the regions and unrolls the decoder itself.
 
-    With a little cross-entropy beside `SelfCriticalSequence`, captions stay sentences while their reward rises (Paulus
-    et al. 2018, "A Deep Reinforced Model for Abstractive Summarization", eq. 16). Diagnostics are those of the first
-    objective; of numbers with one name, the first objective's is logged.
+    With a little cross-entropy added to `SelfCriticalSequence`, captions remain sentences while their reward rises
+    (Paulus et al. 2018, "A Deep Reinforced Model for Abstractive Summarization", eq. 16). Diagnostics are those of the
+    first objective; if several objectives log the same name, the value of the first one is logged.
 
     Args:
         objectives: L_j, at least one.
         weights: λ_j, one for each.
 
     Raises:
-        ValueError: there are more or fewer weights than objectives, or none.
+        ValueError: the numbers of weights and objectives differ, or there are none.
     """
 
     def __init__(self, objectives: list[Objective], weights: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""Detectors of words in regions, which learn from whole captions where words are: multiple-instance learning."""
+"""Detectors of words in regions, trained on whole captions: multiple-instance learning."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from caption.core.regions import Regions
 from caption.text.vocabulary import END, FORBIDDEN
 
 FAR_BELOW = -1e9
-"""Log-odds in a region that is not real."""
+"""Log-odds in masked regions."""
 UNKNOWN_SHARE = 0.5
-"""Prior of a word before `prepare` has counted."""
+"""Prior of a word before `prepare`."""
 
 
 def log_present(log_absent: Tensor) -> Tensor:
-    """log P(w | image) of log(1 − P(w | image)), which is below 0."""
+    """log P(w | image), given log(1 − P(w | image)) below 0."""
     return torch.log(-torch.expm1(log_absent))
 
 
 class WordDetectors(nn.Module):
     """P(w | image) = 1 − Π_i (1 − σ(u_w · a_i + c_w)): a word is in the image if it is in one of its regions.
 
-    Captions name what an image shows, not where. Under the noisy OR, a word is detected in the regions that distinguish
-    images with the word from images without. Only words that belong to an image can be detected: those in more than
-    half of the training images ("a", "in") and rare ones are left out.
+    Captions name objects, but not their positions. With this noisy OR, a word is detected in the regions that
+    distinguish images with the word from images without it. Words that are not specific to images, in more than half of
+    the training images ("a", "in"), and rare words are left out.
 
     Args:
         region_size: D of the regions.
         vocabulary_size: V.
-        words: number of detected words W: the most frequent, counted by images.
-        smoothing: width in cells of a Gaussian over the grid, under which the log-odds are averaged; 0: none.
+        words: W, the number of detected words: those in the captions of the most images.
+        smoothing: width in cells of a Gaussian over the grid, which averages the log-odds; 0 = no smoothing.
 
     Source: Fang et al. 2015, "From Captions to Visual Concepts and Back", eq. 1.
     """
@@ -48,12 +48,12 @@ class WordDetectors(nn.Module):
         self.smoothing = smoothing
         self.layer = nn.Linear(region_size, min(words, vocabulary_size))
         nn.init.zeros_(self.layer.bias)
-        # Both follow from the training captions, which `prepare` counts again when training resumes.
+        # Both are computed from the training captions; `prepare` does so again when training resumes.
         self.register_buffer("index", torch.full((vocabulary_size,), -1), persistent=False)
         self.register_buffer("prior", torch.full((self.layer.out_features,), UNKNOWN_SHARE), persistent=False)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        """Choose the words, and count in what share of the images each is; for `references` see `Objective.prepare`."""
+        """Choose the words, and compute the share of images with each; for `references` see `Objective.prepare`."""
         counts = torch.zeros_like(self.index)
         images = 0
         for captions in references:
@@ -68,14 +68,14 @@ class WordDetectors(nn.Module):
         self.prior[: len(chosen)] = counts[chosen] / max(images, 1)
 
     def forward(self, regions: Regions) -> Tensor:
-        """(B, L, W) log-odds that a word is in a region, in float32 at least; very low in regions that are not real."""
-        # So that at first P is the prior.
-        at_first = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
+        """(B, L, W) log-odds that a word is in a region, in float32 at least; `FAR_BELOW` in masked regions."""
+        # The probability in each region with which P equals the prior before training.
+        initial = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
         vectors = regions.vectors.to(self.layer.weight.dtype)  # stored regions are in half precision
         scores = self.layer(vectors)
         if self.smoothing:
             scores = smoothed(scores.mT, regions.grid, self.smoothing, regions.mask).mT
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + at_first.logit()
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + initial.logit()
         if regions.mask is not None:
             scores = scores.masked_fill(~regions.mask[..., None], FAR_BELOW)
         return scores
@@ -85,13 +85,16 @@ class WordDetectors(nn.Module):
         return functional.logsigmoid(-scores).sum(1).clamp(max=-1e-6)
 
     def loss(self, log_absent: Tensor, shares: Tensor) -> Tensor:
-        """(B,) cross-entropy of the image's words, summed over the W words, from both (B, W); see `shares`."""
+        """(B,) cross-entropy summed over the W words, given log(1 − P) (B, W) and `shares` (B, W)."""
         return -(shares * log_present(log_absent) + (1 - shares) * log_absent).sum(1)
 
     def shares(self, words: Tensor, real: Tensor) -> Tensor:
-        """Words (B, K, T), and where they are real -> (B, W) in what share of an image's captions each word is."""
+        """Words (B, K, T), and which of them are real (B, K, T) -> (B, W) the share of an image's captions that contain
+        each word."""
         index = self.index[words].masked_fill(~real, -1)
         present = index.new_zeros((*words.shape[:2], len(self.prior) + 1), dtype=self.layer.weight.dtype)
-        present = present.scatter(2, index % present.shape[2], 1.0)[..., :-1]  # -1 falls behind the last word
+        present = present.scatter(2, index % present.shape[2], 1.0)[
+            ..., :-1
+        ]  # index -1 becomes the last column
         captions = real.any(2).sum(1, keepdim=True).clamp_min(1)
         return present.sum(1) / captions

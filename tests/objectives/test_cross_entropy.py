@@ -99,7 +99,7 @@ def test_doubly_stochastic_by_hand():
     # Weights need not sum to one: Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
     weights = torch.tensor([[[[0.5, 0.0], [0.25, 0.5]]]])
     assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
-    with pytest.raises(UserError, match=r"needs weights of at least 0.* take DoublyStochastic out"):
+    with pytest.raises(UserError, match=r"needs weights of at least 0.* remove DoublyStochastic"):
         value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
 
 
