@@ -1,24 +1,4 @@
-"""Measure where models look, and whether that explains their words.
-
-  caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
-  caption analyse --photos val2017/ --boxes instances_val2017.json \\
-      --references captions_val2017.json --limit 200                   with boxes and people's captions: more measures
-  caption analyse                                                      the installed models on Shapes, some minutes
-
-On photos: is attention on the objects that the words name (with --boxes), do the words depend on the regions and on
-their maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
-photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
-where the truth is known.
-
-Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
-JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
-"box": [left, top, right, bottom]}]}}. Photos are matched by file name.
-
-With --references the pointing game uses people's captions, by teacher forcing, otherwise the models' own captions.
-
-exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
-wrong usage
-"""
+"""`caption analyse`: measure where models look, and whether that explains their words."""
 
 from __future__ import annotations
 
@@ -41,6 +21,29 @@ from caption.core.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.analysis.study import Images
+
+HELP = """\
+Measure where models look, and whether that explains their words.
+
+  caption analyse --model runs/mine/best.ckpt --photos in/             your photos: one page with pictures, and JSON
+  caption analyse --photos val2017/ --boxes instances_val2017.json \\
+      --references captions_val2017.json --limit 200                   with boxes and people's captions: more measures
+  caption analyse                                                      the installed models on Shapes, some minutes
+
+On photos: is attention on the objects that the words name (with --boxes), do the words depend on the regions and on
+their maps, how concentrated are the maps, do several models agree, who is named (with --references). The page shows the
+photos with the best and the worst maps. Without --photos, models that caption Shapes are measured on its test split,
+where the truth is known.
+
+Boxes are those of COCO's instances_*.json (polygons and run-length codes count as masks, crowds are left out), or a
+JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind": "person", "names": ["man", "boy"],
+"box": [left, top, right, bottom]}]}}. Photos are matched by file name.
+
+With --references the pointing game uses people's captions, by teacher forcing, otherwise the models' own captions.
+
+exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
+wrong usage
+"""
 
 MODELS = ("soft=shapes", "hard=shapes-hard")
 SCENES = 500

@@ -1,8 +1,4 @@
-"""Read a data set as training does, continue after every fault, decode and compare all images, and count words. The
-report goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or
-folder of captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or
-JSON lines with these keys. The format is detected from the content.
-"""
+"""`caption check`: find faults in a dataset before training on it."""
 
 from __future__ import annotations
 
@@ -25,6 +21,13 @@ if TYPE_CHECKING:
     from caption.core.parts import Spec
     from caption.data.check import Check, Limits
     from caption.text.vocabulary import Vocabulary
+
+HELP = """\
+Read a data set as training does, continue after every fault, decode and compare all images, and count words. The
+report goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or
+folder of captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or
+JSON lines with these keys. The format is detected from the content.
+"""
 
 EPILOG = f"""\
 faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.

@@ -1,10 +1,4 @@
-"""Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
-scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
-intervals, and how each differs from the first run on the same images. `caption describe --compare` shows their maps.
-
-exit code: 0 all runs compared; 1 some runs are not tested: they are named on stderr, and the others are compared; 2
-wrong usage
-"""
+"""`caption compare`: training runs side by side: scores and learning curves."""
 
 from __future__ import annotations
 
@@ -22,6 +16,15 @@ from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.cli.score import Result
     from caption.training.run_results import RunResults
+
+HELP = """\
+Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
+scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
+intervals, and how each differs from the first run on the same images. `caption describe --compare` shows their maps.
+
+exit code: 0 all runs compared; 1 some runs are not tested: they are named on stderr, and the others are compared; 2
+wrong usage
+"""
 
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
 """The numbers of the best epoch that are printed, with their printed names."""

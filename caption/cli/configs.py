@@ -1,8 +1,4 @@
-"""List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption
-fit -c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
-attention/dot. With a full name, print that configuration: caption configs shapes_soft > mine.yaml. With a part of a
-name, list those that have it: caption configs training/.
-"""
+"""`caption configs`: list the configurations that come with the package."""
 
 from __future__ import annotations
 
@@ -12,6 +8,13 @@ from pathlib import Path
 
 from caption.cli.configuration.config_files import config_folder, config_names, find_config
 from caption.cli.exit_codes import DONE
+
+HELP = """\
+List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption
+fit -c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
+attention/dot. With a full name, print that configuration: caption configs shapes_soft > mine.yaml. With a part of a
+name, list those that have it: caption configs training/.
+"""
 
 
 def main(options: argparse.Namespace) -> int:

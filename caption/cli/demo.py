@@ -1,11 +1,4 @@
-"""Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
-looked for every word. Needs only this package, and a few minutes on two CPU cores. If it is stopped, the same command
-continues it.
-
-DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
-the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
-not there. A trained model is not trained again; scores and pictures of an earlier demo are replaced.
-"""
+"""`caption demo`: train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -24,6 +17,16 @@ from caption.core.runtime.inputs import TEXT, read_input
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation
+
+HELP = """\
+Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
+looked for every word. Needs only this package, and a few minutes on two CPU cores. If it is stopped, the same command
+continues it.
+
+DIR then holds metrics.json, captions.json, heatmaps/, contact_sheet.png, page.html, the dataset, and in soft/ and hard/
+the runs: the model best.ckpt, and its logs. Hard attention starts from soft attention, which is trained first if it is
+not there. A trained model is not trained again; scores and pictures of an earlier demo are replaced.
+"""
 
 PICTURES = 12
 """Number of test images that are drawn."""

@@ -1,4 +1,23 @@
-"""Write a model in another format.
+"""`caption export`: write a model as ONNX files, which run without torch, or as one small file."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.cli.configuration.arguments import add_precision, add_trust, count
+from caption.cli.exit_codes import DONE
+from caption.cli.printing import say
+from caption.core.errors import UserError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.captioner import Captioner
+
+HELP = """\
+Write a model in another format.
 
 onnx: a folder with the encoder, one step of the decoder, the vocabulary, and a Python module that captions photos with
 them. The module needs numpy, onnxruntime and Pillow, but neither torch nor this package:
@@ -18,22 +37,6 @@ faster, and its captions stay the same.
 
 See docs/export.md for the attention mechanisms that can be exported as ONNX files.
 """
-
-from __future__ import annotations
-
-import argparse
-import dataclasses
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from caption.cli.configuration.arguments import add_precision, add_trust, count
-from caption.cli.exit_codes import DONE
-from caption.cli.printing import say
-from caption.core.errors import UserError
-
-if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.captioner import Captioner
 
 
 def main(options: argparse.Namespace) -> int:

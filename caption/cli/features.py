@@ -1,14 +1,4 @@
-"""Encode every image of a data set once and store its regions, so that training need not decode and encode images
-again. The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used.
-The command may be stopped at any moment; the same command continues. Train with `data.features: DIR` in the
-configuration, or `--data.features DIR` on the command line.
-
-Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
---data.transform.size 96, ... Several configurations are laid over each other.
-
-exit code: 0 all images are in the store; 1 some cannot be read: they are named on stderr and left out;
-2 wrong usage, configuration or data, or a store that does not fit them.
-"""
+"""`caption features`: encode a dataset's images once, for faster training."""
 
 from __future__ import annotations
 
@@ -19,6 +9,19 @@ from pathlib import Path
 from caption.cli.configuration.arguments import add_config, add_device, add_trust, count
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
+
+HELP = """\
+Encode every image of a data set once and store its regions, so that training need not decode and encode images
+again. The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used.
+The command may be stopped at any moment; the same command continues. Train with `data.features: DIR` in the
+configuration, or `--data.features DIR` on the command line.
+
+Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
+--data.transform.size 96, ... Several configurations are laid over each other.
+
+exit code: 0 all images are in the store; 1 some cannot be read: they are named on stderr and left out;
+2 wrong usage, configuration or data, or a store that does not fit them.
+"""
 
 
 def main(options: argparse.Namespace) -> int:

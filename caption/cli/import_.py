@@ -1,6 +1,4 @@
-"""Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
-most widely used re-implementation. `caption import SOURCE --help` lists the files that are needed.
-"""
+"""`caption import`: make a checkpoint from a model of the authors' code or of sgrvinod's tutorial."""
 
 from __future__ import annotations
 
@@ -14,6 +12,31 @@ from caption.cli.printing import say
 if TYPE_CHECKING:
     from caption.captioner import Captioner
 
+HELP = """\
+Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
+most widely used re-implementation. `caption import SOURCE --help` lists the files that are needed.
+"""
+
+
+ARCTIC = """\
+Make a checkpoint of this package from a model of the authors' code (kelvinxu/arctic-captions).
+
+  caption import arctic MODEL.npz --options OPTIONS.json --vocabulary WORDS.txt --out MODEL.ckpt
+
+That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
+shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
+weights, which are downloaded without --encoder-weights, give different regions."""
+
+SGRVINOD = """\
+Make a checkpoint of this package from a decoder of sgrvinod's "a PyTorch Tutorial to Image Captioning".
+
+  caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
+
+STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
+pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
+--encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
+ResNet-101 is downloaded."""
+
 
 def main(options: argparse.Namespace) -> int:
     """Run `caption import`."""
@@ -24,21 +47,14 @@ def main(options: argparse.Namespace) -> int:
     from caption.models import checkpoint
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
-    captioner = SOURCES[options.source](options)
+    load, _ = SOURCES[options.source]
+    captioner = load(options)
     checkpoint.save(captioner, out, opener=creating)
     say("import", f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}")
     return DONE
 
 
 def _arctic(options: argparse.Namespace) -> Captioner:
-    """Make a checkpoint of this package from a model of the authors' code (kelvinxu/arctic-captions).
-
-      caption import arctic MODEL.npz --options OPTIONS.json --vocabulary WORDS.txt --out MODEL.ckpt
-
-    That code saves the options beside MODEL.npz as a pickle, MODEL.npz.pkl; write them to JSON or YAML (docs/presets.md
-    shows how). WORDS.txt has one word a line, from id 2 on. The authors' regions came from Caffe's VGG19. Torchvision's
-    weights, which are downloaded without --encoder-weights, give different regions.
-    """
     from caption.models.importers import arctic
 
     encoder = (options.encoder, options.encoder_weights)
@@ -46,27 +62,18 @@ def _arctic(options: argparse.Namespace) -> Captioner:
 
 
 def _sgrvinod(options: argparse.Namespace) -> Captioner:
-    """Make a checkpoint of this package from a decoder of sgrvinod's "a PyTorch Tutorial to Image Captioning".
-
-      caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
-
-    STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
-    pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
-    --encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
-    ResNet-101 is downloaded.
-    """
     from caption.models.importers import sgrvinod
 
     return sgrvinod.load(options.state, options.word_map, options.encoder, options.encoder_weights)
 
 
-SOURCES = {"arctic": _arctic, "sgrvinod": _sgrvinod}
+SOURCES = {"arctic": (_arctic, ARCTIC), "sgrvinod": (_sgrvinod, SGRVINOD)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `caption import`."""
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    arctic, sgrvinod = (add_noun(sources, name, load.__doc__) for name, load in SOURCES.items())
+    arctic, sgrvinod = (add_noun(sources, name, help_) for name, (_, help_) in SOURCES.items())
     for source in (arctic, sgrvinod):
         source.add_argument("--out", required=True, metavar="MODEL", help="the checkpoint to write")
         help_ = "YAML with 'encoder' and 'transform' (default: the published model's)"

@@ -1,12 +1,4 @@
-"""Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people
-name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file beside the
-model that has its name.
-
-  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens
-  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens --report test --figure reliability.png
-
-Of the configuration only data.reader is used; its entries can be overridden as in training.
-"""
+"""`caption lens`: make a lens: what a model's encoder sees where its decoder looks."""
 
 from __future__ import annotations
 
@@ -22,6 +14,17 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
     from caption.analysis.lens import Calibration
     from caption.analysis.lens.calibration import PhotoReading
     from caption.analysis.lens.reliability import Reliability
+
+HELP = """\
+Make the lens of a model: the classifier that its encoder was trained with, and probabilities that fit what people
+name on the validation split. `caption describe --lens` and `caption.load(..., lens=True)` use the file beside the
+model that has its name.
+
+  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens
+  caption lens runs/best.ckpt -c flickr8k_soft --out runs/best.lens --report test --figure reliability.png
+
+Of the configuration only data.reader is used; its entries can be overridden as in training.
+"""
 
 FITTED = "val"
 """The split of the calibration."""

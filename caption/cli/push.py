@@ -1,9 +1,4 @@
-"""Upload a model to the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in
-once with `hf auth login`. Anybody who may read the repository can then load the model by its address:
-
-  caption push runs/best.ckpt hf://owner/name --precision float16
-  caption describe PHOTO --model hf://owner/name
-"""
+"""`caption push`: upload a model to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,6 +7,14 @@ import argparse
 from caption.cli.configuration.arguments import add_precision, add_trust
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
+
+HELP = """\
+Upload a model to the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in
+once with `hf auth login`. Anybody who may read the repository can then load the model by its address:
+
+  caption push runs/best.ckpt hf://owner/name --precision float16
+  caption describe PHOTO --model hf://owner/name
+"""
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,7 +1,4 @@
-"""Score captions against references: BLEU, ROUGE-L and CIDEr as in coco-caption, without Java. Scores are printed to
-stdout as fractions, with the protocol behind them. If there are several candidate files, each is compared with the
-first.
-"""
+"""`caption score`: BLEU, CIDEr, ROUGE-L of captions from any source."""
 
 from __future__ import annotations
 
@@ -20,6 +17,12 @@ from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_convention
 from caption.metrics.score import Scores
 from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
+
+HELP = """\
+Score captions against references: BLEU, ROUGE-L and CIDEr as in coco-caption, without Java. Scores are printed to
+stdout as fractions, with the protocol behind them. If there are several candidate files, each is compared with the
+first.
+"""
 
 EPILOG = f"""\
 Files may be COCO captions or results JSON, Karpathy's JSON, a JSON object of captions by image, JSON lines or CSV with

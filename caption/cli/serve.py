@@ -1,13 +1,4 @@
-"""Serve a page on which you move a model's attention: drop a photo, choose a word, click or paint where it should look,
-and read how the rest of the sentence changes.
-
-  caption serve                               the installed photo model, at http://127.0.0.1:8000/
-  caption serve --model shapes                on generated scenes
-  caption serve --model shapes --model shapes-hard     two models side by side
-
-Photos stay in memory, the last 16 of them or 40 megapixels; nothing is written to disk. Programs can use the endpoints
-of the page: /api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
-"""
+"""`caption serve`: a local page on which you move a model's attention and read how the sentence changes."""
 
 from __future__ import annotations
 
@@ -25,6 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from caption.captioner import Captioner
+
+HELP = """\
+Serve a page on which you move a model's attention: drop a photo, choose a word, click or paint where it should look,
+and read how the rest of the sentence changes.
+
+  caption serve                               the installed photo model, at http://127.0.0.1:8000/
+  caption serve --model shapes                on generated scenes
+  caption serve --model shapes --model shapes-hard     two models side by side
+
+Photos stay in memory, the last 16 of them or 40 megapixels; nothing is written to disk. Programs can use the endpoints
+of the page: /api/openapi.json describes them. Needs pip install 'show-attend-and-tell[serve]'.
+"""
 
 LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 MOST_MODELS = 4

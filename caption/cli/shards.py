@@ -1,10 +1,4 @@
-"""Write the training split as WebDataset shards: tar files of images and captions, in a shuffled order, for training
-from a disk that is read from front to back or from another machine. The other splits are copied as files. The section
-of the configuration that reads both is printed. Needs the extra webdataset.
-
-exit code: 0 everything is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same command
-continues from there
-"""
+"""`caption shards`: write a dataset's training split as WebDataset shards."""
 
 from __future__ import annotations
 
@@ -16,6 +10,15 @@ from caption.cli.configuration.arguments import add_config, count
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
 from caption.core.errors import printable
+
+HELP = """\
+Write the training split as WebDataset shards: tar files of images and captions, in a shuffled order, for training
+from a disk that is read from front to back or from another machine. The other splits are copied as files. The section
+of the configuration that reads both is printed. Needs the extra webdataset.
+
+exit code: 0 everything is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same command
+continues from there
+"""
 
 SECTION = """\
 data:

@@ -1,34 +1,4 @@
-"""Every entry of a configuration is an option: --trainer.max_epochs 3.
-
-options that are changed most often:
-  -c, --config                      a YAML file, or a name that `caption configs` lists; may be repeated, the last one
-                                    counts
-  --ckpt_path                       the checkpoint; auto, best, last: those of the run's folder
-  --seed_everything                 seed of all random numbers
-  --trust                           import classes of this package that a checkpoint names; its code runs
-  --print_config                    print the whole configuration, and do nothing
-  --trainer.max_epochs              number of epochs
-  --trainer.default_root_dir        folder of the run: checkpoints and logs
-  --trainer.accelerator             cpu, gpu, mps, auto
-  --trainer.precision               32-true, bf16-mixed, 16-mixed, ...
-  --data.reader                     reads the captions
-  --data.batch_size                 images in a batch
-  --data.features                   folder of precomputed regions, from caption features
-  --model.encoder                   image to regions
-  --model.decoder                   regions to words, with its attention
-  --model.objective                 what is minimised
-  --model.optimizer                 for the decoder
-  --model.encoder_learning_rate     fine-tunes the encoder
-  --model.warm_start                model with initial weights: a checkpoint, or the name of an installed one
-  --early_stopping.patience         validations without progress after which training ends
-  --epoch_report.samples            number of captions to print after each validation
-
-groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
-early_stopping, epoch_report (what is printed), attention_figures (in TensorBoard), attention_temperature, optimizer,
-lr_scheduler. --help all lists all options of all groups.
-
---model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
-"""
+"""`caption fit`, `validate`, `test` and `predict`: Lightning's command line for this package."""
 
 from __future__ import annotations
 
@@ -82,6 +52,39 @@ from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
 from caption.training.watched import AUTO, mode_of
+
+HELP = """\
+Every entry of a configuration is an option: --trainer.max_epochs 3.
+
+options that are changed most often:
+  -c, --config                      a YAML file, or a name that `caption configs` lists; may be repeated, the last one
+                                    counts
+  --ckpt_path                       the checkpoint; auto, best, last: those of the run's folder
+  --seed_everything                 seed of all random numbers
+  --trust                           import classes of this package that a checkpoint names; its code runs
+  --print_config                    print the whole configuration, and do nothing
+  --trainer.max_epochs              number of epochs
+  --trainer.default_root_dir        folder of the run: checkpoints and logs
+  --trainer.accelerator             cpu, gpu, mps, auto
+  --trainer.precision               32-true, bf16-mixed, 16-mixed, ...
+  --data.reader                     reads the captions
+  --data.batch_size                 images in a batch
+  --data.features                   folder of precomputed regions, from caption features
+  --model.encoder                   image to regions
+  --model.decoder                   regions to words, with its attention
+  --model.objective                 what is minimised
+  --model.optimizer                 for the decoder
+  --model.encoder_learning_rate     fine-tunes the encoder
+  --model.warm_start                model with initial weights: a checkpoint, or the name of an installed one
+  --early_stopping.patience         validations without progress after which training ends
+  --epoch_report.samples            number of captions to print after each validation
+
+groups: trainer, model, data, checkpoint (which epoch is kept), last_checkpoint (how often the state is saved),
+early_stopping, epoch_report (what is printed), attention_figures (in TensorBoard), attention_temperature, optimizer,
+lr_scheduler. --help all lists all options of all groups.
+
+--model.decoder.help CLASS, and so on for other parts, lists the arguments of a class.
+"""
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
 # folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and numbers that
@@ -366,7 +369,7 @@ def main(args: list[str]) -> int:
         if args[asked[0] + 1 :] == ["all"]:
             run([args[0], "--help"])  # exits
         usage = f"usage: caption {args[0]} -c CONFIG [-c CONFIG ...] [--GROUP.OPTION VALUE ...]"
-        print(f"{usage}\n\n{VERBS[args[0]][1].capitalize()}. {__doc__}", end="")
+        print(f"{usage}\n\n{VERBS[args[0]][1].capitalize()}. {HELP}", end="")
         return DONE
     enough = ("-c", "--config", "--model.decoder", *["--ckpt_path"] * (args[0] != "fit"))
     if not any(arg.startswith(enough) or ".help" in arg for arg in args):

@@ -182,18 +182,18 @@ def test_stopped_when_a_file_is_complete(command: str, template: Path, tmp_path:
     def begin() -> None:
         """Send the signal once, when the file is complete, or the captions are to be read."""
         number = iter([signal.SIGTERM])
-        put, read = atomic_files._put, score.read_captions
+        rename, read = atomic_files._rename, score.read_captions
 
-        def stopped_put(temporary: Path, path: Path, may_replace: Any) -> None:
+        def stopped_rename(temporary: Path, path: Path, may_replace: Any) -> None:
             if path.name == name and (due := next(number, None)):
                 os.kill(os.getpid(), due)
-            put(temporary, path, may_replace)
+            rename(temporary, path, may_replace)
 
         def stopped_read(*args: Any) -> Any:
             os.kill(os.getpid(), signal.SIGTERM)
             return read(*args)
 
-        atomic_files._put, score.read_captions = stopped_put, stopped_read
+        atomic_files._rename, score.read_captions = stopped_rename, stopped_read
 
     code = finish(start(args, here, tmp_path / "out.txt", begin))
     error = (tmp_path / "out.err").read_text()

@@ -1,13 +1,12 @@
 """Options that several verbs share.
 
-Each verb's module has `add_arguments(parser)`, and `main(options)`, which returns an exit code; its docstring is the
-verb's help. Wrong usage raises a `UserError`; --help raises SystemExit with code 0.
+Each verb's module has `HELP`, the text of --help, `add_arguments(parser)`, and `main(options)`, which returns an exit
+code. Wrong usage raises a `UserError`; --help raises SystemExit with code 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -73,18 +72,14 @@ def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def verb_parser(verb: str, module: Any) -> VerbParser:
     """The parser of a verb, given its module."""
-    parser = VerbParser(f"caption {verb}", description=module.__doc__, **FORMAT)
+    parser = VerbParser(f"caption {verb}", description=module.HELP, **FORMAT)
     module.add_arguments(parser)
     return parser
 
 
-def add_noun(
-    nouns: Any, name: str, docstring: str | None, epilog: str | None = None
-) -> argparse.ArgumentParser:
+def add_noun(nouns: Any, name: str, description: str) -> argparse.ArgumentParser:
     """The parser of a noun after a verb, such as "sgrvinod" after "import"; `nouns` comes from `add_subparsers`."""
-    description = inspect.cleandoc(docstring or "")
-    summary = description.partition("\n")[0]
-    return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)
+    return nouns.add_parser(name, help=description.partition("\n")[0], description=description, **FORMAT)
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

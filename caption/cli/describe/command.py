@@ -1,8 +1,4 @@
-"""Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
-stderr.
-
-exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage
-"""
+"""`caption describe`: caption photos, with a heatmap for every word."""
 
 from __future__ import annotations
 
@@ -34,6 +30,13 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
     from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
     from caption.results.caption import Caption
+
+HELP = """\
+Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
+stderr.
+
+exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage
+"""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -90,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "of stdout, default text; parquet is for --engine ray"
     add("--format", choices=(*FORMATS, "parquet"), help=help_)
     add_options(parser)
-    on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.__doc__).add_argument
+    on_ray = parser.add_argument_group("any number of photos, on a Ray cluster", ray.HELP).add_argument
     help_ = "use the cluster that RAY_ADDRESS names, or processes of this machine"
     on_ray("--engine", choices=("ray",), help=help_)
     on_ray("--out", metavar="DIR|URL", help="folder of the results; created, or continued")

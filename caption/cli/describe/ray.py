@@ -1,7 +1,4 @@
-"""With --engine ray, results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may
-be URLs in a bucket (s3://..., gs://...); folders are taken with their subfolders. If the command is stopped, the same
-command continues.
-"""
+"""`caption describe --engine ray`: any number of photos, on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +13,11 @@ from caption.cli.printing import say
 from caption.core.errors import UserError, optional_package
 from caption.core.runtime.progress import progress_bar
 
+HELP = """\
+With --engine ray, results are files of --per-file photos each in the folder --out, as jsonl or parquet. Photos may
+be URLs in a bucket (s3://..., gs://...); folders are taken with their subfolders. If the command is stopped, the same
+command continues.
+"""
 FORMATS = ("jsonl", "parquet")
 SEARCH = ("beam_size", "length_normalization")
 SUPPORTED = {

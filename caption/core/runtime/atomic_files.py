@@ -101,7 +101,7 @@ def _writing(path: Path, may_replace: Callable[[Path], bool], durable: bool = Tr
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        _put(temporary, path, may_replace)
+        _rename(temporary, path, may_replace)
         if durable:
             _sync_folder(path.parent)
     except UserError:  # about a file that was read for this one, for instance
@@ -125,11 +125,11 @@ def short_name(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:NAME_BYTES])
 
 
-def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> None:
+def _rename(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> None:
     """Give a complete file its name, unless a file that must stay has it."""
     if not os.path.lexists(path):
         with suppress(FileExistsError):  # it has appeared since
-            _put_new(temporary, path)
+            _rename_to_new(temporary, path)
             return
     if not may_replace(path):
         raise OutputError(
@@ -141,7 +141,7 @@ def _put(temporary: Path, path: Path, may_replace: Callable[[Path], bool]) -> No
     os.replace(temporary, path)
 
 
-def _put_new(source: Path, target: Path) -> None:
+def _rename_to_new(source: Path, target: Path) -> None:
     """Give a file a new name; it may lose its old one. Raises a FileExistsError if the name exists."""
     try:
         os.link(source, target, follow_symlinks=False)
@@ -237,7 +237,7 @@ def set_aside(path: Path) -> Path:
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
     aside = next(name for name in names if not os.path.lexists(name))
     with _reporting(f"cannot rename {printable(path)}"):
-        _put_new(path, aside)
+        _rename_to_new(path, aside)
     delete(path)
     return aside
 
