@@ -38,7 +38,7 @@ def with_map_dims(values: Tensor, maps: Tensor) -> Tensor:
 
 
 def sums(weights: Tensor) -> Tensor:
-    """(..., 1) Σ_i |α_i| of weights (..., L), and exactly 1 where it is 1 but for rounding."""
+    """(..., 1) Σ_i |α_i| of weights (..., L), and exactly 1 where it is 1 up to rounding."""
     total = _total(weights)
     return torch.where((total - 1).abs() < ROUNDING, 1.0, total)
 

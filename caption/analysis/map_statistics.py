@@ -1,4 +1,4 @@
-"""Measures of a caption's maps alone: how concentrated they are, how much they move, and what they leave out."""
+"""Measures of a caption's maps alone: how concentrated they are, how much they move, which regions they leave out."""
 
 from __future__ import annotations
 

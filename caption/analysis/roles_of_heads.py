@@ -235,8 +235,8 @@ class SelfAttentionRoles(Roles):
     """(H,) by relation: share of the steps that predict a word with this relation at which the maximum lies on the
     related word."""
     baselines: Mapping[str, float]
-    """By relation, the share at which the related word lies at the relation's most frequent offset: what a positional
-    head can reach."""
+    """By relation, the share at which the related word lies at the relation's most frequent offset: the best that a
+    positional head can reach."""
 
     @property
     def is_positional(self) -> np.ndarray:

@@ -284,7 +284,7 @@ class Caption:
 
         Args:
             image: the photo to draw over; by default the caption's own.
-            words: draw these alone: "man", ["man", "camera"], places counted from 0, or a number of words that name
+            words: draw only these: "man", ["man", "camera"], places counted from 0, or a number of words that name
                 things.
             map, index: draw a single map, such as `map="heads", index=2`, in place of `weights`.
             style: "heat", "paper", "glow" or "cells".

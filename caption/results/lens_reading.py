@@ -52,7 +52,7 @@ class LensReading:
         doubts: words at which the lens is sure of another thing.
         out_of_distribution: whether the photo is unlike those of the lens's calibration; None if that is not known.
         calibrated: False if the probabilities are the classifier's own, which are too high where a map is sharp.
-        regions: the likeliest thing in each region alone, in the rows of the grid.
+        regions: the likeliest thing in each single region, in the rows of the grid.
     """
 
     words: list[list[Seen]]

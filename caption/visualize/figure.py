@@ -155,7 +155,7 @@ def compare_captions(
     Args:
         captions: at least one, by the name above its photo.
         image: the photo that they all describe, or its path.
-        columns, options: see `plot_caption`. Of a caption that has none of the words, the photo alone is drawn.
+        columns, options: see `plot_caption`. A caption without any of the words is drawn as the photo alone.
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.

@@ -62,7 +62,7 @@ def save_figure(
         fig: the figure.
         path: the file.
         opener: which file of that name may be replaced, see `caption.core.runtime.atomic_files`; by default any.
-        width: of the picture in pixels; by default 150 of them on an inch.
+        width: of the picture in pixels; by default 150 per inch.
 
     Raises:
         OutputError: Matplotlib has no such format, the picture would be too large, or the file cannot be written.

@@ -49,7 +49,7 @@ END_LABEL = "(end)"
 
 
 def style_record(style: OverlayStyle) -> dict[str, Any]:
-    """The styles, the colour maps, and which of them the page begins with.
+    """The styles, the colour maps, and the page's initial choice of them.
 
     Raises:
         ValueError: no such style or colour map, or the opacity is not between 0 and 1.

@@ -66,7 +66,7 @@ class Tiles:
 
     Args:
         photo: the photo.
-        tiles: what is drawn, in order.
+        tiles: the pictures to draw, in order.
         boxes: of objects by name, see `TileOptions`.
         scale: of all maps; by default that of the maps drawn.
         own_scale: see `MapOptions`.

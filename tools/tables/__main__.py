@@ -1,6 +1,6 @@
 """Train, test and write a table of docs/results.
 
-    python -m tools.tables attention --rows dot additive --seeds 0      # trains what is missing, and prints
+    python -m tools.tables attention --rows dot additive --seeds 0      # trains missing runs, and prints
     python -m tools.tables flickr8k --data DATA --write                 # and writes document and JSON
     python -m tools.tables attention --rows --write                     # trains nothing: the document from its JSON
     python -m tools.tables my_table.yaml --trainer.max_epochs 1

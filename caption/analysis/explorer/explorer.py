@@ -154,7 +154,7 @@ class Explorer:
         """Apply a change to the current caption.
 
         Raises:
-            UserError: it has no such place, step or word, or nothing would be left to look at.
+            UserError: it has no such place, step or word, or no region would be left to look at.
         """
         with _user_errors():
             self._apply(request_of(change, self.caption))

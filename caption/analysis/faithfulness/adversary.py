@@ -137,7 +137,7 @@ def _measures(replay: Replay, step: Step, begin: Maps, searched: Maps, tolerance
     wide = map_tensors(lambda tensor: tensor.repeat(1, MIXTURES, *[1] * (tensor.dim() - 2)), searched)
     distances = step.distance(replay.rerun(step, replay.with_grid_maps(mixed, step, wide)))
     keeps = distances <= tolerance
-    keeps[:, : distances.shape[1] // MIXTURES] = True  # α itself, but for rounding
+    keeps[:, : distances.shape[1] // MIXTURES] = True  # α itself, up to rounding
     divergences, best = _divergence(alpha, mixed).where(keeps, -1.0).max(1)
     rows = torch.arange(len(best), device=best.device)
     farthest = replay.with_grid_maps([map_[rows, best][:, None] for map_ in mixed], step)

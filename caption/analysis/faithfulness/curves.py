@@ -2,10 +2,10 @@
 
 Regions are hidden one after the other, in an order, and the word's probability is measured (Samek et al. 2017; Petsiuk
 et al. 2018, "RISE", for images; Serrano and Smith 2019, "Is Attention Interpretable?", for attention weights). If the
-order begins with what the word depends on, *deletion* lowers the probability at once, and *insertion*, which starts
-with nothing and shows regions in that order, raises it at once. A good order has a small area under the first curve and
-a large one under the second. Attention is compared with random orders, which any explanation must beat, with gradients,
-and with occlusion, which measures single regions.
+order begins with the regions that the word depends on, *deletion* lowers the probability at once, and *insertion*,
+which starts without regions and shows them in that order, raises it at once. A good order has a small area under the
+first curve and a large one under the second. Attention is compared with random orders, which any explanation must beat,
+with gradients, and with occlusion, which measures single regions.
 
 A region is hidden from the context of one step alone. The words before and the decoder's state stay, so the fall is
 that of a word with less context, not of a word whose preceding words have changed. Information that is already in the

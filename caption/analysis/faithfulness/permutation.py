@@ -1,6 +1,6 @@
 """Steps run again with other maps: permuted, even, of another word, of another image.
 
-If a word comes out the same whatever α is, α is not a reason for it (Jain and Wallace 2019, "Attention is not
+If a word is the same for every α, α is not a reason for it (Jain and Wallace 2019, "Attention is not
 Explanation"). If it changes, the map matters to this model; this does not show that no other α would do as well
 (Wiegreffe and Pinter 2019, "Attention is not not Explanation"). Only one step is changed at a time.
 

@@ -17,7 +17,7 @@ from caption.analysis.replay import Replay, Step
 
 
 class Trial(NamedTuple):
-    """One step, and what is needed to measure the effect of hiding regions from it."""
+    """One step, and the means to measure the effect of hiding regions from it."""
 
     replay: Replay
     step: Step

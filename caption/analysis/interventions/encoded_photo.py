@@ -180,7 +180,7 @@ class EncodedPhoto:
 
         Raises:
             ValueError: all regions are erased.
-            UserError: the decoder has no attention, or nothing is left to be read.
+            UserError: the decoder has no attention, or no region is left to read.
 
         The caption has a `beam_tree`. Words that are kept are a single branch of it.
         """

@@ -10,7 +10,7 @@ or None for all steps (`selection.Steps`). Steps and words refer to the caption 
 columns refer to the grid of the caption's weights.
 
 Every map of every attention is edited: each head, hop and channel alike, and maps on other grids by the area that they
-cover. A map's sum, of magnitudes where weights may be negative, stays what it was: a sentinel keeps its share.
+cover. A map's sum, of magnitudes where weights may be negative, is kept: a sentinel keeps its share.
 """
 
 from __future__ import annotations

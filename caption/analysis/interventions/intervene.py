@@ -141,7 +141,7 @@ def intervene(
 
     Raises:
         ValueError: no changes; or one has a step, word or place that the caption does not have, or hides all regions.
-        UserError: the decoder has no attention, or nothing is left to be read.
+        UserError: the decoder has no attention, or no region is left to read.
         caption.core.errors.ImageError: the photo cannot be read.
     """
     if not changes:

@@ -110,7 +110,7 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
     if len(readings) < FEWEST or not len(fitted):
         raise UserError(
             f"{len(readings)} photos, whose captions name {len(fitted)} of the lens's nouns at least {OFTEN} times, "
-            f"are too few to calibrate it: give {FEWEST} or more, with captions that name what they show"
+            f"are too few to calibrate it: give {FEWEST} or more, with captions that name the things in them"
         )
     x, h, size, is_named = _pairs(lens, readings, fitted)
     of_words = _regression((x, h, x * h, size), is_named)

@@ -100,7 +100,7 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     elif not any(subject.groundings for subject in subjects):
         things = first_few(images.categories) if images.categories else "an object of the boxes"
         table.missing = (
-            f"No word of the captions, or those of one photo alone, names {things}: give the boxes of what is in "
+            f"No word of the captions, or those of one photo alone, names {things}: give the boxes of things in "
             "these photos" + ("." if images.references else ", or people's captions with --references.")
         )
     for subject in subjects:
@@ -340,7 +340,7 @@ def named(table: AnalysisTable, subjects: Subjects) -> None:
     """Who is named?
 
     Photos count for a group if at least three people's captions name it and none names another one. The table has the
-    share of the model's captions of them that name each group. Intervals are Wilson's.
+    share of the model's captions of these photos that name each group. Intervals are Wilson's.
     """
     references = subjects[0].images.references
     counts = {
