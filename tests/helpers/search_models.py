@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from caption.core.tensor_tree import State
-from caption.search import Hypotheses, Search
+from caption.search import Hypotheses
 
 START, END = 0, 1
 MODULUS = 997
@@ -24,33 +23,6 @@ class Trace(NamedTuple):
 
     past: Tensor
     weights: tuple[Tensor, None]
-
-
-A, B = 2, 3
-BY_HAND = (
-    # start, end, A, B
-    (0.00, 0.10, 0.50, 0.40),  # after start
-    (0.25, 0.25, 0.25, 0.25),  # after end: never used
-    (0.00, 0.25, 0.40, 0.35),  # after A
-    (0.00, 0.90, 0.05, 0.05),  # after B
-)
-"""Greedy search takes A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
-
-
-class Chain:
-    """The next word depends only on the last one: probabilities (V, V), with a row for each last word. Its trace is the
-    word that was read."""
-
-    def __init__(self, probabilities: Sequence[Sequence[float]] = BY_HAND) -> None:
-        self.log_probs = torch.tensor(probabilities, dtype=torch.float64).log()
-        self.calls = 0
-
-    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        self.calls += 1
-        return self.log_probs[words], State(None, None, words)
-
-    def search(self, search: Search, forbidden: Sequence[int] = (), **options: bool) -> Hypotheses:
-        return search(self.step, State(None, None, None), 1, START, END, forbidden, **options)
 
 
 class HashModel:

@@ -8,8 +8,46 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import tiny_captioner
 from helpers.command_line import TINY
-from helpers.user_files import make_template
+from helpers.models_of_others import write_models
+from helpers.user_files import EVALUATE, FEATURES, FIT, run
+
+
+def make_template(top: Path) -> None:
+    """The user's files: `here`, in which commands run, and `elsewhere`."""
+    from caption.data.shapes import write_shapes
+    from caption.models import checkpoint
+
+    here = top / "here"
+    (here / "photos").mkdir(parents=True, exist_ok=True)
+    (top / "elsewhere").mkdir()
+    (top / "elsewhere" / "letter.txt").write_text("a letter")
+    tiny_captioner.photo(32, 32).save(here / "photo.png")
+    for number, name in enumerate("ab"):
+        tiny_captioner.photo(32, 32, seed=number).save(here / "photos" / f"{name}.png")
+    checkpoint.save(tiny_captioner.captioner(), here / "model.ckpt")
+    write_shapes(here / "shapes", train=8, val=2, test=2, size=48)
+    config = yaml.safe_load(TINY.format(folder=".", shapes="shapes"))
+    config["data"]["reader"]["init_args"] |= {"train": 8, "val": 2, "test": 2}
+    config["trainer"] |= {"max_epochs": 1, "limit_train_batches": 1, "default_root_dir": "run"}
+    (here / "fit.yaml").write_text(yaml.safe_dump(config))
+    lines = [
+        '{"image": "a.png", "caption": "a cat", "split": "train"}',
+        '{"image": "b.png", "caption": "a cat", "split": "val"}',
+    ]
+    (here / "captions.json").write_text("\n".join(lines))
+    write_models(here)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        for args in (
+            FIT,
+            f"{FEATURES} --out store",
+            "shards -c fit.yaml --samples 3 --out shards",
+            f"test {EVALUATE}",
+        ):
+            ran = run(args.split())
+            assert ran.code == 0, ran.err
 
 
 @pytest.fixture(scope="session")

@@ -3,24 +3,142 @@ the captions of a model."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from helpers import search_reference as reference
-from helpers.search_models import END, START, A, B, Chain, HashModel, captions, check
+from helpers.search_models import END, START, HashModel, captions, check
 from helpers.tiny_captioner import captioner, photo
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from caption.analysis.interventions import Force
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
-from caption.core.tensor_tree import map_tensors
+from caption.core.tensor_tree import State, map_tensors
 from caption.results.beam_tree import BeamTree, beam_tree
-from caption.search import BeamSearch, Greedy, Hypotheses, top_k
+from caption.search import BeamSearch, Greedy, Hypotheses, Search, top_k
+
+# -- plain searches over lists, one image at a time, and a chain made by hand ------------------------------------------
+
+Next = Callable[[list[int]], list[float]]
+
+
+class Reference(NamedTuple):
+    words: list[int]
+    log_prob: float
+    score: float
+    finished: bool
+
+
+def allowed(log_probs: list[float], forbidden: Sequence[int]) -> list[tuple[int, float]]:
+    return [
+        (word, log_prob)
+        for word, log_prob in enumerate(log_probs)
+        if word not in forbidden and log_prob > -math.inf
+    ]
+
+
+def beam(
+    following: Next,
+    end: int,
+    forbidden: Sequence[int],
+    *,
+    beam_size: int,
+    max_length: int,
+    normalization: float,
+    candidates: int,
+) -> list[Reference]:
+    """It does not stop early: it continues to `max_length` while a hypothesis is unfinished."""
+    steps = kept_at_each_step(following, end, forbidden, beam_size=beam_size, max_length=max_length)
+    ended = [one for step in steps for one in step if one.words[-1] == end]
+    live = [one for one in steps[-1] if one.words[-1] != end] if steps else [Kept([], None, 0.0)]
+    pool = [Reference(w[:-1], p, p / len(w) ** normalization, True) for w, _, p in ended]
+    pool.sort(key=lambda caption: -caption.score)
+    rest = [Reference(w, p, p / max(len(w), 1) ** normalization, False) for w, _, p in live]
+    rest.sort(key=lambda caption: -caption.score)
+    return (pool + rest)[:candidates]
+
+
+class Kept(NamedTuple):
+    """A hypothesis that a beam search keeps at a step."""
+
+    words: list[int]
+    parent: int | None
+    """Its place among those of the step before, the ended ones included."""
+    total: float
+
+
+def kept_at_each_step(
+    following: Next, end: int, forbidden: Sequence[int], *, beam_size: int, max_length: int
+) -> list[list[Kept]]:
+    """The `beam_size` most probable extensions of each step, those with the end word included; no early stop."""
+    steps: list[list[Kept]] = []
+    live: list[tuple[int | None, list[int], float]] = [(None, [], 0.0)]
+    while live and len(steps) < max_length:
+        extensions = [
+            Kept([*words, word], place, total + log_prob)
+            for place, words, total in live
+            for word, log_prob in allowed(following(words), forbidden)
+        ]
+        if not extensions:
+            break
+        steps.append(sorted(extensions, key=lambda one: -one.total)[:beam_size])
+        live = [(place, one.words, one.total) for place, one in enumerate(steps[-1]) if one.words[-1] != end]
+    return steps
+
+
+def exhaustive(
+    following: Next, words: int, end: int, max_length: int, normalization: float
+) -> list[Reference]:
+    """All finished captions, best first."""
+    everything = []
+    inner = [word for word in range(words) if word != end]
+    for length in range(1, max_length + 1):
+        for prefix in itertools.product(inner, repeat=length - 1):
+            emitted = [*prefix, end]
+            total = 0.0
+            for time, word in enumerate(emitted):
+                total += following(emitted[:time])[word]
+            if total > -math.inf:
+                everything.append(Reference(list(prefix), total, total / length**normalization, True))
+    return sorted(everything, key=lambda caption: -caption.score)
+
+
+A, B = 2, 3
+BY_HAND = (
+    # start, end, A, B
+    (0.00, 0.10, 0.50, 0.40),  # after start
+    (0.25, 0.25, 0.25, 0.25),  # after end: never used
+    (0.00, 0.25, 0.40, 0.35),  # after A
+    (0.00, 0.90, 0.05, 0.05),  # after B
+)
+"""Greedy search takes A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
+
+
+class Chain:
+    """The next word depends only on the last one: probabilities (V, V), with a row for each last word. Its trace is the
+    word that was read."""
+
+    def __init__(self, probabilities: Sequence[Sequence[float]] = BY_HAND) -> None:
+        self.log_probs = torch.tensor(probabilities, dtype=torch.float64).log()
+        self.calls = 0
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        self.calls += 1
+        return self.log_probs[words], State(None, None, words)
+
+    def search(self, search: Search, forbidden: Sequence[int] = (), **options: bool) -> Hypotheses:
+        return search(self.step, State(None, None, None), 1, START, END, forbidden, **options)
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,7 +198,7 @@ def test_equals_the_naive_search(
             hypotheses = each(model.step, model.start(batch), images, START, END, barred)
         check(hypotheses, model, batch, each.max_length, barred)
         for image in batch:
-            wanted = reference.beam(
+            wanted = beam(
                 partial(model.next_log_probs, image),
                 END,
                 barred,
@@ -116,7 +234,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions(
     hypotheses = search(model.step, model.start([0, 1]), 2, START, END)
     for image in range(2):
         following = partial(model.next_log_probs, image)
-        best = reference.exhaustive(following, words, END, max_length, normalization)[:5]
+        best = exhaustive(following, words, END, max_length, normalization)[:5]
         assert captions(hypotheses, image) == [one.words for one in best]
         assert hypotheses.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)
 
@@ -181,7 +299,7 @@ def test_the_tree_is_what_a_plain_beam_search_keeps(
     for image in batch:
         record = map_tensors(lambda tensor, image=image: tensor[image], hypotheses.record)
         tree = beam_tree(record, record.trace.weights[0], (1, 3), str, END)
-        kept = reference.kept_at_each_step(
+        kept = kept_at_each_step(
             partial(model.next_log_probs, image), END, [], beam_size=beam_size, max_length=max_length
         )
         assert len(tree.steps) <= len(kept)

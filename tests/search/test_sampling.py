@@ -2,17 +2,79 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
 import torch
-from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caption.search import Hypotheses, Sampling, top_k
+
+Next = Callable[[list[int]], list[float]]
+
+
+class Reference(NamedTuple):
+    words: list[int]
+    log_prob: float
+    finished: bool
+
+
+def truncated(
+    log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
+) -> list[float]:
+    """The probabilities from which sampling draws."""
+    powers = [math.exp(log_prob / temperature) for log_prob in log_probs]
+    order = sorted(range(len(powers)), key=lambda word: -powers[word])[:top_k]
+    kept: list[int] = []
+    for word in order:
+        if top_p is not None and sum(powers[w] for w in kept) >= top_p * sum(powers[w] for w in order):
+            break
+        kept.append(word)
+    return [
+        power / sum(powers[w] for w in kept) if word in kept else 0.0 for word, power in enumerate(powers)
+    ]
+
+
+def sample(
+    following: Next,
+    chance: Sequence[float],
+    end: int,
+    forbidden: Sequence[int],
+    *,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> Reference:
+    """At each step, the first word whose cumulative probability exceeds the step's random number."""
+    words: list[int] = []
+    total = 0.0
+    for number in chance:
+        log_probs = following(words)
+        barred = [-math.inf if word in forbidden else log_probs[word] for word in range(len(log_probs))]
+        if max(barred) == -math.inf:
+            break
+        probs = truncated(barred, temperature, top_k, top_p)
+        order = range(len(probs))
+        if top_k is not None or top_p is not None:  # in the order in which words were admitted
+            order = sorted(order, key=lambda word: -probs[word])
+        reached = itertools.accumulate(probs[word] for word in order)
+        word = next(
+            word
+            for word, sum_so_far in zip(order, reached, strict=True)
+            if sum_so_far > number * sum(probs) and probs[word] > 0
+        )
+        total += log_probs[word]
+        if word == end:
+            return Reference(words, total, True)
+        words = [*words, word]
+    return Reference(words, total, False)
 
 
 def draw(model: HashModel, sampling: Sampling) -> Hypotheses:
@@ -49,7 +111,7 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
         following = partial(model.next_log_probs, image)
         options = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
         draws = chance[image].tolist()
-        wanted = [reference.sample(following, numbers, END, barred, **options) for numbers in draws]
+        wanted = [sample(following, numbers, END, barred, **options) for numbers in draws]
         wanted.sort(key=lambda one: (-one.finished, -one.log_prob))
         assert captions(hypotheses, image) == [one.words for one in wanted]
         assert hypotheses.finished[image].tolist() == [one.finished for one in wanted]
@@ -63,8 +125,8 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
 def test_a_cold_sample_is_greedy(temperature: float, dtype: torch.dtype) -> None:
     model = HashModel(6, seed=8, dtype=dtype)
     hypotheses = draw(model, Sampling(temperature=temperature, max_length=10, seed=0))
-    wanted = reference.greedy(partial(model.next_log_probs, 0), END, 10, [])
-    assert captions(hypotheses, 0) == [wanted.words]
+    following, options = partial(model.next_log_probs, 0), {"temperature": 1.0, "top_k": 1, "top_p": None}
+    assert captions(hypotheses, 0) == [sample(following, [0.5] * 10, END, [], **options).words]
 
 
 def test_a_seed_repeats_itself_and_none_follows_torch() -> None:
