@@ -12,7 +12,7 @@ from caption.core.errors import UserError
 from caption.core.parts import check_choice
 
 AtTest = Literal["expectation", "argmax", "sample"]
-"""What is read outside training: the expected context (the authors' default), the most probable location, or a
+"""The reading outside training: the expected context (the authors' default), the most probable location, or a
 sample."""
 
 Draw = Callable[[Tensor], Tensor]
@@ -24,7 +24,7 @@ class Stochastic(nn.Module):
     from `Stochastic`, then from `Attention` or `Alignment`.
 
     Args:
-        at_test: what is read outside training.
+        at_test: how it reads outside training, see `AtTest`.
 
     Raises:
         ValueError: `at_test` is another string.

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from caption.core.box import Box
 
 COVERED = "covered_box"
-"""The attribute of a tensor that holds the part of the input that it covers, during a forward pass with `_Tracking`."""
+"""The attribute of a tensor with the part of the input that it covers, during a forward pass with `_Tracking`."""
 
 
 def grid_boxes(features: Callable[[Tensor], Tensor | tuple[Tensor, ...]], images: Tensor) -> tuple[Box, ...]:

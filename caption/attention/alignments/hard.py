@@ -25,8 +25,8 @@ class Multinoulli(Stochastic, Alignment):
         expectation: probability of the expectation in training; 0.5 in the paper.
         share: "caption" = the choice between sample and expectation is drawn for each caption, as in the paper ("for a
             given image"); "batch" = once for the batch, as in the authors' code.
-        at_test: what is read outside training: the expected context (the authors' default), the most probable region,
-            or a sample. `caption.attention.override_at_test` changes it for a trained model.
+        at_test: outside training, read the expected context (the authors' default), the most probable region, or a
+            sample. `caption.attention.override_at_test` changes it for a trained model.
     """
 
     def __init__(

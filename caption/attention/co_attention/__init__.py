@@ -5,6 +5,6 @@ base            the base class; affinity: the base class of those that compare e
 parallel        both sides at once, through their affinity; the maximum form
 alternating     one side after the other
 interactive     each side with the mean of the other
-symmetric       each side is replaced by what it attends to in the other (COSNet)
+symmetric       each side attends to the other, element by element (COSNet)
 mutual          each side is reweighted by its correlation with the other
 """
