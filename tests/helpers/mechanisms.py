@@ -58,7 +58,7 @@ class OwnSampling(Stochastic, Alignment):
         return scores.softmax(-1)
 
     def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
-        return torch.ones(len(memory.values), hypotheses)
+        return memory.values.new_ones(len(memory.values), hypotheses)
 
     def select(
         self, weights: Tensor, state: TensorTree = None
