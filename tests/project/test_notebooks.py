@@ -153,4 +153,4 @@ def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(photo: str
     values = {"MODEL": "photos", "PHOTO": photo, "THING": "saxophone", "WORD": 0}
     output = printed(changed(NAMES[5], values))
     assert "the encoder sees no saxophone in this photo" in output
-    assert "unlike what the model knows: yes" in output
+    assert "unlike the training photos: yes" in output
