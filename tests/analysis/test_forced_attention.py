@@ -85,11 +85,11 @@ def test_steps_by_number_and_by_word(at: Any, steps: set[int] | None):
 def test_an_unfinished_caption_has_no_step_for_its_end():
     cut = replace(CAPTION, finished=False)
     assert tokens_of(cut) == tuple(WORDS)
-    with pytest.raises(ValueError, match=r"no step 4: they run from 0 \('a'\) to 3 \('dog'\)"):
+    with pytest.raises(ValueError, match="step 4"):
         steps_of(4, cut)
-    with pytest.raises(ValueError, match="'<end>' is not in the caption"):
+    with pytest.raises(ValueError, match="'<end>'"):
         steps_of("<end>", cut)
-    with pytest.raises(ValueError, match="no step 0: it has none"):
+    with pytest.raises(ValueError, match="step 0"):
         steps_of(0, Caption("", [], np.zeros((0, ROWS, COLS)), 0.0, np.zeros(0), CAPTION.box, finished=False))
 
 

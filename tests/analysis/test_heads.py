@@ -96,7 +96,7 @@ def test_the_table():
 def test_what_cannot_be_measured_is_said():
     with pytest.raises(ValueError, match="these captions have none"):
         head_roles([])
-    with pytest.raises(ValueError, match="no map 'hops' in the caption 'a red a': it has heads"):
+    with pytest.raises(ValueError, match=r"'hops'.*heads"):
         head_roles(planted(), "hops")
     with pytest.raises(ValueError, match="must have one shape"):
         head_roles([*planted(), caption_of(["a"], [[EVEN]])])

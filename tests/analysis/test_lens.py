@@ -163,7 +163,7 @@ def test_a_calibration_makes_sharp_maps_less_sure() -> None:
     assert found.known is not None
     assert found.known.dtype == torch.uint8
     for number in (0, 3):
-        with pytest.raises(UserError, match=f"{number} photos, .* too few to calibrate it: give 20 or more"):
+        with pytest.raises(UserError, match=f"{number} photos.*20"):
             fit(lens, readings[:number])
 
 
@@ -264,9 +264,7 @@ def test_classifiers_of_other_averages_and_none_are_refused(pretrained, tmp_path
     _, encoder = encoder_with_weights("mobilenet_v3_small", tmp_path)  # has a hidden layer behind its average
     with pytest.raises(UserError, match="does not read the average"):
         classifier_of(encoder, 64, 64)
-    with pytest.raises(
-        UserError, match="SmallCNN has no classifier, because it was trained with the captions"
-    ):
+    with pytest.raises(UserError, match="SmallCNN"):
         make_lens(tiny_captioner())
 
 
@@ -274,7 +272,7 @@ def test_a_fine_tuned_encoder_and_another_scale_are_refused(pretrained) -> None:
     encoder = deepcopy(pretrained("efficientnet_lite0")[1])
     other = EfficientNetLite("efficientnet_lite0", weights=encoder.weights, mean=(0.485, 0.456, 0.406))
     other.load_pretrained()
-    with pytest.raises(UserError, match=r"normalises pixels with the mean \[0.485, 0.456, 0.406\]"):
+    with pytest.raises(UserError, match=r"\[0.485, 0.456, 0.406\]"):
         classifier_of(other, 64, 64)
     with torch.no_grad():
         next(encoder.trunk.parameters()).mul_(1.1)

@@ -77,7 +77,7 @@ def test_cells_are_drawn_as_words():
     )
     assert caption.seen == (20, 0, 60, 40)
     assert len(maps.of_cells().words) == 64
-    with pytest.raises(ValueError, match=r"8 rows and 8 columns has no cell \(8, 0\)"):
+    with pytest.raises(ValueError, match=r"\(8, 0\)"):
         maps.of_cells((8, 0))
 
 
@@ -113,7 +113,7 @@ def test_rollout_is_the_product_of_the_layers():
     np.testing.assert_allclose(attention_rollout(weights, 0.3, gates), two @ one, rtol=1e-6)
     np.testing.assert_allclose(attention_rollout(weights).sum(-1), 1, rtol=1e-6)
     np.testing.assert_array_equal(attention_rollout(weights, 1, gates), np.eye(6))
-    with pytest.raises(ValueError, match=r"residual is 1.5: it is a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"residual is 1\.5"):
         attention_rollout(weights, 1.5)
 
 

@@ -127,7 +127,7 @@ def test_outside_training_it_reads_as_told_and_draws_nothing(alignment: type[Mul
     assert (output.location == -1).all()
     assert output.log_prob is None if alignment is GumbelSoftmax else (output.log_prob == 0).all()
     assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(ValueError, match="'expectation', 'argmax', 'sample', not 'guess'"):
+    with pytest.raises(ValueError, match="'guess'"):
         override_at_test(attention, "guess").__enter__()
 
 
@@ -199,6 +199,6 @@ def test_override_draws_does_not_change_evaluation_and_chance_comes_back_even_af
     assert not attention.alignment.draws_overridden
     assert len(set(first(attention.train(), many(500)).location.flatten().tolist())) > 1
     soft = ScoredAttention(GivenScores(), library.Softmax())
-    said = pytest.raises(UserError, match="ScoredAttention has no attention that samples")
+    said = pytest.raises(UserError, match="ScoredAttention")
     with said, override_draws(soft, always_region_three):
         pass

@@ -125,8 +125,6 @@ def test_curves_are_drawn(cli: Cli, runs: list[str]):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("runs/none", "'runs/none' is not the folder of a run"),
-        ("runs", "has neither logs nor best.ckpt"),
         ("runs/good runs/good", "named twice"),
         ("runs/good --curves x.png", "--curves would overwrite x.png"),
         ("runs/good --curves runs/good/best.ckpt", "--curves runs/good/best.ckpt: end its name in"),

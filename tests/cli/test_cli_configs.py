@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.command_line import Cli, check_refused
+from helpers.command_line import Cli
 
 from caption.cli.configuration.config_files import config_names, find_config, with_layers
 from caption.cli.configuration.parts import read_parts
@@ -33,7 +33,6 @@ def test_configs_lists_configurations_with_their_titles_and_prints_one(cli: Cli)
     printed = cli("configs", "shapes_soft").out
     assert yaml.safe_load(printed)["trainer"]["default_root_dir"] == "runs/shapes_soft"
     assert cli("configs", "configs/shapes_soft.yaml").out == printed
-    check_refused(cli("configs", "attention/sparsmax"), "did you mean attention/sparsemax?")
     others = ["fit", "--trainer.max_epochs=3", "--model.search.beam_size", "3", "--data.reader", "x.Flickr"]
     assert with_layers(others) == others
 

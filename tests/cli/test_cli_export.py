@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner, photo
@@ -46,18 +45,3 @@ def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
     check_same_captions(cli, tmp_path, tmp_path / "gated.ckpt", out)
     ran = cli("export", model, "--format", "ckpt", "--out", tmp_path / "none.ckpt", "--remove-closed-heads")
     check_refused(ran, "no attention of this model has gates on its heads")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("safetensors --out model.ckpt", "end its name in .safetensors"),
-        ("safetensors --out there.safetensors", "exists: choose another name"),
-        ("onnx --out folder --precision float16", "--precision is for"),
-    ],
-)
-def test_what_is_refused(options: str, said: str, cli: Cli, model: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.safetensors").write_text("somebody's")
-    check_refused(cli("export", model, "--format", *options.split()), said)
-    assert (tmp_path / "there.safetensors").read_text() == "somebody's"

@@ -38,7 +38,6 @@ def test_the_output_is_checked_first(cli: Cli, tmp_path: Path, monkeypatch: pyte
     ("output", "message"),
     [
         ("--heatmap p.xyz", "--heatmap p.xyz: end its name in .png"),
-        ("--attention a.txt", "--attention a.txt: end its name in .npz"),
         ("--html /proc/x.html", "the folder /proc cannot be written to"),
         (f"--html {'x' * 300}.html", "cannot be the name of a file: File name too long"),
         ("--html x\0.html", "cannot be the name of a file: it has a null character"),
@@ -46,10 +45,6 @@ def test_the_output_is_checked_first(cli: Cli, tmp_path: Path, monkeypatch: pyte
         ("--html mine.html/out.html", "--html: the folder"),
         ("--heatmap x.png", "would overwrite the input"),
         ("--heatmap .", "would overwrite the input"),
-        (
-            "--contact-sheet a.png --html A.png/x.html",
-            "--html would be in the folder A.png, but that is the file of --contact-sheet",
-        ),
     ],
 )
 def test_outputs_of_describe_are_checked_first(cli: Cli, tmp_path, monkeypatch, output: str, message: str):

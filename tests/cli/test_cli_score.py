@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.command_line import Cli, check_refused
+from helpers.command_line import Cli
 
 IMAGES = range(1, 9)
 COLORS = ["red", "blue", "green", "black", "white", "brown", "gray", "pink"]
@@ -132,16 +132,3 @@ def test_splits_of_the_references(cli: Cli, tmp_path: Path):
     scores = json.loads(cli("score", *files, "--split", "test", "--format", "json").out)
     assert "|split:test|" in scores["signature"]
     assert scores["reasons"]["CIDEr"].startswith("0 for any captions, because there is one image")
-
-
-@pytest.mark.parametrize(
-    ("candidates", "message"),
-    [
-        ("x", "does not exist"),
-        ("- -", "standard input"),
-        ("x --metrics METEOR", "no metric 'METEOR' (did you mean METEOR-1.5?)"),
-        ("x --protocol beam", "KEY=VALUE"),
-    ],
-)
-def test_wrong_usage(candidates: str, message: str, cli: Cli):
-    check_refused(cli("score", "--references", "/nowhere/r", "--candidates", *candidates.split()), message)

@@ -45,7 +45,7 @@ def test_a_tensor_at_two_places_is_mapped_once_and_stays_one():
     [lambda tree: map_tensors(lambda tensor: tensor, tree), leaves, lambda tree: combine(sum, [tree])],
 )
 def test_anything_else_is_refused(function: Any, stranger: object):
-    with pytest.raises(TypeError, match=f"a tensor tree consists of .* not {type(stranger).__name__}"):
+    with pytest.raises(TypeError, match=type(stranger).__name__):
         function((torch.zeros(1), {"inside": stranger}))
 
 

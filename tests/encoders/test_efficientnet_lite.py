@@ -66,13 +66,11 @@ def test_files_of_torchvisions_names_load_and_names_that_the_port_lacks_are_refu
     for odd in ("_blocks.99._bn1.weight", "_blocks.0._gate.weight", "_swish.beta"):
         port = {"_conv_stem.weight": state["features.0.0.weight"], odd: torch.empty(0)}
         torch.save(port, file)
-        with pytest.raises(CheckpointError, match=f"1 tensors that the model does not have, such as {odd}"):
+        with pytest.raises(CheckpointError, match=odd):
             encoder.load_pretrained()
-    with pytest.raises(UserError, match=r"named efficientnet_b2: choose one of efficientnet_lite0"):
+    with pytest.raises(UserError, match=r"efficientnet_b2.*efficientnet_lite0"):
         EfficientNetLite("efficientnet_b2")
-    with pytest.raises(
-        UserError, match="DEFAULT is not a file: the weights of efficientnet_lite0 must be a file"
-    ):
+    with pytest.raises(UserError, match=r"DEFAULT.*efficientnet_lite0"):
         EfficientNetLite("efficientnet_lite0", weights="DEFAULT").load_pretrained()
 
 

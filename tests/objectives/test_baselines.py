@@ -48,16 +48,12 @@ def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
     nothing = absent.unrolled._replace(positions=torch.arange(0), queries=torch.zeros(0, 2))
     baseline.learn(absent._replace(unrolled=nothing))
     assert baseline.value.item() == -4.0
-    with pytest.raises(ValueError, match=r"decay .* 1\.5"):
-        MovingAverage(1.5)
 
 
 def test_a_sample_is_compared_with_the_others_of_its_caption_at_the_same_step():
     """Two captions with very different rewards: the advantages of each sum to 0."""
     expected = torch.tensor([[[[-10.5, -6.5], [-8.5, -5.5], [-5.0, -3.0]]]])
     torch.testing.assert_close(LeaveOneOut()(rewards()), expected)
-    with pytest.raises(ValueError, match="LeaveOneOut needs 2 samples or more, not 1"):
-        Reinforce(LeaveOneOut())
     decoder, calls = toy(), watch(baseline := LeaveOneOut())
     torch.manual_seed(2)
     Reinforce(baseline, samples=4, reward="sum")(WithoutEncoder(decoder), *problem([[2, 1]]))

@@ -21,7 +21,6 @@ from caption.objectives import (
     CrossEntropy,
     DoublyStochastic,
     Entropy,
-    Reinforce,
     Term,
 )
 from caption.objectives.base import count_elements
@@ -68,14 +67,6 @@ def test_a_sum_is_divided_by_the_elements_of_the_batch(per: tuple[str, ...], div
     assert mean.item() == pytest.approx(30 / divisor / samples)
 
 
-@pytest.mark.parametrize("make", [CrossEntropy, Reinforce, lambda per: Entropy(1.0, per=per)])
-def test_other_divisors_are_refused(make):
-    with pytest.raises(
-        ValueError, match="per must be one of 'caption', 'word', 'region', 'image', not 'batch'"
-    ):
-        make(per=("caption", "batch"))
-
-
 def test_each_term_has_a_weight_and_a_divisor_of_its_own():
     batch = unrolled(torch.zeros(1, 2, 2, 2), torch.tensor([[2, 1]]), WEIGHTS)
     targets = torch.zeros(1, 2, 2, dtype=torch.long)
@@ -99,7 +90,7 @@ def test_doubly_stochastic_by_hand():
     # Weights need not sum to one: Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
     weights = torch.tensor([[[[0.5, 0.0], [0.25, 0.5]]]])
     assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
-    with pytest.raises(UserError, match=r"needs weights of at least 0.* remove DoublyStochastic"):
+    with pytest.raises(UserError, match="DoublyStochastic"):
         value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
 
 

@@ -70,8 +70,3 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     frequencies = torch.bincount(inner.captions.words[0, :, 1], minlength=8) / 4000
     assert frequencies[:4].sum() == 0
     torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)
-
-
-def test_a_probability_is_at_most_1():
-    with pytest.raises(ValueError, match=r"probability 1.5 must be between 0 and 1"):
-        ScheduledSampling(probability=1.5)

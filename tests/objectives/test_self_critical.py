@@ -117,11 +117,7 @@ def test_dropout_is_off_and_on_again():
     assert made.training
 
 
-def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="samples must be 2 or more, not 1"):
-        SelfCriticalSequence(1)
-    with pytest.raises(ValueError, match="bleu must be a weight of at least 0, not -1"):
-        SelfCriticalSequence(bleu=-1.0)
+def test_sampled_attention_is_refused():
     made = decoder(Multinoulli())
-    with pytest.raises(UserError, match="no gradient for sampled attention"):
+    with pytest.raises(UserError, match="sampled attention"):
         objective(2)(WithoutEncoder(made), views(), captions(REFERENCES[0]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pytest
 import torch
 from helpers.tiny_views import WithoutEncoder
 from helpers.toy import WORDS, gradient, problem, soft_toy
@@ -56,9 +55,3 @@ def test_objectives_inside_are_built_and_prepared_once():
     nested = WeightedSum([ScheduledSampling(Noted()), GuidedAttention(Noted(), words=1)], [1.0, 1.0])
     prepared(nested)
     assert calls == [(4, (2,), WORDS)] * 2 + [[[[4, 3, 2]], [[3, 2]], [[4, 2]]]] * 2
-
-
-@pytest.mark.parametrize(("objectives", "weights"), [([], []), ([CrossEntropy()], [1.0, 2.0])])
-def test_as_many_weights_as_objectives(objectives: list[Objective], weights: list[float]):
-    with pytest.raises(ValueError, match="as many weights"):
-        WeightedSum(objectives, weights)

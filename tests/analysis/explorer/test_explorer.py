@@ -164,9 +164,9 @@ def test_a_word_looks_where_the_lens_sees_a_thing(model):
     answered = explorer.answer({"changes": [request]})
     assert answered["change"]["requests"] == [request]
     json.dumps(answered, allow_nan=False)
-    with pytest.raises(UserError, match="the lens does not know 'zebra'"):
+    with pytest.raises(UserError, match="'zebra'"):
         explorer.look_at("zebra", at=2)
-    with pytest.raises(UserError, match="the encoder sees no cup in this photo"):
+    with pytest.raises(UserError, match="cup"):
         explorer.look_at("cup", at=2)
     assert explorer.answer({"changes": [request]})["change"]["requests"] == [request]
 

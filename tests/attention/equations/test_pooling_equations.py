@@ -166,5 +166,5 @@ def test_a_fixed_map_is_the_softmax_of_its_cells_without_the_masked_ones() -> No
     output = case.outputs[0]
     torch.testing.assert_close(output.weights, weights.expand_as(output.weights))
     torch.testing.assert_close(output.context, (weights @ REGIONS).expand_as(output.context))
-    with pytest.raises(UserError, match=r"side 4 of FixedMap is too small for a grid of 1x5 .* make it 5"):
+    with pytest.raises(UserError, match=r"side 4 of FixedMap.*1x5"):
         run(FixedMap(4), views=(Regions(REGIONS.expand(2, -1, -1), (1, 5), None),))

@@ -35,7 +35,7 @@ def test_a_name_with_a_dash_in_front_is_told_from_an_option(tmp_path: Path, monk
     for name in ("-dash.jpg", "-holiday.jpg", "--html"):
         (tmp_path / name).touch()
     for name in ("-dash.jpg", "-holiday.jpg"):
-        with pytest.raises(UserError, match=rf"the file '{name}' begins with a dash, .*: write './{name}'"):
+        with pytest.raises(UserError, match=rf"'\./{name}'"):
             parser.parse_args(["a.jpg", name])
     assert parser.parse_args(["--html", "a.html", "--", "-dash.jpg"]).images == ["-dash.jpg"]
 

@@ -152,22 +152,3 @@ def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = describe(photos[0], "--heatmap", tmp_path / "x.mp4")
     check_refused(ran, ".mp4 files are written by ffmpeg, which is not installed")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--contact-sheet s.png --rows 2", "--rows is for the pictures of --heatmap"),
-        ("--contact-sheet s.png --own-scale", "--own-scale is for the pictures of --heatmap"),
-        ("--style paper", "--style is for pictures"),
-        ("--no-smooth --attention a.npz", "--smooth is for pictures"),
-        ("--heatmap x.png --words ,", "give words between commas, such as man,camera, or a number"),
-        ("--heatmap x.png --width 50000", "50000 is not a whole number from 1 to 20,000"),
-        ("--heatmap /dev/null --per-word", "--per-word writes several files"),
-        ("--heatmap x.png --cmap rainbows", "no colour map 'rainbows'"),
-        ("--heatmap x.png --opacity 2", "between 0 and 1"),
-        ("--heatmap x.png --style neon", "neon"),
-    ],
-)
-def test_what_does_not_fit_is_refused_before_anything_is_done(cli: Cli, photos, options: str, said: str):
-    check_refused(cli("describe", photos[0], "--model", "no such model", *options.split()), said)

@@ -95,7 +95,7 @@ def test_no_more_is_read_than_a_file_may_have(tmp_path: Path):
     path.write_bytes(b"0123456789")
     assert read_input(path, kind) == b"0123456789"
     path.write_bytes(b"0123456789!")
-    with pytest.raises(DataError, match=r"x' has more than 10 bytes, the most for a note"):
+    with pytest.raises(DataError, match=r"x'.*10 bytes"):
         read_input(path, kind)
 
     class Endless(io.RawIOBase):

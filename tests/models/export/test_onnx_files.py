@@ -177,5 +177,5 @@ def test_only_a_beam_is_exported() -> None:
     beam = {"beam_size": 4, "max_length": 12, "length_normalization": 0.5}
     assert onnx_files.search_settings(captioner) == beam
     captioner.search = Sampling()
-    with pytest.raises(UserError, match="Sampling cannot be exported: choose a beam"):
+    with pytest.raises(UserError, match="Sampling"):
         onnx_files.search_settings(captioner)

@@ -70,9 +70,9 @@ def test_the_programs_give_the_captioners_numbers() -> None:
 
 
 def test_what_cannot_be_traced_is_named() -> None:
-    with pytest.raises(UserError, match=r"samples at test time.*set at_test to expectation or argmax"):
+    with pytest.raises(UserError, match="at_test"):
         programs(tiny_captioner.captioner(alignment=Multinoulli(at_test="sample")))
     with pytest.raises(UserError, match=r"Decoder gets another tensor with every word.*keep one tensor"):
         programs(with_score(PastWords(8)))
-    with pytest.raises(UserError, match=r"torch.export cannot trace this model: .*data-dependent"):
+    with pytest.raises(UserError, match=r"torch.export.*data-dependent"):
         programs(with_score(Branching(8)))

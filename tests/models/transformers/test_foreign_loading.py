@@ -142,7 +142,7 @@ def test_a_processor_without_a_size_and_attention_that_cannot_be_seen_are_said()
     tiny = vit_gpt2()
     processor = vit_processor()
     processor.do_resize = False
-    with pytest.raises(UserError, match=r"ViTImageProcessor states no height and width.*preprocessor_config"):
+    with pytest.raises(UserError, match=r"ViTImageProcessor.*preprocessor_config"):
         from_transformers(tiny.model, processor, tiny.tokenizer)
     tiny.model.decoder.set_attn_implementation = lambda name: None
     with pytest.raises(UserError, match='cannot be found: load it with attn_implementation="eager"'):
@@ -167,7 +167,7 @@ def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
     captioner.decoder.summary = "concentrated"
     even = torch.full((1, 1, 2, 4), 0.2)
     assert torch.allclose(captioner.decoder._summarised([even, even]), even[:, :, 0])
-    with pytest.raises(UserError, match=r"'layer 2 heads' is unknown: choose concentrated, mean, a layer"):
+    with pytest.raises(UserError, match="'layer 2 heads'"):
         captioner.decoder.summary = "layer 2 heads"
 
 
