@@ -15,6 +15,7 @@ from caption.attention import AdditiveScore, ScoredAttention, Softmax, Structure
 from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.core.runtime.distributed import mean, mean_of_each
 from caption.core.tensor_tree import select_images
+from caption.kernels import accelerate
 from caption.objectives import (
     AttentionPenalty,
     Critic,
@@ -57,7 +58,7 @@ def draw(weights: Tensor) -> Tensor:
     return scrambled % weights.shape[-1]
 
 
-def measured(name: str, images: slice) -> dict[str, Tensor]:
+def measured(name: str, images: slice, accelerated: bool = False) -> dict[str, Tensor]:
     """Loss, gradient and logged numbers of the second batch of some of the images; baselines then have a state."""
     objective = objectives()[name]
     soft = isinstance(objective, CrossEntropy | GuidedAttention | WeightedSum)
@@ -65,6 +66,8 @@ def measured(name: str, images: slice) -> dict[str, Tensor]:
         StructuredAttention(2, 3) if name == "penalty" else ScoredAttention(AdditiveScore(4), Softmax())
     )
     decoder = toy(attention) if soft else toy()
+    if accelerated:
+        accelerate(decoder)
     torch.manual_seed(0)
     objective.build(decoder.query_size, (2,), WORDS)
     objective.prepare([[[4]], [[2]], [[3]]])
@@ -104,6 +107,18 @@ def test_two_processes_with_half_the_batch_each_equal_one_with_the_whole(
     assert whole["gradient"].abs().max() > 0.01
     for key, value in whole.items():
         torch.testing.assert_close(halves[name][key].to(value.dtype), value, rtol=1e-5, atol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("name", objectives())
+def test_losses_and_gradients_of_an_accelerated_decoder_are_those_of_the_plain_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    plain = measured(name, slice(None))
+    monkeypatch.setattr("caption.kernels.unroll.LARGE", 0)
+    accelerated = measured(name, slice(None), accelerated=True)
+    assert plain["gradient"].abs().max() > 0.01
+    for key, value in plain.items():
+        torch.testing.assert_close(accelerated[key], value, msg=key)
 
 
 if __name__ == "__main__":
