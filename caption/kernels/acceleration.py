@@ -113,9 +113,8 @@ def _kernel(module: nn.Module, owner: nn.Module | None, device: str) -> type[nn.
     cls = plain_class(type(module))
     if isinstance(module, Encoder):
         return FoldedEncoder if device == "cpu" else None
-    if (
-        cls is nn.Linear and device == "cpu" and not isinstance(owner, Encoder)
-    ):  # encoders are folded as a whole
+    # Encoders are folded as a whole.
+    if cls is nn.Linear and device == "cpu" and not isinstance(owner, Encoder):
         return OneDNNLinear if len(module.weight) >= least_outputs() else None  # type: ignore[arg-type]
     if cls is AdditiveScore and device in ("cpu", "cuda"):
         return TiledAdditiveScore

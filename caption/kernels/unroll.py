@@ -16,15 +16,23 @@ import torch
 from torch import Tensor, nn
 
 from caption.core.tensor_tree import State
+from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Trace
 from caption.decoders.cell_decoder import CellDecoder
+from caption.decoders.cells import GRUCell, LSTMCell, ResetBeforeGRUCell
+from caption.decoders.show_and_tell import ShowAndTellDecoder
+from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
 from caption.decoders.unroll import PackedCaptions, RecurrentDecoder
+from caption.kernels.exchange import plain_class
 from caption.kernels.first_order import require_first_order
 from caption.kernels.linear import linear
 
 LARGE = 1 << 16
 """Size of a weight from which computing its gradient once saves time."""
+CELL_DECODERS = (ShowAttendAndTellDecoder, ShowAndTellDecoder, AdaptiveDecoder)
+CELLS = (LSTMCell, GRUCell, ResetBeforeGRUCell)
+"""Decoders and cells whose step is known to use `from_word` once, for the word."""
 
 
 class JoinedUnroll(RecurrentDecoder):
@@ -41,20 +49,28 @@ class JoinedUnroll(RecurrentDecoder):
                 stack.enter_context(forward(layer, lambda x: next(parts).unflatten(0, x.shape[:-1])))
             if torch.is_grad_enabled():
                 for module in self.modules():
-                    if module is not layer and isinstance(module, nn.Linear) and is_large(module.weight):
-                        stack.enter_context(forward(module, DeferredLinear(module)))
+                    if module is not layer and is_large(module):
+                        stack.enter_context(forward(module, DeferredLinear(module)))  # type: ignore[arg-type]
             return super().unroll(state, embedded, packing)
 
 
 def layer_of_words(decoder: RecurrentDecoder) -> nn.Linear | None:
-    """The layer that a decoder's step applies only to the word's vector after dropout."""
-    if isinstance(decoder, CellDecoder):
-        return decoder.cell.from_word
-    return decoder.attention_gates_from_word if isinstance(decoder, TopDownDecoder) else None
+    """The layer that a decoder's step applies once, to the word's vector after dropout; None if another package has
+    written the step or the cell, which may use the layer otherwise."""
+    step = type(decoder).advance
+    if step is TopDownDecoder.advance:
+        return decoder.attention_gates_from_word  # type: ignore[return-value]
+    if step not in [own.advance for own in CELL_DECODERS]:
+        return None
+    assert isinstance(decoder, CellDecoder)
+    return decoder.cell.from_word if type(decoder.cell) in CELLS else None
 
 
-def is_large(weight: Tensor) -> bool:
-    return weight.requires_grad and weight.numel() >= LARGE
+def is_large(layer: nn.Module) -> bool:
+    """Whether a module is torch's own affine layer, with a large weight that is a parameter and learns."""
+    if plain_class(type(layer)) is not nn.Linear or not isinstance(layer.weight, nn.Parameter):
+        return False
+    return layer.weight.requires_grad and layer.weight.numel() >= LARGE
 
 
 @contextmanager

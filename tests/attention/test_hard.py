@@ -141,6 +141,15 @@ def test_masks_and_underflow_leave_no_nan(expectation: float):
     assert scores.grad.isfinite().all()
 
 
+def test_maps_that_were_edited_to_nothing_leave_finite_gradients():
+    alignment = Multinoulli(expectation=0.0).train()
+    weights = torch.tensor([[[0.0, 0.0], [0.3, 0.7]]], requires_grad=True)
+    read, location, log_prob = alignment.select(weights, torch.ones(1, 2, dtype=torch.bool))
+    assert location.tolist()[0][0] == -1
+    (read.sum() + log_prob.sum()).backward()
+    assert weights.grad.isfinite().all()
+
+
 def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     # exp(−80) is close to the smallest normal number of single precision.
     attention = hard(expectation=0)

@@ -16,8 +16,16 @@ from caption.attention.map_hooks import edit_maps
 from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.captioner import Captioner
 from caption.core.regions import Views
-from caption.core.tensor_tree import leaves
-from caption.decoders import GRUCell, ResetBeforeGRUCell, ShowAndTellDecoder, TopDownDecoder
+from caption.core.tensor_tree import State, leaves
+from caption.decoders import (
+    DeepOutput,
+    GRUCell,
+    InitialState,
+    ResetBeforeGRUCell,
+    ShowAndTellDecoder,
+    ShowAttendAndTellDecoder,
+    TopDownDecoder,
+)
 from caption.decoders.base import Decoder
 from caption.kernels import accelerate, decelerate, plain
 from caption.kernels import linear as products
@@ -136,6 +144,32 @@ def test_a_class_of_somebody_else_keeps_its_own_way():
     torch.manual_seed(0)
     model = mechanisms.captioner(mechanisms.lstm(mechanisms.scored(Doubled(5))))
     model.encoder.float()
+    expected = unrolled(model)
+    accelerate(model)
+    compare(unrolled(model), expected)
+
+
+class WordsTwice(ShowAttendAndTellDecoder):
+    """Its step applies the layer of the words to other vectors, too."""
+
+    def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
+        return super().advance(state, embedded + self.cell.from_word(2 * embedded)[..., :6])
+
+
+class Shifted(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input + 1)
+
+
+def test_steps_and_layers_of_somebody_else_keep_their_own_way():
+    model = mechanisms.captioner(
+        WordsTwice(mechanisms.scored(), 6, 7, readout=DeepOutput(dropout=0), initial=InitialState(dropout=0))
+    )
+    model.encoder.float()
+    gate = model.decoder.attention.score.query
+    shifted = Shifted(gate.in_features, gate.out_features, bias=False).double()
+    shifted.load_state_dict(gate.state_dict())
+    model.decoder.attention.score.query = shifted
     expected = unrolled(model)
     accelerate(model)
     compare(unrolled(model), expected)

@@ -71,7 +71,8 @@ class Multinoulli(Stochastic, Alignment):
             return weights, None, None
         total = weights.sum(-1, keepdim=True)
         chooses = state & (total.squeeze(-1) > 0)  # edits may leave no weight
-        alpha = torch.where(chooses[..., None], weights / total, 1 / weights.shape[-1])
+        # Without a division by 0, whose gradient would be NaN although it is not used.
+        alpha = torch.where(chooses[..., None], weights / total.where(total > 0, 1.0), 1 / weights.shape[-1])
         if self.training or self.at_test == "sample":
             location, chosen = self._sample(alpha)
         else:  # evaluation draws no random numbers
