@@ -48,7 +48,9 @@ class Idefics3(PromptModel):
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
         rows, cols = pixels.shape[1] - 1, pixels.shape[2]
         tiles = pixels.flatten(1, 2)[:, : rows * cols + 1]
-        tokens = torch.stack(tuple(self.whole.model.get_image_features(tiles).pooler_output))
+        # Not by get_image_features, which takes a tile of zeros for padding.
+        seen = self.whole.model.vision_model(pixel_values=tiles.flatten(0, 1)).last_hidden_state
+        tokens = self.whole.model.connector(seen).unflatten(0, tiles.shape[:2]).flatten(1, 2)
         whole_photo = (self.side, self.side)
         grids = ((rows * self.side, cols * self.side), whole_photo) if rows else (whole_photo,)
         in_order = tokens[:, self.order(grids).to(tokens.device)]

@@ -465,6 +465,25 @@ def test_tokens_lie_where_they_see_the_photo(family: str) -> None:
                     assert not bright or overlap >= -reach, (block, cell)
 
 
+@families
+def test_photos_are_captioned_together_as_one_by_one(family: str) -> None:
+    model, random = captioner(family), np.random.default_rng(1)
+    sizes = [(60, 40), (60, 40), (40, 60), (90, 20), (90, 20), (60, 40)]
+    photos = [Image.fromarray(random.integers(0, 255, (*size[::-1], 3), dtype=np.uint8)) for size in sizes]
+    photos.append(Image.new("RGB", (60, 40)))
+    for together, photo in zip(model(photos, search(2)), photos, strict=True):
+        alone = model(photo, search(2))
+        assert together.text == alone.text
+        assert together.log_prob == pytest.approx(alone.log_prob, abs=1e-5)
+        np.testing.assert_allclose(together.weights, alone.weights, atol=1e-6)
+
+
+def test_a_tile_of_zeros_is_not_padding() -> None:
+    parts = idefics3()
+    parts.processor.image_processor.do_normalize = False
+    assert from_transformers(*parts)(Image.new("RGB", (60, 40))).weights.shape[1:] == (4, 4)
+
+
 def test_photos_of_other_proportions_are_captioned_in_one_call() -> None:
     tall, model = PHOTO.rotate(90, expand=True), captioner("qwen2-vl")
     captions = model([PHOTO, tall, PHOTO])
