@@ -63,7 +63,8 @@ def words_by_kind() -> dict[str, frozenset[str]]:
     The verbs are those that are rarely nouns in captions, without those in -ing. The adjectives are those that may end
     a phrase: "a black and white dog". "function" contains all other words that do not name a thing. The kinds of nouns
     are nouns in -ing, nouns that are rarely used in the singular ("plural"), nouns that do not follow "a"
-    ("uncountable"), and nouns with the same singular and plural.
+    ("uncountable"), nouns with the same singular and plural, words for persons beside those of COCO's category
+    ("person"), and places ("place"), both in the singular. The determiners are also function words.
     """
     return {row["kind"]: frozenset(row["words"].split()) for row in read_table("caption_words.tsv")}
 

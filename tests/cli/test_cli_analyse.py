@@ -64,7 +64,8 @@ def test_everything_is_measured(folder: Path, cli: Cli):
     page = (folder / "analysis.html").read_text(encoding="utf-8")
     data = numbers(folder)
     assert [name for name in data if name in MEASURED] == MEASURED
-    assert not any("missing" in data[name] for name in MEASURED)
+    measured = [name for name in MEASURED if "missing" not in data[name]]
+    assert measured == [name for name in MEASURED if name != "persons"]  # there is a man in every photo
     assert data["models"] == ["one", "second"]
     assert "3 photos, 2 with boxes in instances.json, 3 with people's captions" in data["setting"]
     # Two captions of each of two photos name the dog; the man has no box, and nobody names a sink.
@@ -88,7 +89,7 @@ def test_everything_is_measured(folder: Path, cli: Cli):
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # it loads nothing
     assert "default-src 'none'; img-src data:; style-src 'sha256-" in page
     assert "script" not in page  # it has none, and its policy allows none
-    assert all(f"{data[name]['title']}\nmodel" in printed.out for name in MEASURED)
+    assert all(f"{data[name]['title']}\nmodel" in printed.out for name in measured)
     check_outputs({"--out": [folder / "analysis.html", folder / "analysis.json"]})  # may be replaced
 
 
@@ -126,8 +127,9 @@ def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
     missing = {name: data[name]["missing"] for name in MEASURED if "missing" in data[name]}
     assert missing == {
         "grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES, "chair": NEED_REFERENCES,
+        "persons": NEED_REFERENCES,
     }  # fmt: skip
-    assert page.count("Left out.") == 4
+    assert page.count("Left out.") == 5
     assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
 
 

@@ -19,6 +19,8 @@ from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows
 from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
+from caption.analysis.sense import nonsense as measure_nonsense
+from caption.analysis.sense import persons as measure_persons
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.core.errors import UserError, first_few
@@ -372,14 +374,58 @@ def chair(table: AnalysisTable, subjects: Subjects) -> None:
         table.missing = NEED_CATEGORIES if images.references else NEED_REFERENCES
         return
     for subject in subjects:
-        captions = dict(zip(subject.photos, subject.captions, strict=True))
-        texts = {photo: captions[photo].text for photo in shown}
-        measures = measure_chair(texts, shown, images.references, images.categories)
+        texts = _texts(subject)
+        measures = measure_chair(
+            {photo: texts[photo] for photo in shown}, shown, images.references, images.categories
+        )
         shares = share(measures.instances), share(measures.sentences)
         table.add([[subject.name, len(shown), measures.mentions, *shares]])
         if measures.hallucinated:
             categories = first_few(measures.hallucinated)
             table.notes.append(f"Hallucinated by {subject.name}, most frequent first: {categories}.")
+
+
+@measure("model", "photos without people", "captions with a person", on=[ON_PHOTOS])
+def persons(table: AnalysisTable, subjects: Subjects) -> None:
+    """Does it name people where nobody is?
+
+    The share of captions that name a person, on photos of which none of people's captions does. Persons are COCO's
+    words and others such as "crowd", "worker", "passengers"; "a baby elephant" and "a couple of dogs" are none.
+    """
+    references = subjects[0].images.references
+    if not references:
+        table.missing = NEED_REFERENCES
+        return
+    for subject in subjects:
+        measured = measure_persons(_texts(subject), references)
+        if not measured.by_photo:
+            table.missing = (
+                "People's captions of each of these photos name a person: give photos without people."
+            )
+            return
+        table.add([[subject.name, len(measured.by_photo), share(measured.share)]])
+
+
+@measure("model", "captions", "nonsense", "people's captions", on=[ON_PHOTOS])
+def nonsense(table: AnalysisTable, subjects: Subjects) -> None:
+    """Do its sentences make sense?
+
+    The share of captions that say a word of four letters or more twice (function words, colours and sizes aside), or
+    any word twice in a row, or begin with a place that sits, stands or walks. People's own captions do so, too ("a
+    tennis player on a tennis court"): their share is beside it.
+    """
+    for subject in subjects:
+        texts = _texts(subject)
+        measured = measure_nonsense(texts, subject.images.references)
+        table.add([[subject.name, len(texts), share(measured.share), share(measured.people)]])
+        if faulty := [texts[photo] for photo, fault in measured.by_photo.items() if fault]:
+            table.notes.append(f"Nonsense by {subject.name}: {first_few(faulty)}.")
+
+
+def _texts(subject: Subject) -> dict[str, str]:
+    """The captions by photo."""
+    pairs = zip(subject.photos, subject.captions, strict=True)
+    return {photo: caption.text for photo, caption in pairs}
 
 
 @measure("model", "heads removed", "the last of them", "log p of a word", "fall of log p")
