@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from caption.core.box import BoxLike, cell_centres, shares_of
+from caption.data.box_faults import ANYWHERE, boxes_fault
 from caption.data.boxes import Boxes
 from caption.results.caption import Caption
 
@@ -79,11 +80,16 @@ def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
         the root mean square distance from the middle, along x and y alike, as a fraction of width and height.
 
     Raises:
-        ValueError: there are no objects.
+        ValueError: there are no objects, or a box is wrong (`caption.data.box_faults`).
     """
+    images = list(boxes)
+    if fault := boxes_fault(
+        (f"image {number}", objects, ANYWHERE) for number, (objects, _) in enumerate(images)
+    ):
+        raise ValueError(fault)
     offsets = [
         offset
-        for objects, (left, top, right, bottom) in boxes
+        for objects, (left, top, right, bottom) in images
         for several in objects.values()
         for x0, y0, x1, y1 in several
         for offset in (

@@ -18,6 +18,8 @@ import numpy as np
 from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.table import AnalysisTable
 from caption.core.box import BoxLike, cell_centres
+from caption.core.errors import DataError, first_few
+from caption.data.box_faults import boxes_fault
 from caption.data.boxes import Boxes
 from caption.metrics.significance import estimate
 from caption.results.caption import Caption
@@ -60,8 +62,17 @@ class Grounding:
     pointings: tuple[Pointing, ...]
     measured: tuple[Caption, ...] = field(default=(), compare=False)
     """The captions, for `plot`."""
+    unsaid: tuple[str, ...] = field(default=(), compare=False)
+    """The names of objects with boxes that are not in the caption of their image."""
+
+    @property
+    def not_said(self) -> str:
+        """The objects that are not in the captions, in words."""
+        return f"{first_few(self.unsaid) or 'an object with a box'}: not in the caption"
 
     def __repr__(self) -> str:
+        if not self.pointings:
+            return f"Grounding(0 mentions: {self.not_said})"
         lies = f"pointing {self.accuracy:.2f} (chance {self.chance:.2f})"
         mass = f"attention in boxes {self.mass:.2f} (chance {self.mass_chance:.2f})"
         return f"Grounding({len(self)} mentions: {lies}, {mass})"
@@ -77,6 +88,8 @@ class Grounding:
         for name, part in [*rows.items(), ("all", self)]:
             shares = (part.accuracy, part.chance, part.mass, part.mass_chance)
             table.add([[name, len(part), *(f"{share:.2f}" for share in shares)]])
+        if not self.pointings:
+            table.rows = [[self.not_said, 0, *["–"] * 4]]
         return table.html()
 
     def plot(
@@ -188,15 +201,36 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
         captions: each with the boxes of its image, in the pixels of its `box`.
         tolerance: pixels by which a maximum may miss a box and still count, for hits and their chance alike
             (Zhang et al. allow 15).
+
+    Raises:
+        DataError: a box is wrong, or most reach beyond their photos (`caption.data.box_faults`).
     """
+    boxed = list(captions)
+    _check_boxes(boxed)
+    return _grounding(boxed, tolerance)
+
+
+def _check_boxes(captions: Sequence[tuple[Caption, Boxes]]) -> None:
+    if fault := boxes_fault(
+        (f"caption {number}", boxes, caption.extent) for number, (caption, boxes) in enumerate(captions)
+    ):
+        raise DataError(f"the boxes of {fault}")
+
+
+def _grounding(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) -> Grounding:
+    """The pointing game with boxes that have been checked."""
     pointings: list[Pointing] = []
     measured: list[Caption] = []
+    unsaid: dict[str, None] = {}
     for number, (caption, boxes) in enumerate(captions):
         weights = caption.weights.astype(np.float64)
-        for mention in find_mentions(caption.words, boxes):
+        mentions = find_mentions(caption.words, boxes)
+        for mention in mentions:
             pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
+        said = {mention.name for mention in mentions}
+        unsaid.update((name, None) for name, several in boxes.items() if several and name not in said)
         measured.append(caption)
-    return Grounding(tuple(pointings), tuple(measured))
+    return Grounding(tuple(pointings), tuple(measured), tuple(unsaid))
 
 
 def best_map(captions: Sequence[tuple[Caption, Boxes]]) -> str:
@@ -204,10 +238,16 @@ def best_map(captions: Sequence[tuple[Caption, Boxes]]) -> str:
 
     Args:
         captions: see `ground`; with the same maps.
+
+    Raises:
+        DataError: see `ground`; or the captions name no object that has a box.
     """
+    grounding = ground(captions)
+    if not len(grounding.present):
+        raise DataError(f"no map points best: {grounding.not_said}")
     singles = [(caption.single_maps(), boxes) for caption, boxes in captions]
     labels = list(singles[0][0])
-    return max(labels, key=lambda label: ground((maps[label], boxes) for maps, boxes in singles).accuracy)
+    return max(labels, key=lambda label: _grounding((maps[label], boxes) for maps, boxes in singles).accuracy)
 
 
 def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:

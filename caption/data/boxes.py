@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.core.box import Box, BoxLike
 from caption.core.errors import DataError, kind_and_reason
+from caption.data.box_faults import ANYWHERE, boxes_fault
 from caption.data.text_files import object_list, read_json, short_repr
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ Boxes = Mapping[str, Sequence[BoxLike]]
 A name without boxes is an object that the data annotates and the image does not show: a caption that names it is
 wrong. Words that are not keys are not annotated.
 """
+
+
+COCO_BOX = "In COCO's files a bbox is [x, y, width, height]"
+"""The last part of messages about a box in a COCO file."""
 
 
 class ObjectMask(Box):
@@ -128,6 +133,13 @@ class Instances:
         annotations = self._index.imgToAnns.get(image, [])
         return frozenset(map(self._category, annotations)) if image in self._complete else None
 
+    def place(self, image: int | str) -> Box:
+        """(0, 0, width, height) of an image; `ANYWHERE` if the file does not give its size."""
+        width, height = (self.images[image].get(side) for side in ("width", "height"))
+        if type(width) is int and type(height) is int:
+            return Box(0.0, 0.0, float(width), float(height))
+        return ANYWHERE
+
     def _category(self, annotation: dict[str, Any]) -> str:
         return str(self._index.cats[annotation["category_id"]]["name"])
 
@@ -159,10 +171,15 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
     """The boxes of every image of a COCO instances file, by image id and category name, see `Instances`.
 
     Raises:
-        DataError: the file is missing, not JSON, or not in COCO's format.
+        DataError: the file is missing, not JSON, or not in COCO's format, or a box is wrong
+            (`caption.data.box_faults`).
     """
     instances = Instances(read_json(file), f"'{file}'")
-    return {image: instances.boxes(image) for image in instances.images}
+    boxes = {image: instances.boxes(image) for image in instances.images}
+    places = {image: instances.place(image) for image in boxes}
+    if fault := boxes_fault((f"image {image}", boxes[image], places[image]) for image in boxes):
+        raise DataError(f"'{file}', {fault}. {COCO_BOX}")
+    return boxes
 
 
 def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from caption.core.box import Box
 from caption.core.errors import DataError, UserError, first_few
-from caption.data.boxes import Boxes, Instances
-from caption.data.photos import open_image
+from caption.data.box_faults import boxes_fault
+from caption.data.boxes import COCO_BOX, Boxes, Instances
+from caption.data.photos import upright_size
 from caption.data.text_files import field, object_list, read_json, short_repr
 from caption.text.english import coco_words
 
@@ -61,14 +63,18 @@ def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[s
     result = PhotoBoxes([], [], {})
     for file in files:
         quoted = f"'{file}'"
-        boxed, missing = len(result.boxed), []
+        boxed, missing, places = len(result.boxed), [], []
         for name, size, boxes, kinds, shown in _entries(file, set(by_name), result.words):
             if name not in by_name:
                 missing.append(name)
                 continue
             if len(by_name[name]) > 1:
                 raise UserError(f"two photos are called {name}: {quoted} does not say which one it means")
-            result.boxed.append(BoxedPhoto(_of_size(by_name[name][0], size), boxes, kinds, shown))
+            photo = by_name[name][0]
+            places.append((f"{short_repr(name)} in {quoted}", boxes, _place(photo, size)))
+            result.boxed.append(BoxedPhoto(photo, boxes, kinds, shown))
+        if fault := boxes_fault(places):
+            raise DataError(f"{fault}. {COCO_BOX}")
         if len(result.boxed) == boxed:
             has = f"has boxes of {first_few(missing)}" if missing else "has boxes of no photo"
             raise UserError(f"{quoted} {has}, but no photo has such a name: give the boxes of these photos")
@@ -99,15 +105,9 @@ def _own_entries(data: Mapping[str, Any], file: str) -> Iterator[Objects]:
         where = f"{short_repr(name)} in {file}"
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
-        width, height = size = _numbers(entry, "size", 2, where)
+        size = _numbers(entry, "size", 2, where)
         for thing in object_list(entry, "objects", where):
             kind, box = field(thing, "kind", str, where), _numbers(thing, "box", 4, where)
-            if not (box[0] < box[2] and box[1] < box[3]):
-                raise DataError(f"{where} has the box {short_repr(box)}: write left, top, right, bottom")
-            if not (box[0] < width and box[1] < height and box[2] > 0 and box[3] > 0):
-                raise DataError(
-                    f"{where} has the box {short_repr(box)}, outside of its size {short_repr(size)}: correct it"
-                )
             for word in map(str, field(thing, "names", list, where)):
                 boxes.setdefault(word, []).append(box)
                 kinds[word] = kind
@@ -134,15 +134,20 @@ def _coco_entries(
         yield name, size if len(size) == 2 else None, boxes, kinds, instances.shown(number)
 
 
-def _of_size(photo: Path, drawn_on: Sequence[float] | None) -> Path:
-    """The photo, if it has this size. Raises a UserError otherwise."""
-    size = open_image(photo).size
+def _place(photo: Path, drawn_on: Sequence[float] | None) -> Box:
+    """(0, 0, width, height) of the photo. Raises a UserError if its boxes were drawn on another size."""
+    width, height = size = upright_size(photo)
     if drawn_on is not None and list(size) != list(drawn_on):
+        remedy = (
+            "boxes and size are those of the photo turned upright by its EXIF orientation: turn them, too"
+            if list(drawn_on) == [height, width]
+            else "give the folder of these photos with --photos"
+        )
         raise UserError(
             f"'{photo}' has {'x'.join(map(str, size))} pixels, and its boxes were drawn on "
-            f"{'x'.join(map(str, drawn_on))}: give the folder of these photos with --photos"
+            f"{'x'.join(map(str, drawn_on))}: {remedy}"
         )
-    return photo
+    return Box(0.0, 0.0, float(width), float(height))
 
 
 def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list[float]:

@@ -280,6 +280,20 @@ def decoded(
                     yield image, size or image.size, scale
 
 
+def upright_size(source: Photo) -> tuple[int, int]:
+    """(width, height) of a photo, upright; a file's pixels are not decoded.
+
+    Raises:
+        ImageError: see `open_image`.
+    """
+    if isinstance(source, Image.Image):
+        return _upright_size(source)
+    if hasattr(source, "__array__"):
+        return image_of_array(source).size
+    with _opened(source) as file, _pillow_errors(source), identified(file) as image:
+        return _upright_size(image)
+
+
 @contextmanager
 def _opened(source: Photo) -> Iterator[IO[bytes]]:
     """The file of a source. A file that the caller has opened stays open."""
@@ -346,12 +360,16 @@ def _draft(
     """Let a JPEG decoder reduce the image; the upright size before and the scale, or None and 1 if it does not."""
     if excess is None:
         return None, 1.0
-    width, height = image.size
-    size = (height, width) if _orientation(image) in SIDEWAYS else (width, height)
+    size, (width, height) = _upright_size(image), image.size
     if (factor := int(excess(*size))) < 2:
         return None, 1.0
     draft = image.draft(None, (max(1, width // factor), max(1, height // factor)))
     return (None, 1.0) if draft is None else (size, width / draft[1][2])
+
+
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    width, height = image.size
+    return (height, width) if _orientation(image) in SIDEWAYS else (width, height)
 
 
 @contextmanager

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.core.box import Box
+from caption.core.errors import ImageError
 from caption.core.regions import WeightProperties
+from caption.data.box_faults import ANYWHERE
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -188,6 +191,21 @@ class Caption:
             "lens": self.lens and self.lens.to_dict(),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
+
+    @property
+    def extent(self) -> Box:
+        """Where boxes of objects may lie, in pixels: the photo, and what the model has seen around it.
+
+        `ANYWHERE` if the caption has no photo that can be opened.
+        """
+        from caption.data.photos import upright_size
+
+        left, top, right, bottom = self.seen or self.box
+        try:
+            width, height = upright_size(self._photo(None))
+        except (ValueError, ImageError):
+            return ANYWHERE
+        return Box(min(left, 0), min(top, 0), max(right, width), max(bottom, height))
 
     @property
     def stepwise(self) -> Caption:

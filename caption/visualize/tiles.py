@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
+from caption.data.box_faults import box_fault
 from caption.data.boxes import Boxes
 from caption.data.photos import open_image
 from caption.results.caption import Caption, map_label
@@ -199,9 +200,13 @@ def caption_tiles(
         scale: shared by several captions.
 
     Raises:
-        ValueError: there is no such word or map.
+        ValueError: there is no such word or map, or a box is wrong (`caption.data.box_faults`).
         caption.core.errors.ImageError: the photo cannot be opened.
     """
+    photo = open_image(image)
+    for name, box in ((name, box) for name, several in (boxes or {}).items() for box in several):
+        if fault := box_fault(box, (0, 0, *photo.size)):
+            raise ValueError(f"{name}: {fault}")
     steps = steps_of(caption, words, strict)
     if map is not None:
         caption = caption.with_map(map, index)
@@ -209,7 +214,7 @@ def caption_tiles(
         title = f"{title}, {label}" if title else label
     scale = scale or OverlayStyle(**options).scale_of(caption.weights, signed=caption.properties.signed)
     of_words = [Tile(caption.words[step], caption, caption.weights[step], step) for step in steps]
-    return Tiles(open_image(image), [Tile(title, caption), *of_words], boxes, scale, own_scale, **options)
+    return Tiles(photo, [Tile(title, caption), *of_words], boxes, scale, own_scale, **options)
 
 
 def write_title(ax: Axes, title: str, letters: float) -> None:

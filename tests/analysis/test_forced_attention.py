@@ -61,9 +61,9 @@ def test_a_place_is_a_cell_a_box_or_a_map(place: Any, expected: Any):
 
 
 def test_a_neighbour_is_not_touched_by_rounding():
-    caption = replace(CAPTION, box=(0, 0, 0.3, 0.1))
-    third = 2 * 0.3 / 3
-    assert touched((0, 0, third + 1e-12, 0.05), caption).tolist() == [[True, True, False], [False] * 3]
+    caption = replace(CAPTION, box=(0, 0, 3.3, 1.1))
+    third = 2 * 3.3 / 3
+    assert touched((0, 0, third + 1e-12, 0.5), caption).tolist() == [[True, True, False], [False] * 3]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,12 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
         (Force((2, 0)), r"no cell \(2, 0\) in a grid of 2 rows and 3 columns"),
         (Force((-1, 0)), r"no cell \(-1, 0\)"),
         (Force((0.5, 1)), "whole numbers"),
-        (Force((30, 20, 30, 40)), "a box is"),
+        (
+            Force((30, 20, 30, 40)),
+            r"the box \[30.0, 20.0, 30.0, 40.0\] has no area, or is x, y, width, height",
+        ),
+        (Mask((0.1, 0.2, 0.6, 0.9)), "looks like fractions of the photo's width and height: multiply"),
+        (Force((20, float("nan"), 30, 40)), "a side that is not a finite number"),
         (
             Force((0, 0, 10, 40)),
             r"outside the part of the photo that the model sees, \(10.0, 20.0, 40.0, 40.0\)",

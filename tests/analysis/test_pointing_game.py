@@ -8,7 +8,8 @@ from helpers.captions import caption_of as drawn
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from caption.analysis.pointing_game import Grounding, ground, point
+from caption.analysis.pointing_game import Grounding, best_map, ground, point
+from caption.core.errors import DataError
 from caption.data.boxes import Boxes
 from caption.results.caption import Caption
 from caption.text.mentions import Mention, find_mentions
@@ -134,6 +135,49 @@ def test_tolerance_lets_near_misses_count_for_hit_and_chance() -> None:
     near = ground([(caption, BOXES)], tolerance=5)
     assert near.accuracy == 1
     assert near.chance == pytest.approx(2 / 6)
+
+
+PHOTO = Image.new("RGB", (80, 60))
+
+
+@pytest.mark.parametrize(
+    ("box", "said"),
+    [
+        ((60, 30, 20, 20), "has no area, or is x, y, width, height"),
+        ((30, 20, 30, 40), "has no area"),
+        ((0.1, 0.2, 0.5, 0.6), "looks like fractions"),
+        ((10, 20, float("nan"), 40), "not a finite number"),
+        ((10, 20, 30), "four numbers"),
+        ((90, 20, 100, 40), "lies outside of the photo, 80 x 60 pixels"),
+        ((100, 300, 800, 900), "lies outside"),
+        ((10, 50, 300, 1000), "coordinates from 0 to 1000"),
+    ],
+)
+def test_boxes_in_another_convention_are_refused(box: tuple[float, ...], said: str) -> None:
+    caption = written("a dog")
+    caption.image = PHOTO
+    for measure in (ground, best_map):
+        with pytest.raises(DataError, match=f"the boxes of caption 0: .*{said}"):
+            measure([(caption, {"dog": [box]})])
+    if said != "coordinates from 0 to 1000":  # drawn, and cut off
+        with pytest.raises(ValueError, match=said):
+            caption.plot(boxes={"dog": [box]})
+
+
+def test_some_boxes_may_reach_beyond_the_photo() -> None:
+    caption = written("a dog")
+    caption.image = PHOTO
+    assert len(ground([(caption, {"dog": [(10, 20, 85, 40), (10, 20, 30, 60.5)]})])) == 1
+
+
+def test_a_word_that_is_not_said_is_named() -> None:
+    caption = written("a dog")
+    grounding = ground([(caption, {"zebra": [(10, 20, 30, 30)], "cat": []})])
+    assert repr(grounding) == "Grounding(0 mentions: zebra: not in the caption)"
+    assert "<td>zebra: not in the caption</td><td>0</td><td>–</td>" in grounding._repr_html_()
+    for boxes in ({"zebra": [(10, 20, 30, 30)]}, {"dog": []}):
+        with pytest.raises(DataError, match="not in the caption"):
+            best_map([(caption, boxes)])
 
 
 # -- figure and table --------------------------------------------------------------------------------------------

@@ -202,12 +202,12 @@ def test_each_single_map_plays_and_the_best_is_chosen_on_other_images():
     heads = np.array([[[[0.4, 0.6]], [[1.0, 0.0]]]])  # (T, M, rows, cols): the second head points at the dog
     first, second = (
         Caption(
-            "dog", ["dog"], of_image[:, 0], 0, np.zeros(1), (0, 0, 2, 1),
+            "dog", ["dog"], of_image[:, 0], 0, np.zeros(1), (0, 0, 20, 10),
             maps=AttentionMaps({"layer 0 heads": of_image}),
         )
         for of_image in (heads, heads[:, ::-1])
     )  # fmt: skip
-    boxed = [BoxedPhoto(Path(name), {"dog": [(0, 0, 1, 1)]}, {}) for name in "ab"]
+    boxed = [BoxedPhoto(Path(name), {"dog": [(0, 0, 10, 10)]}, {}) for name in "ab"]
     fake: Any = SimpleNamespace(
         name="mine", pointed=Pointed([first, second], boxed, np.arange(2)), images=Images(["a", "b"], boxed),
         images_of=lambda grounding: grounding.captions, grounding=lambda captions: Subject.grounding(fake, captions),

@@ -80,9 +80,15 @@ def with_box(*box: object) -> dict[str, Any]:
     return {"a.png": {"size": [60, 40], "objects": [{"kind": "x", "names": ["y"], "box": box}]}}
 
 
+def in_coco(*bbox: float) -> dict[str, Any]:
+    """COCO's content with another box for the object in a.png."""
+    first, *others = INSTANCES["annotations"]
+    return {**INSTANCES, "annotations": [{**first, "bbox": bbox}, *others[1:]]}
+
+
 MISTAKES: dict[str, tuple[Any, str]] = {
     "other photos": ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, but no photo has such a name"),
-    "size": ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "has 60x40 pixels, and its boxes were drawn on 40x60"),
+    "size": ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "drawn on 40x60: .*EXIF orientation: turn them, too"),
     "size of COCO": (
         {**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"
     ),
@@ -90,7 +96,14 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "captions": ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
     "not a list": ({**INSTANCES, "all": 2}, '"all", if present, is a list'),
     "no area": (with_box(9, 9, 9, 12), "write left, top, right, bottom"),
-    "outside": (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\], outside of its size \[60, 40\]"),
+    "outside": (with_box(70, 0, 90, 9), r"the box \[70, 0, 90, 9\] lies outside of the photo, 60 x 40 pixels"),
+    "reversed": (with_box(50, 30, 9, 9), "has no area, or is x, y, width, height"),
+    "fractions": (with_box(0.1, 0.2, 0.5, 0.9), "looks like fractions of the photo's width and height"),
+    "to 1000": (with_box(10, 20, 900, 1000), "reaches beyond .* may be in coordinates from 0 to 1000"),
+    "a larger photo": (with_box(10, 20, 3000, 2000), "may be for a photo of another size"),
+    "corners in COCO": (in_coco(30, 20, 50, 39), r"may be .*In COCO's files a bbox is \[x, y, width, height\]"),
+    "no area in COCO": (in_coco(30, 20, 5, 0), "has no area"),
+    "NaN in COCO": (in_coco(30, 20, 5, float("nan")), "is not a COCO instances file"),
     "inf": (with_box(0, 0, float("inf"), 9), "not 4 numbers"),
     "bool": (with_box(True, 0, 9, 9), "not 4 numbers"),
     "twice": ({**INSTANCES, "images": [*INSTANCES["images"], {"id": 1, "file_name": "c.png"}]}, "4 entries have 3"),

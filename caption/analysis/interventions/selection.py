@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from caption.analysis.covered_cells import coverage
+from caption.data.box_faults import boxes_fault
 from caption.results.caption import Caption
 from caption.text.vocabulary import END, SPECIAL_TOKENS
 
@@ -121,8 +122,8 @@ def _cell(cell: Sequence[SupportsIndex], rows: int, cols: int) -> np.ndarray:
 
 def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
     left, top, right, bottom = (float(side) for side in box)
-    if not (left < right and top < bottom):
-        raise ValueError(f"a box is (left, top, right, bottom), not {(left, top, right, bottom)}")
+    if fault := boxes_fault([("a place", {"": [(left, top, right, bottom)]}, caption.extent)]):
+        raise ValueError(fault)
     rows, cols = caption.weights.shape[1:]
     amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)], caption.seen)
     if not (amount > LEAST_COVER).any():
