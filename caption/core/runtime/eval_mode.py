@@ -10,10 +10,11 @@ from torch import nn
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Puts a module and its children in evaluation mode. Restores the mode, even after an exception."""
-    was_training = module.training
+    """Puts a module and its children in evaluation mode. Restores the mode of each, even after an exception."""
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(was_training)
+        for part, mode in modes:
+            part.training = mode

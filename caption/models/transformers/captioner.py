@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.photos import ImageTransform
 from caption.models.transformers.decoder import ForeignDecoder
 from caption.models.transformers.encoder import ForeignEncoder, cannot_be_saved
@@ -23,11 +24,14 @@ class ForeignCaptioner(Captioner):
     """Turns photos into captions with a model of other people's code.
 
     Args:
-        model: the model, in evaluation mode.
+        model: the model, in evaluation mode. It is not changed; its weights may require gradients.
         vocabulary: its pieces, see `PieceVocabulary`; or words, if each piece is a word.
         transform: makes the model's pixels.
         search: default search; None = `BeamSearch()`.
         summary: which maps are the weights for heatmaps, see `ForeignDecoder`.
+
+    Raises:
+        UserError: the model is in training mode, or its image tokens are drawn at random.
     """
 
     decoder: ForeignDecoder
@@ -40,10 +44,12 @@ class ForeignCaptioner(Captioner):
         search: Search | None = None,
         summary: str = "concentrated",
     ) -> None:
+        if any(part.training for part in model.modules()):
+            raise UserError(f"{type(model).__name__} is in training mode: call its eval() first")
         example = transform.read(Image.new("RGB", (64, 48))).pixels
         encoder = ForeignEncoder(model, example[None])
         super().__init__(encoder, ForeignDecoder(model, summary), vocabulary, transform, search)
-        self.requires_grad_(False).eval()
+        self.eval()
 
     def split(self, caption: Caption) -> Caption:
         return split(caption, self.vocabulary)

@@ -12,6 +12,7 @@ from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.families import FAMILIES
 from caption.models.transformers.pieces import PieceVocabulary
 from caption.models.transformers.search import configured_search
+from caption.models.transformers.weight_sharing import frozen_copy
 
 if TYPE_CHECKING:
     import torch
@@ -57,17 +58,18 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
 
 
 def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCaptioner:
-    """A captioner of a model in memory, which is put in evaluation mode.
+    """A captioner of a model in memory. It holds a copy that shares the model's weights, see `frozen_copy`.
 
     Args:
-        model: of an architecture in `families.FAMILIES`. It can still be used by itself.
+        model: of an architecture in `families.FAMILIES`. It stays as it is, and can be trained further.
         processor: its image processor, or a processor that holds one.
         tokenizer: its tokenizer.
 
     Raises:
         UserError: the architecture is not supported, its attention cannot be found, or the processor states no size.
     """
-    family = _family(_architecture(model.config, type(model).__name__))(model, processor, tokenizer)
+    cls = _family(_architecture(model.config, type(model).__name__))
+    family = cls(frozen_copy(model), processor, tokenizer).eval()
     size = model.config.get_text_config(decoder=True).vocab_size
     search = configured_search(family.generation, len(family.prompt))
     return ForeignCaptioner(family, PieceVocabulary(tokenizer, size), family.transform, search)

@@ -105,7 +105,7 @@ class TransformersModel(ForeignModel):
 
     def __init__(self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int]) -> None:
         super().__init__()
-        self.whole = model.eval()
+        self.whole = model
         self.transform = self.transform_class(processor)
         self.generation = model.generation_config
         self.prompt = tuple(prompt)

@@ -15,3 +15,11 @@ def test_the_mode_comes_back_even_after_an_error(training: bool) -> None:
         assert not any(part.training for part in module.modules())
         raise KeyError
     assert all(part.training == training for part in module.modules())
+
+
+def test_each_module_gets_its_own_mode_back() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
+    with pytest.raises(KeyError), eval_mode(model):  # noqa: PT012
+        assert not model[0].training
+        raise KeyError
+    assert [module.training for module in model.modules()] == [True, True, False]
