@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.core.errors import UserError, printable, reported_as
+from caption.core.errors import CheckpointError, UserError, printable, reported_as
 from caption.core.runtime.atomic_files import replacing_own
 from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 
@@ -21,6 +21,7 @@ HELP = """\
 Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
 scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
 intervals, and how each differs from the first run on the same images. `caption describe --compare` shows their maps.
+NLL and loss are compared between models of one vocabulary only: with fewer words, each is easier to predict.
 
 exit code: 0 all runs compared; 1 some runs are not tested: they are named on stderr, and the others are compared; 2
 wrong usage
@@ -28,15 +29,25 @@ wrong usage
 
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
 """The numbers of the best epoch that are printed, with their printed names."""
+OF_WORDS = frozenset(("val/NLL", "train/NLL", "train/loss"))
+"""Numbers that depend on the vocabulary."""
 
 
 def main(options: argparse.Namespace) -> int:
     """Run `caption compare`."""
     runs, curves = _plan(options)
+    left_out: frozenset[str] = frozenset()
+    if not _one_vocabulary(runs):
+        left_out = OF_WORDS
+        say(
+            "compare",
+            "NLL and loss are left out: the vocabularies differ, or a run has no best.ckpt that tells",
+        )
     if curves:
-        _draw_curves(runs, curves)
+        _draw_curves(runs, left_out, curves)
     results, complete = _scores(runs, options.references)
-    print(_json(runs, results) if options.format == "json" else _text(runs, results))
+    shown = [key for key in SHOWN if key not in left_out]
+    print(_json(runs, shown, results) if options.format == "json" else _text(runs, shown, results))
     return DONE if complete else SOME_FAILED
 
 
@@ -64,6 +75,19 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, RunResults], Path | No
     read = [*(str(run.best) for run in runs), *filter(None, [options.references])]
     check_outputs({"--curves": [curves]} if curves else {}, read)
     return dict(zip(names, runs, strict=True)), curves
+
+
+def _one_vocabulary(runs: Mapping[str, RunResults]) -> bool:
+    """Whether the models of all runs are known to have the same vocabulary, as a single one has."""
+    from caption.models import checkpoint
+
+    if len(runs) < 2:
+        return True
+    try:
+        first, *others = (checkpoint.read(run.best)["captioner"].get("vocabulary") for run in runs.values())
+    except CheckpointError:
+        return False
+    return all(other == first for other in others)
 
 
 def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[Result], bool]:
@@ -108,23 +132,23 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
     return results, len(results) == len(runs)
 
 
-def _best(run: RunResults) -> dict[str, float]:
+def _best(run: RunResults, shown: Sequence[str]) -> dict[str, float]:
     """The numbers of the best epoch on the validation split, by the names of their curves."""
     epoch = run.best_epoch
     return (
         {}
         if epoch is None
-        else {key: run.curves[key][epoch] for key in SHOWN if epoch in run.curves.get(key, {})}
+        else {key: run.curves[key][epoch] for key in shown if epoch in run.curves.get(key, {})}
     )
 
 
-def _text(runs: dict[str, RunResults], results: list[Result]) -> str:
+def _text(runs: dict[str, RunResults], shown: Sequence[str], results: list[Result]) -> str:
     from caption.cli.score import as_text
 
-    rows = [["", "epochs", "best", *SHOWN.values()]]
+    rows = [["", "epochs", "best", *(SHOWN[key] for key in shown)]]
     for name, run in runs.items():
-        numbers = _best(run)
-        cells = [f"{numbers[key]:.4f}" if key in numbers else "–" for key in SHOWN]
+        numbers = _best(run, shown)
+        cells = [f"{numbers[key]:.4f}" if key in numbers else "–" for key in shown]
         best = "–" if run.best_epoch is None else str(run.best_epoch)
         rows.append([printable(name), str(run.epochs), best, *cells])
     parts = [f"best epoch, counted from 0, on the validation split\n{text_table(rows)}"]
@@ -133,7 +157,7 @@ def _text(runs: dict[str, RunResults], results: list[Result]) -> str:
     return "\n\n".join(parts)
 
 
-def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
+def _json(runs: dict[str, RunResults], shown: Sequence[str], results: list[Result]) -> str:
     from caption.cli.score import as_entry
 
     scores = {result.name: as_entry(result) for result in results}
@@ -142,7 +166,7 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
             "run": run.name,
             "epochs": run.epochs,
             "best_epoch": run.best_epoch,
-            "validation": {SHOWN[key]: value for key, value in _best(run).items()},
+            "validation": {SHOWN[key]: value for key, value in _best(run, shown).items()},
             "test": scores.get(name),
             "curves": run.curves,
         }
@@ -151,10 +175,15 @@ def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
     return json_text({"runs": entries}, indent=1)
 
 
-def _draw_curves(runs: Mapping[str, RunResults], path: Path) -> None:
+def _draw_curves(runs: Mapping[str, RunResults], left_out: Collection[str], path: Path) -> None:
     from caption.training.learning_curves import plot_learning_curves
     from caption.visualize import save_figure
 
     with reported_as(UserError, "--curves", ValueError):
-        fig = plot_learning_curves({name: run.curves for name, run in runs.items()})
+        fig = plot_learning_curves(
+            {
+                name: {number: curve for number, curve in run.curves.items() if number not in left_out}
+                for name, run in runs.items()
+            }
+        )
     save_figure(fig, path, opener=replacing_own)

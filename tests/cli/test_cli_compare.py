@@ -14,6 +14,7 @@ from PIL import Image
 from caption.core.errors import DataError
 from caption.core.runtime.atomic_files import file_digest
 from caption.models import checkpoint
+from caption.text.vocabulary import Vocabulary
 from caption.training.learning_curves import plot_learning_curves
 from caption.training.run_results import read_run
 
@@ -114,6 +115,22 @@ def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, 
         assert signature in cli("compare", "runs/good").out
     best.write_bytes(b"another model")
     assert read_run("runs/good").captions is None
+
+
+def test_nll_of_different_vocabularies_is_not_compared(cli: Cli, runs: list[str]):
+    other = captioner()
+    other.vocabulary = Vocabulary([*other.vocabulary.words[4:-1], "platypus"])
+    checkpoint.save(other, "runs/bad/best.ckpt")
+    Path("runs/good/logs/version_1/config.yaml").write_text("checkpoint:\n  monitor: val/NLL\n  mode: max\n")
+    for change in ("another vocabulary", "unknown"):
+        ran = cli("compare", *runs)
+        assert "NLL and loss are left out: the vocabularies differ" in ran.err, change
+        assert "NLL" not in ran.out
+        assert "good       4     0  0.1000" in ran.out  # NLL still tells which epoch was best
+        assert "NLL per word" in cli("compare", runs[0]).out
+        entries = json.loads(cli("compare", *runs, "--format", "json").out)["runs"]
+        assert [list(entry["validation"]) for entry in entries] == [["CIDEr"], ["CIDEr"]]
+        Path("runs/bad/best.ckpt").unlink(missing_ok=True)
 
 
 def test_curves_are_drawn(cli: Cli, runs: list[str]):
