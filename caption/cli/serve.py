@@ -96,7 +96,12 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
 def _hosts(sock: socket.socket) -> list[str]:
     """The host names that requests may use; ["*"] = any, if the server is not only for this computer."""
     address = sock.getsockname()[0]
-    return [*LOOPBACK, address] if ipaddress.ip_address(address).is_loopback else ["*"]
+    ip = ipaddress.ip_address(address)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        # A browser writes ::ffff:127.0.0.1 in hexadecimal.
+        mapped = [f"[{address}]", f"[::ffff:{int(ip) >> 16 & 0xFFFF:x}:{int(ip) & 0xFFFF:x}]"]
+        return [*LOOPBACK, *mapped] if ip.ipv4_mapped.is_loopback else ["*"]
+    return [*LOOPBACK, address] if ip.is_loopback else ["*"]
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -181,7 +181,7 @@ class Explorer:
             UserError: the request is invalid. The explorer may have made some of its changes.
         """
         changes, search = request.get("changes", []), request.get("search")
-        check(changes, "Changes")
+        check(changes, "Changes", self.photo.watch)
         check(search, "Search")
         if search != self._search_request:
             self._begin(search)

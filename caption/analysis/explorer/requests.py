@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,20 +32,34 @@ SHOWN = 3
 """Captions of a beam search that a page shows."""
 
 
-def check(value: Any, schema: str) -> None:
+def check(value: Any, schema: str, watch: Callable[[], None] | None = None) -> None:
     """Compare a value with one of the schemas of `page_description`.
+
+    Args:
+        value: plain types of JSON.
+        schema: its name.
+        watch: called for every list in the value. It may raise an exception to stop the comparison, which takes
+            seconds for a request of a megabyte.
 
     Raises:
         UserError: it does not match. The message has the place in the value and the schema's description.
     """
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, validators
 
-    validator = Draft202012Validator({"$ref": f"#/components/schemas/{schema}", **page_description()})
+    plain_items = Draft202012Validator.VALIDATORS["items"]
+
+    def items(*arguments: Any) -> Iterator[Any]:
+        if watch is not None:
+            watch()
+        yield from plain_items(*arguments)
+
+    described = {"$ref": f"#/components/schemas/{schema}", **page_description()}
+    validator = validators.extend(Draft202012Validator, {"items": items})(described)
     error = next(validator.iter_errors(value), None)
     if error is None:
         return
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-    place, wrong = schema.lower() + "".join(parts), printable(str(error.instance))[:100]
+    place, wrong = schema.lower() + "".join(parts), printable(str(error.instance)[:200])[:100]
     properties = error.schema.get("properties", {})
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
@@ -77,7 +91,9 @@ def change_from(
     if sum(place in request for place in PLACES) != 1:
         raise UserError("a change has one place: cells or a map, or, of kind 'force', a thing")
     if "cells" in request:
-        place = np.maximum.reduce([amounts(cell, caption) for cell in request["cells"]])
+        place = np.maximum.reduce(
+            [amounts(cell, caption) for cell in {tuple(cell) for cell in request["cells"]}]
+        )
     elif "map" in request:
         place = amounts(request["map"], caption)
     else:

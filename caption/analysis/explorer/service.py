@@ -107,7 +107,8 @@ class Service:
             GoneError: the photo is not in memory any more.
             UserError: the request is invalid.
         """
-        check(request, "Request")
+        # The explorer checks the changes.
+        check({**request, "changes": []} if isinstance(request, dict) else request, "Request")
         photo, model = request["photo"], request.get("model", next(iter(self.models)))
         if photo not in self._photos:
             raise GoneError("this photo is not in memory any more: open it again.")

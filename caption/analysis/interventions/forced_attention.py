@@ -86,6 +86,7 @@ class Force(Change):
             place = caption.weights[step]
         else:
             place = amounts(self.where, caption)
+        place = place / np.abs(place).max()  # the sum of the largest floats would be infinite
         target = torch.from_numpy(place / np.abs(place).sum()).flatten()
 
         def force(weights: Tensor, grid: Grid) -> Tensor:

@@ -29,6 +29,7 @@ def png(image):
 
 
 FORCE = {"kind": "force", "steps": [1], "cells": [[0, 0]]}
+MAP = {"kind": "force", "steps": [1]}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,14 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(port):
         ({"photo": "x"}, "not in memory any more", 404),
         ({"photo": known, "model": "three"}, "there is no model 'three'", 400),
         ({"photo": known, "changes": [FORCE | {"cells": [[10**400, 0]]}]}, "a whole number of", 400),
+        (
+            {"photo": known, "changes": [FORCE | {"cells": [[0, 0]] * 100_000}]},
+            "a list of 1 to 4096 cells",
+            400,
+        ),
+        ({"photo": known, "changes": [FORCE | {"steps": [1] * 2000}]}, "at most 1000 whole numbers", 400),
+        ({"photo": known, "changes": [MAP | {"map": [[0] * 500] * 9}]}, "at most 256 numbers", 400),
+        ({"photo": known, "changes": [MAP | {"map": [[0]] * 500}]}, "at most 256 rows", 400),
         ({"photo": known, "model": "\ud800"}, "not Unicode", 400),
         (b" " * 2_000_000, "MB were sent", 413),
     ]
@@ -122,11 +131,49 @@ def test_another_website_cannot_ask(port):
     assert send(port, "/", Host="evil.example")[0] == 400
 
 
-@pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "LOCALHOST", "0.0.0.0"])
+EVERYWHERE = ("0.0.0.0", "::", "::ffff:0.0.0.0")
+HERE = ("127.0.0.2", "127.1", "LOCALHOST", "::1", "::ffff:127.0.0.1", "::ffff:127.0.0.2")
+
+
+@pytest.mark.parametrize("host", [*HERE, *EVERYWHERE])
 def test_names_of_this_computer_keep_other_names_out(host):
     with closing(_bound(host, 0)) as sock:
-        assert ("*" in _hosts(sock)) == (host == "0.0.0.0")
-        assert "*" in _hosts(sock) or sock.getsockname()[0] in _hosts(sock)
+        allowed = _hosts(sock)
+        assert ("*" in allowed) == (host in EVERYWHERE)
+        address = sock.getsockname()[0]
+        assert "*" in allowed or {address, f"[{address}]"} & set(allowed)
+
+
+def test_a_browser_writes_an_address_of_ipv4_in_hexadecimal():
+    with closing(_bound("::ffff:127.0.0.1", 0)) as sock:
+        assert "[::ffff:7f00:1]" in _hosts(sock)
+
+
+def test_a_map_of_the_largest_numbers_is_a_map(port):
+    answer = opened(port)
+    rows, columns = answer["photos"][0]["captions"][0]["grid"]
+    forced = [
+        send(
+            port,
+            "/api/captions",
+            {"photo": answer["photo"], "changes": [MAP | {"map": [[number] * columns] * rows}]},
+        )
+        for number in (1, 1e308)
+    ]
+    (_, ones), (status, largest) = forced
+    assert status == 200
+    assert largest["captions"] == ones["captions"]
+
+
+def test_the_check_of_a_request_can_be_stopped():
+    class Left(Exception):
+        pass
+
+    def watch():
+        raise Left
+
+    with pytest.raises(Left):
+        check([FORCE], "Changes", watch)
 
 
 def test_there_is_a_photo_to_begin_with_and_scenes_for_models_of_scenes():
@@ -154,14 +201,30 @@ def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
 
 def test_a_server_that_stops_answers_those_who_wait():
     model, statuses, entered, go_on = captioner(), [], threading.Event(), threading.Event()
-    model.decoder.step = lambda *_: (entered.set(), go_on.wait(10))
+    step, steps = model.decoder.step, []
+
+    def slow(state, words):
+        entered.set()
+        go_on.wait(10)
+        steps.append(1)
+        return step(state, words)
+
+    model.decoder.step = slow
+    askers = [
+        threading.Thread(target=lambda: statuses.append(send(port, "/api/photos", png(photo()))[0]))
+        for _ in range(4)
+    ]
     with serving(Service({"one": model})) as port:
-        asking = threading.Thread(target=lambda: statuses.append(send(port, "/api/photos", png(photo()))[0]))
-        asking.start()
+        for asker in askers:
+            asker.start()
         assert entered.wait(10)
-    asking.join(10)
+        time.sleep(0.3)  # the others wait
+    for asker in askers:
+        asker.join(10)
+    assert statuses == [499] * 4
     go_on.set()
-    assert statuses == [499]
+    time.sleep(0.3)
+    assert len(steps) == 1
 
 
 @pytest.mark.nightly
