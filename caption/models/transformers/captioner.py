@@ -46,8 +46,9 @@ class ForeignCaptioner(Captioner):
     ) -> None:
         if any(part.training for part in model.modules()):
             raise UserError(f"{type(model).__name__} is in training mode: call its eval() first")
-        example = transform.read(Image.new("RGB", (64, 48))).pixels
-        encoder = ForeignEncoder(model, example[None])
+        gradient = Image.linear_gradient("L")
+        example = Image.merge("RGB", (gradient, gradient.rotate(90), gradient)).resize((64, 48))
+        encoder = ForeignEncoder(model, transform.read(example).pixels[None])
         super().__init__(encoder, ForeignDecoder(model, summary), vocabulary, transform, search)
         self.eval()
 

@@ -12,6 +12,9 @@ from caption.core.regions import Regions, Views, mean_region
 from caption.encoders.base import Encoder
 from caption.models.transformers.model import ForeignModel, ImageTokens
 
+ROUNDING = 0.01
+"""Maximal difference between two passes, as a share of the largest number."""
+
 
 class ForeignEncoder(Encoder):
     """Pixels -> image tokens on the grid of patches.
@@ -22,13 +25,24 @@ class ForeignEncoder(Encoder):
     Args:
         model: the whole model.
         pixels: (1, ...) of any photo, from the model's transform.
+
+    Raises:
+        UserError: two passes of the photo give different tokens.
     """
 
     def __init__(self, model: ForeignModel, pixels: Tensor) -> None:
         super().__init__()
         self.model = model
         with torch.no_grad():
-            tokens = model.image_tokens(pixels.to(next(model.parameters(), pixels).dtype))
+            pixels = pixels.to(next(model.parameters(), pixels).dtype)
+            tokens, repeated = model.image_tokens(pixels), model.image_tokens(pixels)
+        for first, second in zip(tokens.patches, repeated.patches, strict=True):
+            if first.shape != second.shape or (first - second).abs().max() > ROUNDING * first.abs().max():
+                raise UserError(
+                    f"the image tokens of {type(model).__name__} differ between two passes of one photo, so its maps "
+                    "cannot be placed: switch off its random masking (ViTMAE always shuffles its patches: load its "
+                    "weights as a ViT)"
+                )
         size, class_tokens = model.region_size, tokens.class_tokens.shape[1]
         self.region_sizes = (size * (1 + class_tokens), *[size] * (len(tokens.patches) - 1))
 

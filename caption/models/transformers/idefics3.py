@@ -29,6 +29,11 @@ class TileTransform(WholePhotoTransform):
         pixels[: len(tiles)] = tiles
         return pixels.unflatten(0, (rows + 1, cols))
 
+    def brightness(self, pixels: Tensor) -> list[Tensor]:
+        *tiles, below = pixels.mean(2)
+        whole_photo = below[0]
+        return [torch.cat([torch.cat([*row], 1) for row in tiles]), whole_photo] if tiles else [whole_photo]
+
 
 class Idefics3(PromptModel):
     """`Idefics3ForConditionalGeneration` and `SmolVLMForConditionalGeneration`: SigLIP, patches merged into fewer, and

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from caption.core.box import Box
 from caption.core.errors import UserError
@@ -13,8 +15,6 @@ from caption.data.photos import FittedPhoto, ImageTransform, open_image
 from caption.models.transformers.encoder import cannot_be_saved
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from caption.data.photos import Photo
 
 
@@ -24,6 +24,9 @@ class WholePhotoTransform(ImageTransform):
     Args:
         processor: the image processor.
         size: of the output; unused if it depends on the photo.
+
+    Raises:
+        UserError: parts of a photo are not where `box` places them, because the processor works in another way.
     """
 
     processor: Any
@@ -31,6 +34,7 @@ class WholePhotoTransform(ImageTransform):
     def __init__(self, processor: Any, size: int | tuple[int, int] = 1) -> None:
         object.__setattr__(self, "processor", processor)  # a frozen dataclass
         super().__init__(size, "squash")
+        self.check_places()
 
     def read(self, photo: Photo) -> FittedPhoto:
         image = open_image(photo)
@@ -41,8 +45,61 @@ class WholePhotoTransform(ImageTransform):
         pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
         return pixels
 
+    def brightness(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """(rows, cols) brightness of each view of a photo, on any grid over its box; from the result of `pixels`."""
+        return [pixels.mean(0)]
+
+    def check_places(self) -> None:
+        """Compare `box` with what the processor does to a bright blob at three places of two photos."""
+        for width, height in CHECKED_SIZES:
+            black = np.zeros((height, width, 3), np.uint8)
+            empty = self.brightness(self.pixels(Image.fromarray(black)))
+            left, top, right, bottom = self.box(width, height)
+            first, last = (max(left, 0), max(top, 0)), (min(right, width), min(bottom, height))
+            for across, down in PLACES:
+                x, y = (
+                    slice(*(round(begin + (end - begin) * (place + side)) for side in (-BLOB / 2, BLOB / 2)))
+                    for begin, end, place in zip(first, last, (across, down), strict=True)
+                )
+                photo = black.copy()
+                photo[y, x] = 255
+                expected = (
+                    ((x.start + x.stop) / 2 - left) / (right - left),
+                    ((y.start + y.stop) / 2 - top) / (bottom - top),
+                )
+                views = self.brightness(self.pixels(Image.fromarray(photo)))
+                for seen, unlit in zip(views, empty, strict=True):
+                    if seen.shape != unlit.shape or not _lies_at(expected, (seen - unlit).abs()):
+                        raise UserError(
+                            f"the image processor {type(self.processor).__name__} moves, turns or cuts photos in a way "
+                            "that is not known here, so maps would be drawn at wrong places: use a processor that "
+                            "only resizes, cuts out the centre and pads at the right and the lower edge"
+                        )
+
     def to_dict(self) -> dict[str, Any]:
         raise cannot_be_saved()
+
+
+CHECKED_SIZES = ((96, 64), (640, 960))
+"""(width, height) of photos: a small one that is wide, and a large one that is high."""
+PLACES = ((0.25, 0.25), (0.7, 0.4), (0.4, 0.75))
+"""Centres (x, y) of blobs, as shares of the visible part of a photo. Three that are not on a line determine shifts,
+scales, turns and reflections."""
+BLOB = 0.2
+"""Sides of a blob, as shares of the visible part of a photo."""
+TOLERANCE = 0.01
+"""Maximal distance of a blob's centre from its place, as a share of the sides of the input."""
+
+
+def _lies_at(expected: tuple[float, float], light: torch.Tensor) -> bool:
+    """Whether the centre of the light (rows, cols) is at (x, y), in shares of the sides."""
+    for place, axis in zip(expected, (0, 1), strict=True):
+        along = light.double().sum(axis)
+        cells = len(along)
+        centre = (torch.arange(cells).double() + 0.5) @ along / along.sum() / cells
+        if not (centre - place).abs() <= TOLERANCE:  # also if it is NaN: no light
+            return False
+    return True
 
 
 class ProcessorTransform(WholePhotoTransform):

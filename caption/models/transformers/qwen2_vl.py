@@ -33,6 +33,12 @@ class PatchTransform(WholePhotoTransform):
         pixels: Tensor = inputs["pixel_values"]
         return pixels.view(rows, cols, merged**2, -1)
 
+    def brightness(self, pixels: Tensor) -> list[Tensor]:
+        merged, patch = self.processor.merge_size, self.processor.patch_size
+        patches = pixels.unflatten(-1, (-1, patch, patch)).mean(3).unflatten(2, (merged, merged))
+        # (rows, cols, merged, merged, patch, patch)
+        return [patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(0, 2)]
+
 
 class Qwen2VL(PromptModel):
     """`Qwen2VLForConditionalGeneration` and `Qwen2_5_VLForConditionalGeneration`."""

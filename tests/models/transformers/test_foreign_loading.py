@@ -15,7 +15,7 @@ from PIL import Image
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import blip, save, vit_gpt2, vit_processor
+from helpers.tiny_foreign import TOWER, blip, save, vit_gpt2, vit_processor
 from torch import Tensor
 
 import caption
@@ -81,6 +81,42 @@ def _shown(transform: ProcessorTransform, width: int, height: int) -> Tensor:
         left, top, right, bottom = cell_box((CELLS, CELLS), transform.box(width, height), (row, col))
         shown[row, col] = left >= -1e-6 and top >= -1e-6 and right <= width + 1e-6 and bottom <= height + 1e-6
     return shown
+
+
+SMALL = {"height": 32, "width": 32}
+MOVED: dict[str, tuple[type, dict[str, Any]]] = {
+    "padded at all sides": (transformers.DonutImageProcessor, {"size": SMALL}),
+    "turned": (transformers.DonutImageProcessor, {"size": SMALL | {"width": 48}, "do_align_long_axis": True}),
+    "cut and padded": (transformers.NougatImageProcessor, {"size": SMALL}),
+    "padded to a square first": (
+        transformers.LlavaImageProcessor, {"size": {"shortest_edge": 32}, "crop_size": 32, "do_pad": True}
+    ),
+    "resized by steps": (
+        transformers.YolosImageProcessor, {"size": {"shortest_edge": 20, "longest_edge": 32}, "pad_size": SMALL}
+    ),
+    "resized to more": (transformers.LevitImageProcessor, {"size": {"shortest_edge": 32}, "crop_size": SMALL}),
+    "cropped by a share": (
+        transformers.PoolFormerImageProcessor, {"size": {"shortest_edge": 32}, "crop_size": SMALL}
+    ),
+    "cropped first": (transformers.PerceiverImageProcessor, {"size": SMALL, "crop_size": SMALL}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_processor_that_moves_photos_in_another_way_is_said(name: str) -> None:
+    processor, options = MOVED[name]
+    with pytest.raises(UserError, match=f"{processor.__name__} moves, turns or cuts photos"):
+        ProcessorTransform(processor(**options))
+
+
+def test_a_tower_that_masks_patches_at_random_is_said() -> None:
+    tiny = vit_gpt2()
+    tiny.model.encoder = transformers.ViTMAEModel(transformers.ViTMAEConfig(**TOWER)).eval()
+    tiny.model.config.encoder = tiny.model.encoder.config
+    with pytest.raises(
+        UserError, match=r"differ between two passes of one photo.*switch off its random masking"
+    ):
+        from_transformers(*tiny)
 
 
 @pytest.fixture(scope="module")
