@@ -210,6 +210,11 @@ UPRIGHT = {
 SIDEWAYS = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
 
+NEW_SUBFILE_TYPE, SUBFILE_TYPE = 254, 255
+"""Tags of a TIFF page. It is a preview of another one if the lowest bit of the first is set, or the second is 2."""
+MOST_PAGES = 1000
+"""Further pages of a TIFF file are not considered."""
+
 HEIF = "Save it as JPEG, or run pip install 'show-attend-and-tell[heif]'."
 SLOW_PIXELS = 5_000_000
 """Limit of the pixels of an image whose decoder is written in Python, which takes up to two microseconds per pixel."""
@@ -221,8 +226,9 @@ _large_image = threading.Lock()
 def open_image(source: Photo) -> Image.Image:
     """The image, upright and in RGB.
 
-    EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used (of
-    a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
+    EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used, of
+    a TIFF file the largest page (of a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never
+    clipped:
 
     - 16 bits: divided by 256.
     - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of these
@@ -236,7 +242,7 @@ def open_image(source: Photo) -> Image.Image:
     Raises:
         ImageError: the source is none of these; or the file is missing, a folder, empty, truncated, not an image,
             larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
-            pixels), or decoded by Python code and larger than `SLOW_PIXELS`.
+            pixels), decoded by Python code and larger than `SLOW_PIXELS`, or a camera's raw file.
     """
     with decoded(source) as (image, *_):
         return image
@@ -269,7 +275,7 @@ def decoded(
     else:
         with _opened(source) as file:
             with _pillow_errors(source):
-                stored = identified(file)
+                stored = identified(file, source)
             with stored:
                 with _pillow_errors(source):
                     size, scale = _draft(stored, excess)
@@ -290,7 +296,7 @@ def upright_size(source: Photo) -> tuple[int, int]:
         return _upright_size(source)
     if hasattr(source, "__array__"):
         return image_of_array(source).size
-    with _opened(source) as file, _pillow_errors(source), identified(file) as image:
+    with _opened(source) as file, _pillow_errors(source), identified(file, source) as image:
         return _upright_size(image)
 
 
@@ -313,10 +319,44 @@ def _opened(source: Photo) -> Iterator[IO[bytes]]:
     )
 
 
-def identified(file: IO[bytes]) -> Image.Image:
-    """An image that is not decoded yet; also HEIC photos, which Pillow does not read, if pillow-heif is installed."""
+def identified(file: IO[bytes], source: Photo) -> Image.Image:
+    """An image that is not decoded yet; also HEIC photos, which Pillow does not read, if pillow-heif is installed.
+
+    Args:
+        file: of the image.
+        source: what the user gave, for messages.
+
+    Raises:
+        ImageError: it is a camera's raw file.
+        Exception: almost any other, of Pillow's readers.
+    """
     _reads_heic()
-    return Image.open(file)
+    image = Image.open(file)
+    if image.format == "TIFF":
+        _select_largest_page(image, file, source)
+    return image
+
+
+def _select_largest_page(image: Any, file: IO[bytes], source: Photo) -> None:
+    """Select the largest page of a TIFF file, the first one of equals.
+
+    Raw files of cameras are TIFF files, too (DNG, NEF, ARW; CR2 with a mark of its own). Their pages are previews, and
+    the photo itself is in a form that Pillow does not read.
+    """
+    sizes: dict[int, int] = {}
+    for page in range(MOST_PAGES):
+        try:
+            image.seek(page)
+        except EOFError:
+            break
+        if not (image.tag_v2.get(NEW_SUBFILE_TYPE, 0) & 1 or image.tag_v2.get(SUBFILE_TYPE) == 2):
+            sizes[page] = image.width * image.height
+    file.seek(8)
+    if not sizes or file.read(2) == b"CR":
+        raise ImageError(
+            f"'{_name(source)}' has only previews that can be read: it is a camera's raw file. Save the photo as JPEG."
+        )
+    image.seek(max(sizes, key=sizes.__getitem__))
 
 
 @cache

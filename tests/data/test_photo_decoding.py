@@ -15,12 +15,12 @@ from typing import IO, Any
 import numpy as np
 import pytest
 from helpers.pictures import corners, noise, saved, scene
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 
 from caption.core.errors import ImageError
 from caption.core.runtime.prefetch import prefetch
 from caption.data import photos
-from caption.data.photos import ImageTransform, decoded, open_image
+from caption.data.photos import ImageTransform, decoded, open_image, upright_size
 
 
 @pytest.mark.parametrize("name", ["moving.gif", "moving.tif"])
@@ -28,6 +28,51 @@ def test_the_first_frame_of_an_animation(tmp_path: Path, name: str):
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
     path = saved(frames[0], tmp_path / name, save_all=True, append_images=frames[1:])
     assert open_image(path).getpixel((8, 8)) == (255, 0, 0)
+
+
+def pages(path: Path, *kinds: tuple[tuple[int, int], str, int | None]) -> Path:
+    """A TIFF file of pages, each of a size and a colour, and with a NewSubfileType."""
+    with TiffImagePlugin.AppendingTiffWriter(str(path), new=True) as file:
+        for size, colour, kind in kinds:
+            tags = TiffImagePlugin.ImageFileDirectory_v2()
+            if kind is not None:
+                tags[254] = kind
+            Image.new("RGB", size, colour).save(file, "TIFF", tiffinfo=tags)
+            file.newFrame()
+    return path
+
+
+SMALL, LARGE = (16, 16), (64, 48)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [(SMALL, "red", 1), (LARGE, "blue", 0)],  # a preview before its photo
+        [(SMALL, "red", None), (LARGE, "blue", None), (SMALL, "lime", None)],
+        [(LARGE, "blue", 0), (LARGE, "red", 1)],
+    ],
+)
+def test_the_largest_page_of_a_file_is_the_photo(tmp_path: Path, kinds: list[Any]):
+    path = pages(tmp_path / "pages.tif", *kinds)
+    image = open_image(path)
+    assert (image.size, image.getpixel((8, 8))) == (LARGE, (0, 0, 255))
+    assert upright_size(path) == LARGE
+
+
+def test_a_raw_file_of_a_camera_is_refused_and_its_preview_not_captioned(tmp_path: Path):
+    raw = pages(tmp_path / "photo.nef", (SMALL, "red", 1))
+    canon = tmp_path / "photo.cr2"
+    content = pages(tmp_path / "canon.tif", (SMALL, "red", 0)).read_bytes()
+    assert content[4:8] == b"\x08\0\0\0"  # the first directory; it moves behind Canon's mark
+    count = int.from_bytes(content[8:10], "little")
+    directory = content[8 : 8 + 2 + 12 * count + 4]
+    canon.write_bytes(content[:4] + len(content).to_bytes(4, "little") + b"CR" + content[10:] + directory)
+    for path in (raw, canon):
+        with pytest.raises(ImageError, match=rf"{path.name}' has only previews .* raw file"):
+            open_image(path)
+        with pytest.raises(ImageError, match="raw file"):
+            upright_size(path)
 
 
 # -- orientation -------------------------------------------------------------------------------------------

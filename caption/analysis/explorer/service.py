@@ -15,7 +15,7 @@ from caption.analysis.explorer.explorer import Explorer
 from caption.analysis.explorer.requests import check
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError, printable
-from caption.data.photos import open_image
+from caption.data.photos import identified, open_image
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 
@@ -125,7 +125,7 @@ class Service:
 def _check_size(data: bytes, name: str) -> None:
     """Refuse a photo of too many pixels by its header, before it is decoded."""
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with identified(io.BytesIO(data), name) as image:
             pixels = image.width * image.height
     except Image.DecompressionBombError as error:
         raise ImageError(f"'{name}' is too large: {error}") from error

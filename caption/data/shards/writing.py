@@ -106,17 +106,17 @@ def _write_tar(file: BinaryIO, number: int, images: Sequence[CaptionedImage]) ->
 def _photo(path: Path) -> bytes:
     """The bytes of an image file. Raises a DataError for any other file, which may not be meant for publishing."""
     data = read_input(path, PHOTO)
-    if fault := _image_fault(data):
+    if fault := _image_fault(data, path):
         raise DataError(f"'{path}' is not an image: {fault}. `caption check` names all such files.")
     return data
 
 
-def _image_fault(data: bytes) -> str | None:
+def _image_fault(data: bytes, path: Path) -> str | None:
     """Why these bytes are not an image; None if they are one. Only the header is decoded."""
     if not data:
         return "it is empty"
     try:
-        with identified(io.BytesIO(data)) as image:
+        with identified(io.BytesIO(data), path) as image:
             return None if min(image.size) > 0 else "it has no pixels"
     except Exception as error:  # Pillow's decoders raise almost anything
         return f"its header cannot be decoded ({type(error).__name__})"

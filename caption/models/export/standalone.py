@@ -102,11 +102,19 @@ class OnnxCaptioner:
             photo: path, or a Pillow image.
 
         Raises:
-            ValueError: its pixels are 32-bit numbers, whose range is unknown.
+            ValueError: its pixels are 32-bit numbers, whose range is unknown, or its file holds several images.
         """
         from PIL import Image, ImageOps
 
         image = photo if isinstance(photo, Image.Image) else Image.open(photo)
+        if (
+            image is not photo
+            and image.format == "TIFF"
+            and (image.n_frames > 1 or image.tag_v2.get(254, 0) & 1)
+        ):
+            raise ValueError(
+                "the photo is one of several images of a TIFF or raw file: save it as JPEG or PNG"
+            )
         image = ImageOps.exif_transpose(image)
         if image.mode in ("I", "F"):
             raise ValueError(f"the photo has 32-bit pixels (mode {image.mode}): save it with 8 or 16 bits")
