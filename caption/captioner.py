@@ -12,14 +12,15 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, overload
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from caption.core.box import Box, BoxLike, part_of, shares_of
-from caption.core.errors import ImageError, UserError
+from caption.core.errors import ImageError, UserError, did_you_mean
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.runtime.prefetch import prefetch
@@ -41,6 +42,8 @@ BATCH = 128
 """Number of photos encoded and searched at once. A large batch shares the fixed cost of a search step."""
 AHEAD = 2
 """Number of batches whose photos are read ahead of the batch that is encoded and searched."""
+OPTIONS = ("search", "batch_size", "beam_size", "candidates", "length_normalization", "beam_tree")
+"""Arguments of `Captioner.describe`."""
 LIKELIEST = 5
 """Number of likeliest words of each step that a caption keeps."""
 
@@ -129,6 +132,7 @@ class Captioner(nn.Module):
         candidates: int | None = None,
         length_normalization: float | None = None,
         beam_tree: bool = False,
+        **misspelt: NoReturn,
     ) -> Caption | Captions:
         """Caption one photo, or a list of them. `captioner(photos, ...)` is the same.
 
@@ -148,8 +152,15 @@ class Captioner(nn.Module):
 
         Raises:
             caption.core.errors.ImageError: a photo cannot be read.
-            caption.core.errors.UserError: a number is out of its range.
+            caption.core.errors.UserError: a number is out of its range; `search` is not a search.
+            TypeError: there is no such argument.
         """
+        for name in misspelt:
+            raise TypeError(f"describe has no argument '{name}'{did_you_mean(name, OPTIONS)}")
+        if not isinstance(search, (Search, NoneType)):
+            raise UserError(
+                f"search is {search!r}: give a search, such as BeamSearch(5), or the number of hypotheses as beam_size"
+            )
         search = adjusted(search or self.search, beam_size, candidates, length_normalization)
         captions = Captions()
         photo_list = photos if isinstance(photos, list) else [photos]

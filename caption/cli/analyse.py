@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_device, add_trust, count
-from caption.cli.describe.inputs import STDIN, input_photos
+from caption.cli.describe.inputs import STDIN, input_photos, unreadable
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.core.errors import ImageError, UserError, first_few, printable
+from caption.core.errors import ImageError, UserError, first_few, number_of, printable
 from caption.core.runtime.atomic_files import MARK, replacing_own
 from caption.core.runtime.outputs import check_outputs, output_file
 from caption.core.runtime.progress import progress_bar
@@ -149,7 +149,7 @@ def _scenes(folder: Path, limit: int) -> tuple[Images, str]:
 
     images = Images.of_shapes(folder, limit)
     prior = f"the centre prior has σ = {images.sigma:.2f}."
-    return images, f"{limit} scenes of the test split of Shapes; {prior} {INTERVALS}"
+    return images, f"{number_of(limit, 'scene')} of the test split of Shapes; {prior} {INTERVALS}"
 
 
 def _readable(paths: Sequence[str]) -> list[str]:
@@ -166,14 +166,14 @@ def _readable(paths: Sequence[str]) -> list[str]:
             try:
                 open_image(path)
             except ImageError as error:
-                say("analyse", error)
+                say("analyse", unreadable(path, error))
             else:
                 readable.append(path)
             advance(1)
     if paths and len(readable) < 2:
         raise UserError(
-            f"--photos and --limit leave {len(readable)} photos: at least 2 are needed, since maps are exchanged "
-            "between them"
+            f"--photos and --limit leave {number_of(len(readable), 'photo')}: at least 2 are needed, since maps are "
+            "exchanged between them"
         )
     return readable
 
@@ -185,12 +185,12 @@ def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str
     from caption.metrics.caption_files import captions_of, read_captions
 
     boxes = read_photo_boxes(options.boxes, photos) if options.boxes else PhotoBoxes([], [], {})
-    setting = [f"{len(photos)} photos"]
+    setting = [number_of(len(photos), "photo")]
     if options.boxes:
         files = first_few(Path(file).name for file in options.boxes)
         setting.append(f"{len(boxes.boxed)} with boxes in {files}")
         if boxes.missing:
-            note = f"boxes of {len(boxes.missing)} other photos are left out"
+            note = f"boxes of {number_of(len(boxes.missing), 'other photo')} left out"
             say("analyse", f"{note}, such as {first_few(boxes.missing)}")
     references: dict[str, list[str]] = {}
     if options.references:

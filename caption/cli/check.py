@@ -12,7 +12,7 @@ from caption.cli.configuration.arguments import count
 from caption.cli.configuration.config_files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.core.errors import DataError, UserError, did_you_mean, printable
+from caption.core.errors import DataError, UserError, did_you_mean, number_of, printable
 from caption.core.runtime.outputs import new_file
 from caption.data.findings import Kind
 from caption.data.splits import SPLIT_NAMES
@@ -33,14 +33,15 @@ EPILOG = f"""\
 faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
 notes: {", ".join(kind.label for kind in Kind if not kind.is_fault)}.
 
-exit code: 0 no faults, with or without notes; 1 faults: training on the data would be wrong; 2 wrong usage, or DATA
-cannot be checked; 128 + N stopped by signal N (130: Ctrl-C), after a report of the findings so far. See docs/data.md.
+exit code: 0 no faults, with or without notes; 1 faults, which would spoil training or its scores; 2 wrong usage, or
+DATA cannot be checked; 128 + N stopped by signal N (130: Ctrl-C), after a report of the findings so far. See
+docs/data.md.
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
 BASE = "own_photos"
 FRACTIONS = {"train": "0.7", "val": "0.15", "test": "0.15"}
-"""Fractions for data without splits, when a configuration is written."""
+"""Fractions for data without splits."""
 SHOWN = 10
 """Number of findings of a kind that the text report lists."""
 
@@ -86,9 +87,9 @@ def _plan(options: argparse.Namespace) -> Plan:
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
         name, equals, _ = splits[""].partition("=")
-        hint = did_you_mean(name, SPLIT_NAMES)
-        unknown = f"; no split is called {printable(name)!r}{hint}" if equals else ""
-        raise UserError(f"--splits: expected SPLIT=FILE or SPLIT=FRACTION{unknown}")
+        known = f"the splits are {', '.join(SPLIT_NAMES)}{did_you_mean(name, SPLIT_NAMES)}"
+        problem = known if equals else "write SPLIT=FILE or SPLIT=FRACTION, such as train=0.8"
+        raise UserError(f"--splits {printable(splits[''])}: {problem}")
     is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS or (
         options.data in config_names() and not Path(options.data).exists()
     )
@@ -105,20 +106,17 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _config_and_reader(plan: Plan) -> tuple[Mapping[str, Any], Spec]:
-    """The configuration that is checked, or changed by --write ({} for neither), and the reader of the data."""
+    """The configuration that is checked, or else the base, and the reader of the data."""
     from caption.cli.configuration.config_files import read_config
     from caption.data.readers.detect import reader_for
 
-    data, splits = plan.options.data, plan.splits
+    data = plan.options.data
     if plan.is_config:
         from caption.cli.configuration.parts import read_parts
 
         return read_config(data), read_parts([data], names=["data.reader"])["data.reader"].as_dict()
-    config: Mapping[str, Any] = {}
-    if plan.output:
-        config = read_config(plan.options.base)
-        splits = splits or _missing_splits(data, plan.images)
-    return config, reader_for(data, plan.images, splits)
+    splits = plan.splits or _missing_splits(data, plan.images)
+    return read_config(plan.options.base), reader_for(data, plan.images, splits)
 
 
 def _limits(options: argparse.Namespace, config: Mapping[str, Any]) -> Limits:
@@ -148,8 +146,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--images", nargs="+", default=[], metavar="[SPLIT=]DIR", help=help_)
     help_ = (
         "fractions for data without splits: train=0.8 val=0.1 test=0.1; or the captions JSON of each split (COCO), or "
-        "the list of each split's images (Flickr) (default for files: by their names; with --write, "
-        "train=0.7 val=0.15 test=0.15 for data that names none)"
+        "the list of each split's images (Flickr) (default for files: by their names; train=0.7 val=0.15 test=0.15 for "
+        "data that names none)"
     )
     add("--splits", nargs="+", default=[], metavar="SPLIT=FILE|FRACTION", help=help_)
     from_data = "(default: the configuration's, or {})"
@@ -159,7 +157,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", metavar="T", help=f"splits captions into words {from_data.format('ptb')}")
     help_ = "write a whole configuration for this data, if it has no faults"
     add("--write", metavar="FILE.yaml", help=help_)
-    help_ = f"configuration that --write changes, a file or a name (default {BASE}, which starts from the model photos)"
+    help_ = (
+        "configuration to train with, a file or a name, whose words are known and which --write changes (default "
+        f"{BASE}, which starts from the model photos)"
+    )
     add("--base", default=BASE, metavar="CONFIG", help=help_)
     help_ = "of the report (default text); json names every finding"
     add("--format", choices=("text", "json"), default="text", help=help_)
@@ -196,7 +197,11 @@ def _base_vocabulary(config: Mapping[str, Any]) -> Vocabulary | None:
 
 
 def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
-    """Fractions for data without splits, with a note on stderr; {} for other data."""
+    """Fractions for data without splits, with a note on stderr; {} for other data.
+
+    Raises:
+        DataError: the data has no known format.
+    """
     from caption.core.runtime.trust import make
     from caption.data.findings import Findings
     from caption.data.readers.base import CaptionReader
@@ -204,11 +209,10 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
 
     try:
         reader = make(reader_for(data, images, {}), CaptionReader)  # type: ignore[type-abstract]
-        splits = set(reader.survey(Findings()))
-    except DataError:  # a token file without lists; or no data, which is reported later
-        splits = set()
-    if splits - {"train"} or not Path(data).exists():
-        return {}
+        if set(reader.survey(Findings())) != {"train"}:
+            return {}
+    except DataError:  # a token file without lists
+        reader_for(data, images, FRACTIONS)
     fractions = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
     say("check", f"the data has no splits, so they are {fractions} (change with --splits)")
     return FRACTIONS
@@ -284,9 +288,9 @@ def as_text(report: Mapping[str, Any], check: Check, detected: bool) -> str:
         section = yaml.safe_dump({"data": {"reader": dict(reader)}}, sort_keys=False, allow_unicode=True)
         parts.append("\n  ".join(["in a configuration:", *section.splitlines()]))
     faults, notes = len(check.faults), len(check.notes)
-    counts = f"{faults:,} fault{'s' * (faults != 1)}, {notes:,} note{'s' * (notes != 1)}"
+    counts = f"{number_of(faults, 'fault')}, {number_of(notes, 'note')}"
     if faults:
-        parts.append(f"{counts}: training on this data would be wrong.")
+        parts.append(f"{counts}: mend the faults before training on this data.")
     else:
         parts.append(f"{counts} so far." if check.stop else f"{counts}: this data can be trained on.")
     return "\n\n".join(parts)

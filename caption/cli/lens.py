@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_config, add_trust
 from caption.cli.exit_codes import DONE
+from caption.core.errors import number_of
 from caption.core.runtime.outputs import FIGURES
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -100,5 +101,6 @@ def _summary(
     ]
     return (
         f"calibrated on {calibration.photos:,} images. On {split}: {'; '.join(errors)}; "
-        f"{len(calibration.doubtful)} words can be doubted; {far:.1%} of the images are unlike those of the calibration"
+        f"{number_of(len(calibration.doubtful), 'word')} can be doubted; {far:.1%} of the images are unlike those of "
+        "the calibration"
     )

@@ -107,7 +107,10 @@ UNINFORMATIVE = re.compile(
 
 
 class Parser(LightningArgumentParser):
-    """Lightning's parser with error messages of one line."""
+    """Lightning's parser with error messages of one line, and without abbreviated options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one

@@ -95,8 +95,11 @@ LONGEST_NAME = 500
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The hint " (did you mean X?)" with the choice most similar to a misspelt word; empty if none is similar."""
-    similar = get_close_matches(word, list(choices), n=1, cutoff=0.7)
+    """The hint " (did you mean X?)" with the choice most similar to a misspelt word, or the first that begins with it;
+    empty without such a choice."""
+    names = list(choices)
+    similar = get_close_matches(word, names, n=1, cutoff=0.7)
+    similar = similar or [name for name in names if len(word) > 3 and name.startswith(word)]
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 
@@ -107,6 +110,11 @@ def first_few(culprits: Iterable[object]) -> str:
         name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:NAMED]
     )
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def number_of(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: "1 photo", "12 photos"; `many` is the plural, by default with an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from caption.core.errors import STOPS, DataError, ImageError, first_few
+from caption.core.errors import STOPS, DataError, ImageError, first_few, number_of
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar
 from caption.data.findings import Finding, Findings, Kind
@@ -172,7 +172,9 @@ def check_captions(
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
             if split != "train" and alike([*map(tokenize, image.captions)] for image in images):
-                findings.add(Kind.ALIKE, f"'{split}': its {len(images):,} image(s) have the same captions")
+                findings.add(
+                    Kind.ALIKE, f"'{split}': the same captions for {number_of(len(images), 'image')}"
+                )
             summaries[split] = SplitSummary(len(images), [len(image.captions) for image in images], lengths)
     if not splits.get("train"):
         return summaries, None

@@ -7,17 +7,18 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
-from caption.core.errors import DataError, first_few
+from caption.core.errors import DataError, first_few, number_of
 
 NOTE = False
 
 
 class Kind(Enum):
-    """A kind of fault or note: its name, its plural, a remedy, and whether training on such data would be wrong."""
+    """A kind of fault or note: its name, its plural, a remedy, and whether it spoils training or its scores."""
 
     # fmt: off
     MALFORMED = "malformed entry", "malformed entries", "Correct or delete these entries."
-    MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
+    MISSING = ("missing image", "missing images", "Get the files, name their folder (--images, or images in a "
+               "configuration), or take the images out of the captions.")
     UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
     EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
     UNCAPTIONED = "image without captions", "images without captions", "Add captions, or take the images out."
@@ -56,7 +57,7 @@ class Kind(Enum):
 
     def counted(self, number: int) -> str:
         """ "1 missing image", "12 missing images"."""
-        return f"{number:,} {self.label if number == 1 else self.plural}"
+        return number_of(number, self.label, self.plural)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.core.errors import CheckpointError, UserError, reported_as
+from caption.core.errors import CheckpointError, UserError, number_of, reported_as
 from caption.encoders.base import Encoder
 from caption.encoders.fine_tuning import modules_before
 from caption.encoders.weights import read_state, weights_file
@@ -122,14 +122,15 @@ class PretrainedEncoder(Encoder):
         unknown = state.keys() - self.names_of_whole
         if unknown:
             raise CheckpointError(
-                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors that the model does not have, "
-                f"such as {min(unknown)}"
+                f"{source} is not for {self.model_name}: it has {number_of(len(unknown), 'tensor')} that the model "
+                f"does not have, such as {min(unknown)}"
             )
         missing = [name for name in self.trunk.state_dict() if name not in state]
         missing = [name for name in missing if not name.endswith("num_batches_tracked")]
         if missing:
             raise CheckpointError(
-                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, such as {missing[0]}"
+                f"{source} is not for {self.model_name}: it lacks {number_of(len(missing), 'tensor')}, "
+                f"such as {missing[0]}"
             )
         with reported_as(CheckpointError, f"{source} is not for {self.model_name}", RuntimeError):
             self.trunk.load_state_dict(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from caption.core.errors import DataError, first_few
+from caption.core.errors import DataError, first_few, number_of
 from caption.core.runtime.inputs import TEXT, read_stream
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText, caption_fault
@@ -81,13 +81,13 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     several = [image for image, texts in candidates.captions.items() if len(texts) > 1]
     if several:
         raise DataError(
-            f"{len(several)} images have several captions in {candidates.name}: {first_few(several)}. "
-            f"Keep one caption for each image."
+            f"{number_of(len(several), 'image has', 'images have')} several captions in "
+            f"{candidates.name}: {first_few(several)}. Keep one caption for each image."
         )
     if bare := sorted(map(str, (references.bare & candidates.captions.keys()) - references.captions.keys())):
         raise DataError(
-            f"{len(bare)} images have no caption in {references.name}: {first_few(bare)}. Add captions, or take the "
-            "candidates out."
+            f"{number_of(len(bare), 'image has', 'images have')} no caption in {references.name}: {first_few(bare)}. "
+            "Add captions, or take the candidates out."
         )
     names = _names(references)
     captions: dict[Id, str] = {}

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from caption.core.errors import UserError, first_few
+from caption.core.errors import UserError, first_few, number_of
 from caption.metrics.score import Id
 from caption.text.ngrams import Counts, ngram_counts
 from caption.text.scripts import unspaced
@@ -107,7 +107,8 @@ def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
         )
     if bare := [image for image, group in texts.items() if not group]:
         raise UserError(
-            f"{len(bare)} images have no reference: {first_few(bare)}. Add some or leave the images out."
+            f"{number_of(len(bare), 'image has', 'images have')} no reference: {first_few(bare)}. Add some or leave "
+            "the images out."
         )
     if odd := [image for image, group in texts.items() if not all(isinstance(text, str) for text in group)]:
         raise UserError(f"a reference of {first_few(odd)} is not a text: correct it or leave it out.")
@@ -126,12 +127,14 @@ def _check_candidates(candidates: Mapping[Id, str], references: References) -> N
         )
     if missing:
         raise MissingCandidates(
-            f"{len(missing)} of the {len(images)} images have no candidate: {first_few(missing)}. Add their captions "
-            f"(an empty one counts as such), or take the images out of the references."
+            f"{len(missing)} of {len(images)} images {'has' if len(missing) == 1 else 'have'} no candidate: "
+            f"{first_few(missing)}. Add their "
+            f"captions (an empty one counts as such), or take the images out of the references."
         )
     if extra:
         raise UserError(
-            f"{len(extra)} candidates have no references: {first_few(extra)}. Take them out, or add references."
+            f"{number_of(len(extra), 'candidate has', 'candidates have')} no references: {first_few(extra)}. Take them "
+            "out, or add references."
         )
     if odd := [image for image, text in candidates.items() if not isinstance(text, str)]:
         raise UserError(f"the candidate of {first_few(odd)} is not a text: give one sentence for each image.")

@@ -138,7 +138,7 @@ def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
     [
         ("--boxes instances.json", "--boxes is about photos: name them with --photos"),
         ("--photos in --split val", "--split is about people's captions"),
-        ("--photos in --limit 1", "leave 1 photos: at least 2"),
+        ("--photos in --limit 1", "leave 1 photo: at least 2"),
         ("--photos -", "photos are read several times"),
         ("--photos in --out page.md", "--out page.md: end its name in .html"),
         ("--photos in --references others.csv", "captions of z.png, but of none of these photos"),

@@ -128,7 +128,8 @@ def test_the_report_as_text_and_as_json(own: Data, cli: Cli) -> None:
     own.add("val", ["A dog.", "a " * 60])
     own.add("test", ["A zebra."])
     write(own, "CSV")
-    ran = cli("check", own.folder, "--min-count", "2")
+    from_scratch = ("--base", "flickr8k_soft", "--min-count", "2")
+    ran = cli("check", own.folder, *from_scratch)
     assert ran.code == 1
     lines = ran.out.splitlines()
     heads = "images captions per image words per caption longest unknown words"
@@ -143,8 +144,8 @@ def test_the_report_as_text_and_as_json(own: Data, cli: Cli) -> None:
     note = next(n for n, line in enumerate(lines) if line.startswith("note: 1 over-long caption."))
     assert note > fault
     assert "60 words, 'a a a" in lines[note + 1]
-    assert lines[-1] == "12 faults, 1 note: training on this data would be wrong."
-    report = report_of(cli, str(own.folder), "--min-count", "2")
+    assert lines[-1] == "12 faults, 1 note: mend the faults before training on this data."
+    report = report_of(cli, str(own.folder), *from_scratch)
     missing = [[str(own.images / f"photo10{number}.png")] for number in range(12, 24)]
     assert [finding["images"] for finding in report["findings"][:12]] == missing
     assert [finding["fault"] for finding in report["findings"]] == [True] * 12 + [False]

@@ -87,7 +87,7 @@ def test_one_bad_file_does_not_take_the_others_along(score: Score):
     assert code == 1
     assert [entry["file"] for entry in plain["candidates"]] == ["good.json"]
     assert "missing.json' does not exist" in err
-    assert "part.json': 5 of the 8 images have no candidate: 4, 5, 6 and 2 more" in err
+    assert "part.json': 5 of 8 images have no candidate: 4, 5, 6 and 2 more" in err
     assert "--partial" in err
     code, plain, _ = score("part.json", options="--partial")
     assert code == 0

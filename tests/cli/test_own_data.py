@@ -116,6 +116,14 @@ def test_unknown_words_are_announced(cli: Cli, own: Path):
     assert re.search(few, ran.out)
 
 
+def test_a_check_alone_counts_as_one_that_writes_a_configuration(cli: Cli, own: Path):
+    data = ("check", "own.csv", "--images", "photos")
+    alone, writing = cli(*data), cli(*data, "--write", "own.yaml")
+    assert (alone.code, alone.out) == (writing.code, writing.out)
+    assert "unknown words" in alone.out
+    assert "--splits" in alone.err
+
+
 def test_nothing_is_written_for_data_with_faults_or_without_validation(cli: Cli, own: Path):
     write = ("check", "own.csv", "--images", "photos", "--write", "own.yaml", "--splits")
     ran = cli(*write, "train=1")

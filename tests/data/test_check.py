@@ -68,8 +68,8 @@ def test_a_split_whose_images_have_the_same_captions_is_noted():
     }
     check_captions(alike, findings, Limits("ptb", 1))
     assert [finding.text for finding in findings.of_kind(Kind.ALIKE)] == [
-        "'val': its 2 image(s) have the same captions",
-        "'test': its 1 image(s) have the same captions",
+        "'val': the same captions for 2 images",
+        "'test': the same captions for 1 image",
     ]
 
 

@@ -204,7 +204,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Tensor], Path], object], str]] = {
     "other shapes": (lambda state, _: {n: t[..., None] for n, t in state.items()}, "is not for tiny_cnn"),
     "deeper model": (
         lambda state, _: {**state, "more.weight": torch.zeros(1)},
-        "it has 1 tensors that the model does not have",
+        "it has 1 tensor that the model does not have",
     ),
 }
 

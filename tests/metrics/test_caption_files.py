@@ -120,7 +120,7 @@ def test_the_file_of_one_of_cocos_photos_means_its_id(read, name):
     [
         ([{"image": 1, "caption": "x"}, {"image": 1, "caption": "y"}], r"several captions in .*: 1"),
         (SIMILAR, "two captions for image 1"),
-        ({"1.jpg": "z", "2.jpg": "w"}, "1 images have no caption in '.*': 2.jpg"),
+        ({"1.jpg": "z", "2.jpg": "w"}, "1 image has no caption in '.*': 2.jpg"),
     ],
 )
 def test_one_caption_for_each_image_that_has_references(read, candidates, message):

@@ -39,13 +39,13 @@ def test_references_can_be_prepared_once_and_their_counts_are_kept_if_there_are_
 @pytest.mark.parametrize(
     ("candidates", "references", "message"),
     [
-        ({1: "a"}, REFERENCES, "1 of the 2 images have no candidate: 2"),
-        ({1: "a", 2: "b", 3: "c"}, REFERENCES, "1 candidates have no references: 3"),
+        ({1: "a"}, REFERENCES, "1 of 2 images has no candidate: 2"),
+        ({1: "a", 2: "b", 3: "c"}, REFERENCES, "1 candidate has no references: 3"),
         ({"1": "a", "2": "b"}, REFERENCES, "by number, the other by text"),
         ({7: "a", 8: "b"}, REFERENCES, "Do the two files belong together"),
         ({1: "a", 2: None}, REFERENCES, "candidate of 2 is not a text"),
         ({}, {}, "no references"),
-        ({1: "a"}, {1: []}, "have no reference: 1"),
+        ({1: "a"}, {1: []}, "1 image has no reference: 1"),
         ({1: "a"}, {1: "a dog"}, "not a list"),
         ({1: "a"}, {1: ["a", 5]}, "reference of 1 is not a text"),
         (dict.fromkeys(range(9), "a"), {9: ["a"]}, "0, 1, 2 and 6 more"),

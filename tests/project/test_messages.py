@@ -102,9 +102,12 @@ MISUSES = {
         score --references references.json --candidates - -
         score --references references.json --candidates candidates.json --protocol beam
         check columns.csv
+        check semicolons.csv
+        check headless.csv
         check gone.csv
         check captions.csv --splits train
         check captions.csv --splits trin=0.7
+        check captions.csv --splits 0.7
         check captions.csv --splits train=x
         check captions.csv --images a b
         check captions.csv --images train=.
@@ -122,12 +125,32 @@ MISUSES = {
         fit -c tiny.yaml --data.batch_size 0
         fit -c tiny.yaml --model.warm_start gone.ckpt
         fit -c tiny.yaml --ckpt_path gone.ckpt
+        fit -c tiny.yaml --trainer.max_epoch 3
+        fit -c tiny.yaml --trainer.max_epochs many
+        fit -c tiny.yaml --trainer.limit_val_batches x
+        fit -c tiny.yaml --max_epochs 3
+        fit -c tiny.yaml --model.lr 0.1
+        fit -c tiny.yaml --learning_rate 0.1
+        fit -c tiny.yaml --beam_size 3
+        fit -c tiny.yaml --model.encoder_learning_rate high
+        fit -c tiny.yaml --model.frozen_statistics maybe
         predict
         test -c tiny.yaml
     """,
     "Parts of a model in a configuration": r"""
         fit -c tiny.yaml --model.search.init_args.beam_size=0
         fit -c tiny.yaml --model.encoder.init_args.views=2
+        fit -c tiny.yaml --model.search.init_args.beam_size many
+        fit -c tiny.yaml --model.encoder caption.search.Greedy
+        fit -c tiny.yaml --model.encoder SmallCN
+        fit -c tiny.yaml --model.encoder.init_args.widths 3
+        fit -c tiny.yaml --model.decoder.init_args.gate Gat
+        fit -c tiny.yaml --model.decoder.init_args.attention.init_args.score.init_args.sise 3
+        fit -c tiny.yaml --model.optimizer.init_args.lr high
+        fit -c tiny.yaml --model.optimizer caption.search.Greedy
+        fit -c tiny.yaml --model.scheduler StepLR
+        fit -c tiny.yaml --data.transform.size big
+        fit -c tiny.yaml --trainer.callbacks MyCallback
     """,
 }
 """Arguments of `caption`, a command in each line, by what they misuse."""
@@ -182,6 +205,9 @@ PYTHON = r"""
     decoders.WordVectors(2, frozen=True)
     decoders.MetaEmbedding([decoders.WordVectors(2)])
     decoders.TransformerDecoder([attention.MultiHeadAttention()], layers=2)
+    CAPTIONER("dog.png", beam=5)
+    CAPTIONER("dog.png", 5)
+    CAPTIONER(["dog.png"], search="greedy")
     search.Greedy(max_length=0)
     search.BeamSearch(beam_size=1001)
     search.BeamSearch(beam_size=0)
@@ -217,6 +243,7 @@ NAMESPACE = {
     "search": search,
 }
 NAMESPACE |= {"objectives": objectives, "SCORE": attention.AdditiveScore(6)}
+NAMESPACE |= {"CAPTIONER": tiny_captioner.captioner()}
 
 
 def write_files(folder: Path, model: Path, shapes: Path) -> None:
@@ -234,6 +261,8 @@ def write_files(folder: Path, model: Path, shapes: Path) -> None:
         "mine.safetensors": "my own weights",
         "captions.csv": "image,caption\ndog.png,a dog jumps\ndog.png,a brown dog\ncat.png,a cat\n",
         "columns.csv": "picture,words\ndog.png,a dog\n",
+        "semicolons.csv": "Bild;Text\ndog.png;a dog, jumping\n",
+        "headless.csv": "dog.png\ta dog\ncat.png\ta cat\n",
         "types.json": '{"dog.png": 17, "cat.png": {"a": 1}}',
         "references.json": '{"1": ["a dog runs", "a brown dog"], "2": ["a cat"]}',
         "candidates.json": '{"1": "a dog"}',
@@ -265,7 +294,7 @@ def of_python() -> Iterator[str]:
     """The class and the message of each error."""
     yield "# Python\n"
     for line in PYTHON.strip().splitlines():
-        with pytest.raises((UserError, ValueError)) as caught:
+        with pytest.raises((UserError, ValueError, TypeError)) as caught:
             eval(line.strip(), NAMESPACE)
         yield f">>> {line.strip()}\n{caught.type.__name__}: {caught.value}\n"
 

@@ -22,7 +22,7 @@ from caption.analysis.lens.reliability import Reliability, logistic_regression
 from caption.analysis.replay import sentences
 from caption.attention.map_entropy import entropy
 from caption.captioner import Captioner
-from caption.core.errors import UserError
+from caption.core.errors import UserError, number_of
 from caption.core.regions import Regions, mean_region
 from caption.data.photos import Photo
 from caption.results.caption import Caption
@@ -109,8 +109,8 @@ def fit(lens: Lens, readings: Sequence[PhotoReading]) -> Calibration:
     fitted = common_nouns(lens, readings)
     if len(readings) < FEWEST or not len(fitted):
         raise UserError(
-            f"{len(readings)} photos, whose captions name {len(fitted)} of the lens's nouns at least {OFTEN} times, "
-            f"are too few to calibrate it: give {FEWEST} or more, with captions that name the things in them"
+            f"{number_of(len(readings), 'photo')}, whose captions name {len(fitted)} of the lens's nouns at least "
+            f"{OFTEN} times: too few to calibrate it. Give {FEWEST} or more, with captions that name the things in them"
         )
     x, h, size, is_named = _pairs(lens, readings, fitted)
     of_words = _regression((x, h, x * h, size), is_named)

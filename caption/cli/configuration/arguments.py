@@ -43,8 +43,12 @@ class VerbParser(argparse.ArgumentParser):
         options, overrides = self.parse_known_args(args, namespace)
         if overrides and "config" not in options:
             self.error(f"unrecognized arguments: {' '.join(overrides)}")
+        words = {word.partition("=")[0] for word in self.given}
         options.given = {
-            action.dest: (*action.option_strings, action.dest)[0]
+            action.dest: next(
+                (name for name in action.option_strings if name in words),
+                (*action.option_strings, action.dest)[0],
+            )
             for action in self._actions
             if action.dest in options and getattr(options, action.dest) != action.default
         }

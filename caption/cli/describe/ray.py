@@ -10,7 +10,7 @@ from typing import Any
 from caption.cli.describe.inputs import chosen_models, image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
-from caption.core.errors import UserError, optional_package
+from caption.core.errors import UserError, number_of, optional_package
 from caption.core.runtime.progress import progress_bar
 
 HELP = """\
@@ -50,7 +50,7 @@ def describe_on_ray(options: argparse.Namespace) -> int:
             captioned, failed = captioned + progress.photos, failed + progress.failed
             files += progress.pieces
             advance(progress.photos)
-    written = f"{captioned:,} photos in {files:,} files in '{options.out}'"
+    written = f"{number_of(captioned, 'photo')} in {number_of(files, 'file')} in '{options.out}'"
     say("describe", f"{written}; {failed:,} could not be read")
     return SOME_FAILED if failed else DONE
 

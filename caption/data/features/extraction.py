@@ -21,7 +21,7 @@ import torch
 from rich.filesize import decimal
 from torch import Tensor
 
-from caption.core.errors import DataError, ImageError, first_few
+from caption.core.errors import DataError, ImageError, first_few, number_of
 from caption.core.regions import Views
 from caption.core.runtime.atomic_files import check_room, locked
 from caption.core.runtime.eval_mode import eval_mode
@@ -147,7 +147,8 @@ def _refuse_changed(store: FeatureStore, images: Sequence[CaptionedImage], worke
     if changed := changed_photos(store, images, workers):
         files = dict.fromkeys(store.file_name(image.id) for image in changed)
         raise DataError(
-            f"{len(changed)} images are no longer those whose regions are in the feature store '{store.folder}': "
+            f"the feature store '{store.folder}' has the regions of other pixels for "
+            f"{number_of(len(changed), 'image')}: "
             f"{first_few(repr(str(image.path)) for image in changed)}. Restore them, or name another folder; or delete "
             f"{first_few(files)} there, {REMEDY}"
         )
@@ -209,10 +210,10 @@ def _check_room(folder: Path, views: Views, images: int) -> None:
     """Print how large the store will be. Raises a UserError if the disk has too little room for it."""
     needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
     shapes = " + ".join(f"{rows}×{cols}×{vectors.shape[2]}" for vectors, (rows, cols), _ in views)
-    description = f"{images:,} images of {shapes} numbers"
+    description = f"{number_of(images, 'image')} of {shapes} numbers"
     check_room(folder, needed, description)
     if images:
-        print(f"{description} take {decimal(needed)} in '{folder}'", file=sys.stderr)
+        print(f"{description}: {decimal(needed)} in '{folder}'", file=sys.stderr)
 
 
 def _encode(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from caption.core.errors import DataError, first_few
+from caption.core.errors import DataError, first_few, number_of
 from caption.core.regions import Regions, Views
 from caption.data.features.format import REMEDY, FeatureFile, PhotoFile, checksums, feature_paths
 from caption.data.features.key import differences, feature_key
@@ -107,8 +107,9 @@ class FeatureStore:
                     damaged[image_id] = file.path.name
         if damaged:
             raise DataError(
-                f"the feature store '{self.folder}' is damaged: {len(damaged)} images are not as they were written: "
-                f"{first_few(damaged)}. Delete {first_few(dict.fromkeys(damaged.values()))}, {REMEDY}"
+                f"the feature store '{self.folder}' is damaged: "
+                f"{number_of(len(damaged), 'image is', 'images are')} not as written: {first_few(damaged)}. "
+                f"Delete {first_few(dict.fromkeys(damaged.values()))}, {REMEDY}"
             )
         tensors = {name: torch.from_numpy(array) for name, array in regions.items()}
         return tuple(
@@ -125,7 +126,7 @@ class FeatureStore:
         missing = [repr(image_id) for image_id in image_ids if image_id not in self]
         if missing:
             raise DataError(
-                f"{len(missing)} of {len(image_ids)} images are not in the feature store '{self.folder}': "
+                f"the feature store '{self.folder}' lacks {len(missing)} of {number_of(len(image_ids), 'image')}: "
                 f"{first_few(missing)}. Run `caption features --config CONFIG --out {self.folder}` with this data's "
                 "configuration: it adds what is missing, and names images that cannot be read: remove these."
             )

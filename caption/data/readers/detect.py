@@ -19,7 +19,7 @@ from caption.data.readers.base import ALL, EXAMINED, CaptionText, CheckedReader,
 from caption.data.readers.coco import Coco
 from caption.data.readers.flickr import Flickr
 from caption.data.readers.karpathy import Karpathy
-from caption.data.readers.tables import Csv, JsonLines
+from caption.data.readers.tables import Csv, JsonLines, other_delimiter
 from caption.data.text_files import read_text, user_path
 
 READERS: tuple[type[CheckedReader], ...] = (Flickr, Csv, JsonLines, Coco, Karpathy)
@@ -68,6 +68,11 @@ def detect_format(file: CaptionText) -> type[CheckedReader]:
     for reader in READERS:
         if reader.matches(file):
             return reader
+    if (delimiter := other_delimiter(file.head)) is not None:
+        raise OtherFormatError(
+            f"{file.name} begins with {file.head[0][:60]!r}, which does not name the columns image and caption. Name "
+            f"them in its first line: image{delimiter}caption."
+        )
     if file.head[0].strip()[0] not in "[{":
         raise OtherFormatError(
             f"{file.name} begins with {file.head[0][:60]!r}, which is not a known format. {EXPECTED}"

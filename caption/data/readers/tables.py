@@ -6,13 +6,13 @@ import ast
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
-from caption.core.errors import DataError
+from caption.core.errors import DataError, number_of
 from caption.data.findings import Findings
 from caption.data.readers.base import (
     LINE_END,
@@ -114,6 +114,23 @@ def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = No
         columns = set(_columns(text, tried))
         if columns.intersection(keys.image) and columns.intersection(keys.caption):
             return tried
+    return None
+
+
+def other_delimiter(head: Sequence[str]) -> str | None:
+    """The delimiter of a table whose columns have other names, or none: it splits all these lines into as many cells.
+
+    Args:
+        head: the first lines of a text.
+
+    Returns:
+        None if there are fewer than two lines, or no delimiter does.
+    """
+    for tried in DELIMITERS if len(head) > 1 else ():
+        with suppress(csv.Error):
+            widths = {len(cells) for cells in csv.reader(head, delimiter=tried, strict=True)}
+            if len(widths) == 1 and widths != {1}:
+                return tried
     return None
 
 
@@ -223,8 +240,8 @@ class Csv(TableReader):
                     continue
                 if len(cells) != len(columns):
                     raise DataError(
-                        f"{where} has {len(cells)} cells, but the header {len(columns)}. Quote cells that hold the "
-                        "delimiter."
+                        f"{where} has {number_of(len(cells), 'cell')}, but the header {len(columns)}. Quote cells that "
+                        f"hold the delimiter {delimiter!r}."
                     )
                 entry = keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
                 mark = PurePath(entry.file).suffix.lower() or delimiter

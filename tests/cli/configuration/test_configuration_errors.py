@@ -12,9 +12,9 @@ from helpers.command_line import QUIET, Cli, check_refused
 WRONG = [
     ("max_epochs: 2", "max_epoch: 2", "trainer.max_epoch|did you mean trainer.max_epochs?"),
     ("embedding_size: 8", "embeding_size: 8", "model.decoder|ShowAttendAndTell|did you mean embedding_size?"),
-    ("hidden_size: 12", "hidden_size: big", "model.decoder|hidden_size|int|big"),
+    ("hidden_size: 12", "hidden_size: big", "model.decoder.init_args.hidden_size: big is not a whole number"),
     ("fit: squash", "fit: squish", "data.transform|fit|'squash', 'crop', 'pad'|squish"),
-    ("encoders.SmallCNN", "search.Greedy", "model.encoder|Greedy|Encoder"),
+    ("encoders.SmallCNN", "search.Greedy", "model.encoder: caption.search.Greedy is not an Encoder"),
     ("attention.Softmax", "attention.Soft", "model.decoder|attention|alignment|Soft|did you mean Softmax?"),
     ("caption.encoders.Small", "captions.Small", "model.encoder|captions|put captions.py into"),
     ("accelerator: cpu", "accelerator: warp", "warp"),

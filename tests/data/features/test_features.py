@@ -156,7 +156,7 @@ def test_all_views_of_an_image_and_their_masks_are_stored(images: Images, tmp_pa
     for number, name in enumerate(("view.1", "mask.1")):
         flip_within(file_path(tmp_path / "store", number), name)
         store = FeatureStore(tmp_path / "store")
-        with pytest.raises(DataError, match=rf"{number + 1} images"):
+        with pytest.raises(DataError, match=rf"damaged: {number + 1} image"):
             store.read_many(store.ids)
 
 

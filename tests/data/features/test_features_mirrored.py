@@ -74,7 +74,7 @@ def test_stores_that_do_not_fit_the_flip_are_refused(reader: Shapes, stores: dic
         ("plain", HorizontalFlip(), "caption features --mirrored"),
         (None, HorizontalFlip(features="mirrored"), "name both, or neither"),
         ("plain", HorizontalFlip(features="nowhere"), "'nowhere' is not a feature store"),
-        ("plain", HorizontalFlip(features=stores["few"]), "10 of 40 images are not in the feature store"),
+        ("plain", HorizontalFlip(features=stores["few"]), "lacks 10 of 40 images"),
     ):
         with pytest.raises(DataError, match=said):
             data(reader, features and stores[features], flip)

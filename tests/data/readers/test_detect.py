@@ -78,7 +78,11 @@ def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: P
 def test_other_files_have_no_reader(tmp_path: Path):
     for content, message in (
         ("", "is empty"),
-        ("photo;words\na.jpg;A dog\n", "begins with 'photo;words', which is not a known format. It may be"),
+        (
+            "photo;words\na.jpg;A dog\n",
+            "begins with 'photo;words', which does not name the columns image and caption",
+        ),
+        ("The dog runs.\nIt barks.\n", "begins with 'The dog runs.', which is not a known format. It may be"),
         ('{"images": [', "is not JSON"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}]}, "neither 'annotations' nor 'sentences'"),
         ({"a": "A dog."}, "names no files of images"),
