@@ -78,6 +78,7 @@ def _load(options: argparse.Namespace) -> Captioner:
 
 
 def _write_onnx(options: argparse.Namespace) -> None:
+    from caption.analysis.lens.file import lens_path
     from caption.core.runtime.atomic_files import make_folder
     from caption.models.export import onnx_files
 
@@ -88,9 +89,26 @@ def _write_onnx(options: argparse.Namespace) -> None:
     captioner = _load(options)
     onnx_files.write(captioner, folder)
     say("export", f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO")
+    lens = [f"the lens {path}" for path in (lens_path(options.model),) if path.is_file()]
+    if left_out := [*lens, *_left_out_of_graphs(captioner)]:
+        say("export", f"not in {folder}: {'; '.join(left_out)}")
+
+
+def _left_out_of_graphs(captioner: Captioner) -> list[str]:
+    """What a caption of this model has, and one of its ONNX files lacks."""
+    from PIL import Image
+
+    maps = captioner.describe(Image.new("RGB", (captioner.transform.width, captioner.transform.height))).maps
+    chosen = (
+        ["the places that the attention chooses"]
+        if maps.locations is not None or maps.points is not None
+        else []
+    )
+    return [*([f"single maps ({', '.join(maps)}), only their summary is"] if maps else []), *chosen]
 
 
 def _write_file(options: argparse.Namespace) -> None:
+    from caption.analysis.lens.file import lens_path
     from caption.core.runtime.atomic_files import creating
     from caption.core.runtime.outputs import new_file
     from caption.models import checkpoint
@@ -99,3 +117,5 @@ def _write_file(options: argparse.Namespace) -> None:
     captioner = _load(options)
     checkpoint.save(captioner, out, options.precision, opener=creating)
     say("export", f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}")
+    if (lens := lens_path(options.model)).is_file():
+        say("export", f"not in {out}: the lens, which is a file of its own; copy {lens} to {lens_path(out)}")

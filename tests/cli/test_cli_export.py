@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from helpers.command_line import Cli, check_refused
 from helpers.tiny_captioner import captioner, photo
@@ -29,6 +30,20 @@ def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_
     assert cli("export", half, "--format", "ckpt", "--out", back, "--beam-size", 2).code == 0
     assert caption.load(back).search.beam_size == 2
     check_same_captions(cli, tmp_path, model, half)
+
+
+def test_what_the_files_lack_is_said(cli: Cli, tmp_path: Path):
+    pytest.importorskip("onnxscript")
+    heads = captioner(decoder=ShowAttendAndTellDecoder(MultiHeadAttention(4, 8), 6, 7))
+    model, lens, out, folder = (tmp_path / name for name in ("heads.ckpt", "heads.lens", "out.ckpt", "onnx"))
+    checkpoint.save(heads, model)
+    assert "not in" not in cli("export", model, "--format", "ckpt", "--out", tmp_path / "none.ckpt").err
+    lens.write_bytes(b"a lens")
+    ran = cli("export", model, "--format", "ckpt", "--out", out)
+    copy = f"copy {lens} to {out.with_suffix('.lens')}"
+    assert f"not in {out}: the lens, which is a file of its own; {copy}\n" in ran.err
+    ran = cli("export", model, "--format", "onnx", "--out", folder)
+    assert f"not in {folder}: the lens {lens}; single maps (heads), only their summary is\n" in ran.err
 
 
 def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
