@@ -10,7 +10,7 @@ from typing import Any
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.core.errors import DataError, UserError, printable
+from caption.core.errors import DataError, UserError, first_few, printable
 from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
@@ -60,6 +60,15 @@ def main(options: argparse.Namespace) -> int:
     protocol = _protocol(options)
     file = read_captions(options.references, options.split)
     references = References(file.captions, get_tokenizer(options.reference_tokenizer or options.tokenizer))
+    for note in file.notes:
+        say("score", note)
+    if bare := [
+        image for image, group in zip(references.ids, references.words, strict=True) if not all(group)
+    ]:
+        say(
+            "score",
+            f"{len(bare)} images have a reference without words, which lowers scores: {first_few(bare)}",
+        )
     results: list[Result] = []
     for path in paths:
         try:
@@ -114,7 +123,10 @@ def _score(
     protocol: dict[str, str],
     options: argparse.Namespace,
 ) -> Result:
-    candidates = match_images(read_captions(path), file)
+    answers = read_captions(path)
+    for note in answers.notes:
+        say("score", note)
+    candidates = match_images(answers, file)
     if options.partial:
         references = references.only(candidates)
     scores = evaluate(candidates, references, options.tokenizer, metrics, protocol=protocol)

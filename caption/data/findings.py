@@ -35,6 +35,14 @@ class Kind(Enum):
             NOTE)
     LINES = ("caption of several lines", "captions of several lines",
              "A line end counts as a space. In CSV, is a quote left open?", NOTE)
+    ENCODING = ("caption in a wrong encoding", "captions in a wrong encoding",
+                "UTF-8 was read as Latin-1, so that 'ç' became 'Ã§': write the file again from its source.", NOTE)
+    MARKUP = ("caption with markup", "captions with markup",
+              "Its parts become words: replace tags such as <br> and a written \\n by spaces.", NOTE)
+    DOTTED = ("caption with a Turkish İ", "captions with a Turkish İ", "English rules make it i with a dot above, "
+              "another letter than i: write the captions in lower case.", NOTE)
+    REJECTED = ("rejected caption", "rejected captions",
+                "VizWiz marks it as unusable, and its own scores leave it out: delete it.", NOTE)
     DUPLICATE = ("duplicate within a split", "duplicates within a split",
                  "Such a picture has more weight than others.", NOTE)
     BLACK = ("black image", "black images",

@@ -12,10 +12,10 @@ from pathlib import PurePath
 
 from caption.core.errors import DataError, first_few, number_of
 from caption.core.runtime.inputs import TEXT, read_stream
-from caption.data.findings import Findings
-from caption.data.readers.base import CaptionText, caption_fault
+from caption.data.findings import Findings, Kind
+from caption.data.readers.base import CaptionText, caption_fault, oddities
 from caption.data.readers.detect import detect_format
-from caption.data.text_files import coco_id, read_text, utf8_text
+from caption.data.text_files import coco_id, read_text, short_repr, utf8_text
 from caption.metrics.score import Id
 
 STDIN = "-"
@@ -33,6 +33,17 @@ class CaptionFile:
     """The file name of each image, where the caption file has it."""
     bare: set[Id] = field(default_factory=set)
     """The images that the file names without a caption."""
+    oddities: Findings = field(default_factory=Findings)
+    """What `caption check` notes about single captions, too."""
+
+    @property
+    def notes(self) -> list[str]:
+        """The oddities in sentences, one for each kind."""
+        kinds = {finding.kind: self.oddities.of_kind(finding.kind) for finding in self.oddities}
+        return [
+            f"{self.name} has {kind.counted(len(several))}: {several[0].text}. {kind.remedy}"
+            for kind, several in kinds.items()
+        ]
 
 
 def read_captions(path: str, split: str | None = None) -> CaptionFile:
@@ -60,6 +71,10 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         if entry.file:
             file.files[entry.image] = entry.file
         if entry.captions and split in (None, entry.split):
+            for caption in entry.captions:
+                for kind in oddities(caption.strip(), entry):
+                    if kind is not Kind.LINES:  # a space, for all scores
+                        file.oddities.add(kind, f"{entry.where}, {short_repr(caption)}")
             file.captions.setdefault(entry.image, []).extend(entry.captions)
         elif not entry.captions:
             file.bare.add(entry.image)

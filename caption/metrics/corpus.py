@@ -28,8 +28,8 @@ class References:
         tokenizer: splits them into words.
 
     Raises:
-        UserError: no image at all, an image without references, a reference that is not a text, references without
-            spaces between words.
+        UserError: no image at all, an image without references, a reference that is not a text or blank,
+            references without spaces between words.
     """
 
     def __init__(self, texts: Mapping[Id, Sequence[str]], tokenizer: Tokenizer) -> None:
@@ -112,6 +112,10 @@ def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
         )
     if odd := [image for image, group in texts.items() if not all(isinstance(text, str) for text in group)]:
         raise UserError(f"a reference of {first_few(odd)} is not a text: correct it or leave it out.")
+    if blank := [image for image, group in texts.items() if not all(map(str.strip, group))]:
+        raise UserError(
+            f"{len(blank)} images have a blank reference: {first_few(blank)}. Delete it: it lowers scores."
+        )
 
 
 def _check_candidates(candidates: Mapping[Id, str], references: References) -> None:

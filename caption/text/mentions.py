@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from caption.core.box import BoxLike
+from caption.text.tokenizer import nfc
 
 
 @dataclass(frozen=True)
@@ -20,16 +21,17 @@ class Mention:
 
 
 def find_mentions(words: Sequence[str], boxes: Mapping[str, Sequence[BoxLike]]) -> list[Mention]:
-    """The mentions of objects in a caption: the names of `boxes`, word for word, ignoring case.
+    """The mentions of objects in a caption: the names of `boxes`, word for word, ignoring case and the
+    form of Unicode.
 
     Names do not overlap, and if two begin at the same word, the longer one is taken: "hot dog" is not a "dog". A name
     without boxes gives a mention without boxes: the caption names an object that is not in the image.
     """
     names: dict[str, str] = {}
     for name in boxes:
-        names.setdefault(" ".join(name.lower().split()), name)
+        names.setdefault(" ".join(nfc(name).lower().split()), name)
     longest = max((name.count(" ") + 1 for name in names), default=0)
-    lower = [word.lower() for word in words]
+    lower = [nfc(word).lower() for word in words]
     mentions = []
     for span in longest_names(lower, names.__contains__, longest):
         name = names[" ".join(lower[span])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,6 +15,12 @@ from caption.text.treebank import pieces, tokenize
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
 """The tokens that coco-caption removes. Its list also contains brackets ("-LRB-" and so on), but in capitals: they
 never match the lower-case "-lrb-", so brackets are words there, and therefore here."""
+
+
+def nfc(text: str) -> str:
+    """A text with composed letters: macOS and some keyboards write "é" as "e" and an accent, which would be another
+    word."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 class Tokenizer(ABC):
@@ -32,9 +39,13 @@ class Tokenizer(ABC):
     unwritten: str = "(?!)"
     """Regular expression of the spaces between words that are left out in a text; by default, it matches nothing."""
 
-    @abstractmethod
     def __call__(self, text: str) -> list[str]:
-        """The words of `text` in order, perhaps none. Words do not contain white space."""
+        """The words of `text` in order, perhaps none. Words do not contain white space, and are in NFC."""
+        return self._split(nfc(text))
+
+    @abstractmethod
+    def _split(self, text: str) -> list[str]:
+        """The words of a text in NFC."""
 
     def join(self, words: Sequence[str]) -> str:
         """The text that this tokenizer splits into these words."""
@@ -45,8 +56,8 @@ class PTBTokenizer(Tokenizer):
     """Penn Treebank words as in coco-caption: Stanford's tokenizer, lower case, punctuation removed.
 
     By default its output equals that of `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 after
-    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. docs/results/java.md lists the
-    known differences. Some papers use the other three settings.
+    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java, on text in NFC.
+    docs/results/java.md lists the known differences. Some papers use the other three settings.
 
     Args:
         lower: False keeps capitals: "A" and "a" are two words.
@@ -59,7 +70,7 @@ class PTBTokenizer(Tokenizer):
         self.case = "lower" if lower else "kept"
         self.punctuation = "kept" if punctuation else "removed"
 
-    def __call__(self, text: str) -> list[str]:
+    def _split(self, text: str) -> list[str]:
         lower, marks = self.case == "lower", self.punctuation == "kept"
         words: list[str] = []
         for piece in pieces(text):
@@ -88,7 +99,7 @@ class CharacterTokenizer(Tokenizer):
     _character = re.compile(f"([{HAN_AND_KANA}][{MARKS}]*)")
     unwritten = f"(?<=[{HAN_AND_KANA}{MARKS}]) (?=[{HAN_AND_KANA}])"
 
-    def __call__(self, text: str) -> list[str]:
+    def _split(self, text: str) -> list[str]:
         words: list[str] = []
         for number, part in enumerate(self._character.split(text)):
             if number % 2:
@@ -99,14 +110,14 @@ class CharacterTokenizer(Tokenizer):
 
 
 class WhitespaceTokenizer(Tokenizer):
-    """For text that is already tokenized: splits at white space and changes nothing else."""
+    """For text that is already tokenized: splits at white space and changes nothing but the form of Unicode."""
 
     name = "none"
     version = "1"
     case = "kept"
     punctuation = "kept"
 
-    def __call__(self, text: str) -> list[str]:
+    def _split(self, text: str) -> list[str]:
         return text.split()
 
 

@@ -17,8 +17,8 @@ from caption.text import treebank_words as known
 
 _A = f"(?:{known.LETTER})"
 _W = rf"(?:{known.LETTER}|[\d\xad])"
-_APOSTROPHE = r"(?:['’\x92]|&apos;)"
-_QUOTE = r"(?:['’\x92`‘‛\x91]|&apos;)"  # characters typed for an apostrophe
+_APOSTROPHE = r"(?:['’\x92]|&(?i:apos);)"
+_QUOTE = r"(?:['’\x92`‘‛\x91]|&(?i:apos);)"  # characters typed for an apostrophe
 _HYPHEN = "[-‐‑\u058a]"
 _CLITIC = rf"{_APOSTROPHE}(?i:s|m|d|re|ve|ll)"
 _NOT = rf"[nN]{_QUOTE}[tT]"
@@ -42,12 +42,12 @@ _FILE = rf"{_W}+(?:\.{_W}+)*\.(?i:{known.EXTENSIONS.replace(' ', '|')})(?!{_W})"
 
 
 def _any(words: str, lower: bool = True) -> str:
-    """A pattern for any of these words: in lower case (if `lower`), capitalised, or in upper case."""
-    forms = {form for word in words.split() for form in (word.capitalize(), word.upper())}
-    if lower:
-        forms |= set(words.split())
-    joined = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
-    return f"(?:{joined})".replace("'", _APOSTROPHE)
+    """A pattern for any of these words, in any case; without `lower`, their first letter is a capital."""
+    forms = (
+        f"(?i:{re.escape(word)})" if lower else f"{word[0].upper()}(?i:{word[1:]})"
+        for word in sorted(words.split(), key=lambda word: (-len(word), word))
+    )
+    return f"(?:{'|'.join(forms)})".replace("'", _APOSTROPHE)
 
 
 # (pattern of the token, pattern of what must follow). The order decides between equally long matches.
@@ -57,8 +57,8 @@ _RULES: list[tuple[str, str]] = [
     (r"'[tT]", r"(?i:is|was)"),
     # Markup and dashes.
     (_TAG, ""),
-    (r"&(?:mdash|ndash|MD);|[\x96\x97–—―]", ""),
-    (r"&(?:amp|AMP);", ""),
+    (r"&(?i:mdash|ndash|md);|[\x96\x97–—―]", ""),
+    (r"&(?i:amp);", ""),
     # Words, and the parts that an apostrophe joins to them.
     (_WORD, _CLITIC),
     (r"[A-Za-z]*[A-MO-Za-mo-z]", _NOT),  # "ca" of can't: the n goes with the t
@@ -66,7 +66,7 @@ _RULES: list[tuple[str, str]] = [
     (_WORD, ""),
     (rf"{_APOSTROPHE}[nN]{_APOSTROPHE}?", ""),  # rock 'n' roll
     (rf"{_APOSTROPHE}{_any('em til till cause')}", ""),
-    (rf"{_APOSTROPHE}[2-9]0s", ""),
+    (rf"{_APOSTROPHE}[2-9]0[sS]", ""),
     (rf"{_APOSTROPHE}\d\d", r"\s"),
     (_any(known.WITH_APOSTROPHE), ""),
     (rf"[A-HJ-XZn]{_QUOTE}{_A}{{2,}}", ""),  # O'Reilly
@@ -78,7 +78,7 @@ _RULES: list[tuple[str, str]] = [
     (rf"(?:{_WORD}|{_W}+)\.", "[,;:、]"),
     (rf"(?:{_any(known.OFTEN_LAST)}|{_any(known.OFTEN_LAST_CAPITAL, lower=False)})\.", r"[\s\S]{2}"),
     # Addresses.
-    (rf"https?://{_PATH}|HTTPS?://{_PATH}", ""),
+    (rf"(?i:https?)://{_PATH}", ""),
     (rf"(?:{_WWW}|{_HOST})(?:/{_PATH})?", ""),
     (rf"<?{_MAIL}>?", ""),
     (_FILE, ""),
@@ -89,7 +89,7 @@ _RULES: list[tuple[str, str]] = [
     (rf"[-+]?{_NUMBER}", ""),
     (r"(?:\d{1,4}[- \xa0])?\d{1,4}(?:\\?/|⁄)\d{1,4}", ""),  # 1 1/2
     (_LINKED, ""),
-    (r"[A-Z]+(?:(?:[+&]|&amp;)[A-Z]+)+", ""),  # AT&T
+    (r"[A-Z]+(?:(?:[+&]|&(?i:amp);)[A-Z]+)+", ""),  # AT&T
     (rf"{_SLASHED}(?:\\?/{_SLASHED}){{1,2}}", ""),  # and/or
     (rf"{_W}(?:{_W}|[.,])*(?:-(?:{_INITIALS}\.|{_W}+))+", ""),  # U.S.-based
     (rf"{_LINKED}(?:_{_LINKED})+", ""),
@@ -110,7 +110,7 @@ _RULES: list[tuple[str, str]] = [
     (r"[⁺⁻₊₋]?(?:[⁰¹²³⁴-⁹]+|[₀-₉]+)", ""),
     (r"\.{3,5}|\.(?: \.){2,}", ""),
     (r"[!?]+|--+|__+|\#\#+|\*\*+|@@+|<<|>>|``|''|\\\*", ""),
-    (r"&(?:(?i:lt|gt|quot|apos|nbsp)|HT|TL|UR|LR|QC|QL|QR|odq|cdq|\#\d+);", ""),
+    (r"&(?:(?i:lt|gt|quot|apos|nbsp|ht|tl|ur|lr|qc|ql|qr|odq|cdq)|\#\d+);", ""),
     (known.SYMBOL, ""),
 ]
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane; the original knows no other characters
@@ -164,11 +164,12 @@ def _spelled(token: str, opening: bool) -> str:
     if token in known.NAMES or not token.strip("‘’“”‛`\x91\x92\x93\x94"):
         return "".join(known.NAMES.get(character, character) for character in token)
     if token[0] == "&" and token[-1] == ";":
-        return known.ENTITIES.get(token[1:-1].lower(), token)
+        name = token[1:-1]
+        return known.ENTITIES.get(name if name.lower() in ("quot", "apos") else name.lower(), token)
     if token in ("---", "----"):
         return "--"
     if token.startswith(("....", ". .")):
         return "..."
     if _JOINED.fullmatch(token):
-        return re.sub("[‘‛\x91]", "`", re.sub(_APOSTROPHE, "'", token))
+        return re.sub("[‘‛\x91]", "`", re.sub("['’\x92]|&apos;", "'", token))
     return token.replace("&amp;", "&").translate(_SPELLINGS)

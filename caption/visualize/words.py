@@ -26,6 +26,7 @@ import numpy as np
 
 from caption.results.lens_reading import LEAST_SEEN, Seen
 from caption.text.english import words_by_kind
+from caption.text.tokenizer import nfc
 
 if TYPE_CHECKING:
     from caption.results.caption import Caption
@@ -66,7 +67,8 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
     chosen: set[int] = set()
     for wanted in [words] if isinstance(words, str) else words:
         if isinstance(wanted, str):
-            steps = [step for step, word in enumerate(caption.words) if word.casefold() == wanted.casefold()]
+            form = nfc(wanted).casefold()
+            steps = [step for step, word in enumerate(caption.words) if nfc(word).casefold() == form]
         else:
             steps = [wanted] if 0 <= wanted < len(caption.words) else []
         if strict and not steps:

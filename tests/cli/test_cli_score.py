@@ -97,6 +97,28 @@ def test_one_bad_file_does_not_take_the_others_along(score: Score):
     assert not any("comparison" in entry for entry in plain["candidates"])
 
 
+def test_odd_captions_are_counted_and_blank_references_refused(score: Score):
+    data = json.loads(json.dumps(REFERENCES))
+    for note, text in zip(
+        data["annotations"], ("un garÃ§on", "un garÃ§on", "a dog<br>", "a dog"), strict=False
+    ):
+        note["caption"] = text
+    data["annotations"][3]["is_rejected"] = True
+    data["annotations"][-1]["caption"] = "..."
+    Path("references.json").write_text(json.dumps(data))
+    code, _, err = score("good.json")
+    assert code == 0
+    assert "'references.json' has 2 captions in a wrong encoding: entry 0 of 'annotations' in" in err
+    assert "has 1 caption with markup" in err
+    assert "has 1 rejected caption" in err
+    assert "1 images have a reference without words, which lowers scores: 8" in err
+    data["annotations"][0]["caption"] = " "
+    Path("references.json").write_text(json.dumps(data))
+    code, _, err = score("good.json")
+    assert code == 2
+    assert "1 images have a blank reference: 1. Delete it" in err
+
+
 def test_intervals_conventions_and_other_options(score: Score):
     options = "--confidence --conventions"
     _, plain, _ = score("bad.json", options=options)

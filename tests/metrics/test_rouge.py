@@ -13,7 +13,7 @@ BETA2 = 1.2**2
 
 
 def rouge(candidate, *references):
-    return evaluate({1: candidate}, {1: list(references)}, "none", ["ROUGE-L"])["ROUGE-L"]
+    return evaluate({1: candidate}, {1: list(references)}, "ptb", ["ROUGE-L"])["ROUGE-L"]
 
 
 def f_measure(precision, recall):
@@ -24,7 +24,7 @@ def test_precision_and_recall():
     assert rouge("a b c d", "a c x d y") == pytest.approx(f_measure(3 / 4, 3 / 5))
     # Of different references.
     assert rouge("a b c d", "a b c x x x", "d") == pytest.approx(f_measure(3 / 4, 1))
-    assert [rouge(*pair) for pair in (("a b", "c d"), ("", "a b"), ("a b", ""), ("", ""))] == [0] * 4
+    assert [rouge(*pair) for pair in (("a b", "c d"), ("", "a b"), ("a b", "."), ("", "."))] == [0] * 4
 
 
 def by_table(left, right):

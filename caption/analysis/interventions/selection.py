@@ -11,6 +11,7 @@ import numpy as np
 from caption.analysis.covered_cells import coverage
 from caption.data.box_faults import boxes_fault
 from caption.results.caption import Caption
+from caption.text.tokenizer import nfc
 from caption.text.vocabulary import END, SPECIAL_TOKENS
 
 END_WORD = SPECIAL_TOKENS[END]
@@ -88,7 +89,7 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
 def step_of(at: SupportsIndex | str, tokens: Sequence[str]) -> int:
     """The number of one step; errors as for `steps_of`."""
     if isinstance(at, str):
-        steps = [step for step, token in enumerate(tokens) if token == at]
+        steps = [step for step, token in enumerate(tokens) if nfc(token) == nfc(at)]
         if not steps:
             raise ValueError(f"{at!r} is not in the caption {' '.join(tokens)!r}")
         if len(steps) > 1:

@@ -7,11 +7,13 @@ faulty data; `caption check` lists all faults.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
@@ -34,8 +36,14 @@ from caption.data.text_files import json_or_none, numbered_lines, parsed, read_t
 MAX_CHARACTERS = 20_000
 """The longest caption: ten times a long paragraph. Tokenizing some texts takes time quadratic in their length."""
 LINE_END = re.compile(r"[\r\n]")
-LIST = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
-"""A text that looks like a list of texts in Python or JSON."""
+LIST = re.compile(r"""\s*([\[({])\s*['"].*['"]\s*,?\s*[\])}]\s*""", re.DOTALL)
+"""A text that may be a list, tuple or set of texts in Python or JSON."""
+MARKUP = re.compile(r"</?(?i:br|p|b|i|u|em|strong|span|div|a|img)\b[^<>]*>|\\[nrt]")
+"""HTML, and line ends and tabs that were written as two characters."""
+_BYTE = "\x80-\xbf€‚ƒ„†‡ˆ‰Š‹ŒŽ•˜™š›œžŸ"  # the second byte of a letter in UTF-8
+_ANY_BYTE = f"[{_BYTE}…‘’“”–—]"  # after a single capital, these are punctuation
+MOJIBAKE = re.compile(f"[Â-Å][{_BYTE}]|â[\x80€]{_ANY_BYTE}|(?:[Ì-ï]{_ANY_BYTE}{{1,2}}){{2}}")
+"""UTF-8 that was read as Latin-1 or Windows-1252: letters of Europe, quotation marks, or 2 letters of other scripts."""
 MARKS = re.compile(
     r"<(?i:/?s|start|end|pad|bos|eos|sos|\|endoftext\|)>|\[(?:CLS|SEP|PAD)\]|\[/EN#|(?:start|end)seq\b"
 )
@@ -60,6 +68,8 @@ class Entry(NamedTuple):
     """As written; captions may be blank, and the list may be empty."""
     split: str | None = None
     """As written; None if the entry has none."""
+    rejected: bool = False
+    """Whether the file marks its captions as unusable, as VizWiz does."""
 
 
 class CaptionText:
@@ -313,7 +323,7 @@ def image_path(folder: Path, name: str, where: str) -> Path:
 
 def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
     """The captions of an entry without spaces at their ends. Blank ones are reported as empty and left out. Those with
-    a `caption_fault` are reported as malformed, and left out if they are too long. Line ends are noted.
+    a `caption_fault` are reported as malformed, and left out if they are too long. `oddities` are noted.
     """
     captions = []
     for number, caption in enumerate(map(str.strip, entry.captions), start=1):
@@ -323,8 +333,9 @@ def stripped(entry: Entry, findings: Findings, path: Path) -> list[str]:
             continue
         if fault := caption_fault(caption):
             findings.add(Kind.MALFORMED, f"{place} ({entry.file}): {fault}", path)
-        elif LINE_END.search(caption):
-            findings.add(Kind.LINES, f"{place} ({entry.file}): {short_repr(caption)}", path)
+        else:
+            for kind in oddities(caption, entry):
+                findings.add(kind, f"{place} ({entry.file}): {short_repr(caption)}", path)
         if len(caption) <= MAX_CHARACTERS:
             captions.append(caption)
     return captions
@@ -339,11 +350,37 @@ def caption_fault(caption: str) -> str | None:
         )
     if re.search("[\ud800-\udfff]", caption):
         return f"a caption with half a character, {caption[:60]!a}. Write the whole character, or delete it."
-    if LIST.fullmatch(caption):
+    if is_list(caption):
         return f"a list as one caption, {short_repr(caption)}. Write it as a JSON list, or each caption separately."
     if mark := MARKS.search(caption):
         return f"a caption with the mark '{mark[0]}' of another program. Remove such marks: training adds its own."
     return None
+
+
+def is_list(caption: str) -> bool:
+    """Whether a text is a list, a tuple or a set of texts, as JSON, Python or NumPy writes it."""
+    if (match := LIST.fullmatch(caption)) is None:
+        return False
+    if match[1] == "[":
+        return True
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # parentheses also enclose sentences
+        return not isinstance(ast.literal_eval(caption.strip()), str)
+    return False
+
+
+def oddities(caption: str, entry: Entry) -> Iterator[Kind]:
+    """What `caption check` notes about a caption of an entry, and `caption score` counts."""
+    if LINE_END.search(caption):
+        yield Kind.LINES
+    if MARKUP.search(caption):
+        yield Kind.MARKUP
+    if not caption.isascii():
+        if MOJIBAKE.search(caption):
+            yield Kind.ENCODING
+        if "İ" in caption:
+            yield Kind.DOTTED
+    if entry.rejected:
+        yield Kind.REJECTED
 
 
 def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:

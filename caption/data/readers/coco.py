@@ -66,7 +66,8 @@ class Coco(CheckedReader):
                 if files and image_id not in files:
                     raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
                 text = field(annotation, "caption", str, where)
-                yield Entry(where, image_id, files.get(image_id, ""), (text,))
+                rejected = annotation.get("is_rejected") is True
+                yield Entry(where, image_id, files.get(image_id, ""), (text,), rejected=rejected)
 
     @classmethod
     def arguments(cls, files: Sequence[DetectedFile], layout: Layout) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _listed(caption: str) -> list[Any]:
             captions = ast.literal_eval(caption)
             # NumPy's arrays have no commas: Python would join their texts.
             captions = captions if repr(captions) == caption else None
-    return captions if isinstance(captions, list) else [caption]
+    return list(captions) if isinstance(captions, (list, tuple)) else [caption]
 
 
 def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = None) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from caption.core.errors import DataError
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers import base as module
-from caption.data.readers.base import check_splits, image_path, real_files
+from caption.data.readers.base import Entry, check_splits, image_path, real_files, stripped
 from caption.data.splits import CaptionedImage, Splits
 
 
@@ -43,6 +43,28 @@ def test_files_that_are_missing(folder: Path):
     assert found == [f"'{folder / name}.jpg'" for name in "de"]
     ((_, text),) = collected({"train": [image(folder / "none" / "a.jpg")]})
     assert f"folder '{folder / 'none'}': No such file or directory" in text
+
+
+@pytest.mark.parametrize(
+    ("caption", "kinds"),
+    [
+        ("un garÃ§on", [Kind.ENCODING]),
+        ("itâ€™s a dog", [Kind.ENCODING]),
+        ("Ð¿Ñ€Ð¸Ð²ÐµÑ‚", [Kind.ENCODING]),
+        ("çŒ«ãŒã„ã‚‹", [Kind.ENCODING]),
+        (r"a dog.\nA cat", [Kind.MARKUP]),
+        ("a dog<br/>a cat", [Kind.MARKUP]),
+        ("İki kişi<br>", [Kind.MARKUP, Kind.DOTTED]),
+        ("a dog\na cat", [Kind.LINES]),
+        ("a < b > c, le garçon à “Å”, SEÑOR, привет, 猫, Zoë’s, ελληνικά, שלום, Łódź, iki kişi", []),
+    ],
+)
+def test_odd_captions_are_noted(tmp_path: Path, caption: str, kinds: list[Kind]):
+    findings = Findings()
+    entry = Entry("line 1", "a.jpg", "a.jpg", [caption])
+    assert stripped(entry, findings, tmp_path / "a.jpg") == [caption]
+    assert [finding.kind for finding in findings] == kinds
+    assert not any(kind.is_fault for kind in kinds)
 
 
 def test_a_missing_file_that_exists_under_another_spelling_is_named(folder: Path):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caption.core.errors import DataError
-from caption.data.findings import Findings
+from caption.data.findings import Findings, Kind
 from caption.data.readers.coco import Coco
 
 
@@ -45,6 +45,17 @@ def test_captions_are_joined_in_the_order_of_the_images(images: Path, capsys: py
         (7, images / "b.jpg", ("Une fille à la plage",)),
     ]
     assert capsys.readouterr().out == ""  # stdout is for results
+
+
+def test_rejected_captions_of_vizwiz_are_noted(images: Path):
+    data = content()
+    data["annotations"][1] |= {"is_rejected": True, "is_precanned": False}
+    data["annotations"][0]["is_rejected"] = False
+    findings = Findings()
+    Coco({"val": written(images.parent, data)}, {"val": str(images)}).survey(findings)
+    assert [(finding.kind, finding.images) for finding in findings] == [
+        (Kind.REJECTED, (str(images / "b.jpg"),))
+    ]
 
 
 def test_files_of_another_kind(images: Path):

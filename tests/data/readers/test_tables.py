@@ -135,14 +135,26 @@ def test_rows_that_a_quote_has_joined_are_not_a_caption(folder: Path):
 
 def test_a_list_of_captions_in_one_cell_is_read_or_refused(folder: Path):
     """As the tables of Flickr30k on hubs have it, by JSON or by Python."""
-    for texts in (["A dog.", 'He said "sit".'], ["A dog\u2019s", 'It\'s "two"'], ["Two dogs."]):
-        for cell in (json.dumps(texts), repr(texts)):
+    for texts in (
+        ["A dog.", 'He said "sit".'],
+        ["A dog\u2019s", 'It\'s "two"'],
+        ["Two dogs."],
+        ["It's a dog.", "A"],
+    ):
+        for cell in (json.dumps(texts), repr(texts), repr(tuple(texts))):
             row = f'"{cell.replace(chr(34), chr(34) * 2)}","[0, 1]",test,a.jpg,0\n'
             reader = csv(folder, f"raw,sentids,split,filename,img_id\n{row}")
             assert captions(reader.read()) == {"test": {"a.jpg": tuple(texts)}}
-    for cell in ("['A dog.' 'A cat.']", "[ 'A dog.', 'A cat.' ]"):
+    for cell in (
+        "['A dog.' 'A cat.']",
+        "[ 'A dog.', 'A cat.' ]",
+        "( 'A dog.', 'A cat.')",
+        "{'A dog.', 'A cat.'}",
+    ):
         assert "a list as one caption" in refused(csv(folder, f'image;caption\na.jpg;"{cell}"\n'))
-    assert captions(csv(folder, "image,caption\na.jpg,[A] dog ['s]\n").read())  # not a list
+    assert captions(
+        csv(folder, "image,caption\na.jpg,[A] dog ['s]\nb.jpg,('A dog' here')\n").read()
+    )  # not a list
 
 
 def test_files_and_options_that_do_not_fit(folder: Path):
