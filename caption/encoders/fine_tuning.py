@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Self
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from caption.core.errors import UserError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Freezable(nn.Module):

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -23,8 +23,6 @@ from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
     from caption.results.caption import Caption
 

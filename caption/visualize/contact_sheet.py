@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,8 +19,6 @@ from caption.visualize.tiles import Tile, Tiles, caption_tiles
 from caption.visualize.words import Words, seen_at_words
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
     from caption.results.caption import Caption
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from matplotlib.figure import Figure, SubFigure
 
@@ -26,8 +26,6 @@ from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, captio
 from caption.visualize.words import steps_of, underlined
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
 
 WORD_WIDTHS = (640, 1920)

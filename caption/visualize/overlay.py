@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,8 +24,6 @@ from caption.visualize.scale import Scale
 from caption.visualize.styles import STEPS, OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
     from caption.results.caption import Caption
 

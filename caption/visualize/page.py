@@ -12,7 +12,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from PIL import Image
 
@@ -25,8 +25,6 @@ from caption.visualize.page_script import page_script, page_style
 from caption.visualize.styles import OverlayOptions, OverlayStyle
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
     from caption.results.caption import Caption
 

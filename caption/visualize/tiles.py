@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,8 +24,6 @@ from caption.visualize.styles import OverlayOptions, OverlayStyle, style_of
 from caption.visualize.words import Words, steps_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from caption.data.photos import Photo
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-tomllib = pytest.importorskip("tomllib")  # Python 3.11
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RELATIVE = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")

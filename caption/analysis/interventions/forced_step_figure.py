@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,7 +22,6 @@ from caption.visualize.tiles import Tile, Tiles
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from typing_extensions import Unpack
 
     from caption.results.caption import Caption
 
