@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.core.errors import UserError, optional_package
+from caption.core.errors import UserError, kind_and_reason, optional_package, printable
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.families import FAMILIES
 from caption.models.transformers.pieces import PieceVocabulary
 from caption.models.transformers.search import configured_search
+from caption.models.transformers.weight_checks import check_files, check_finite, check_names
 from caption.models.transformers.weight_sharing import frozen_copy
 
 if TYPE_CHECKING:
@@ -31,7 +34,8 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
 
     Raises:
         UserError: transformers is missing; there is no such folder or repository; its architecture is not supported, or
-            it has no tokenizer, no image processor with a size, or no safetensors.
+            it has no tokenizer, no image processor with a size, or no safetensors; its weights are not those of its
+            architecture; its files are damaged.
     """
     name, _, summary = address.removeprefix(SCHEME).partition("#")
     folder = os.path.expanduser(name)
@@ -41,18 +45,28 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     transformers = _transformers(address)
     source = folder if is_folder else name
     options = {"trust_remote_code": False, "local_files_only": is_folder}
-    architecture = _architecture(_part(address, "config.json", transformers.AutoConfig, source, options))
+    with _reading(address, "config.json"):
+        config = transformers.AutoConfig.from_pretrained(source, **options)
+        architecture = _architecture(config)
+        check_files(config, source, is_folder)
     if is_folder and not any(Path(folder).glob("*.safetensors")):
         raise UserError(
             f"{folder} has no weights as safetensors, and pickled weights are not read: write them again with "
             "save_pretrained of transformers 5"
         )
-    tokenizer = _part(address, "tokenizer", transformers.AutoTokenizer, source, options)
-    loader = getattr(transformers, _family(architecture).processor_loader)
-    processor = _part(address, "image processor", loader, source, options)
-    cls = getattr(transformers, architecture)
-    model = _part(address, "weights", cls, source, {**options, "use_safetensors": True})
-    captioner = from_transformers(model, processor, tokenizer).to(device)
+    with _reading(address, "tokenizer"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
+    with _reading(address, "image processor"):
+        loader = getattr(transformers, _family(architecture).processor_loader)
+        processor = loader.from_pretrained(source, **options)
+    with _reading(address, "weights"):
+        # A file may name an attention of the hub, whose code would be downloaded and run; None = transformers' choice.
+        model, info = getattr(transformers, architecture).from_pretrained(
+            source, **options, use_safetensors=True, attn_implementation=None, output_loading_info=True
+        )
+    check_names(address, info["missing_keys"], info["unexpected_keys"])
+    with _reading(address, "model"):
+        captioner = from_transformers(model, processor, tokenizer).to(device)
     captioner.decoder.summary = summary or captioner.decoder.summary
     return captioner
 
@@ -66,9 +80,11 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
         tokenizer: its tokenizer.
 
     Raises:
-        UserError: the architecture is not supported, its attention cannot be found, or the processor states no size.
+        UserError: the architecture is not supported, weights are not finite, its attention cannot be found, or its
+            processor is not supported.
     """
     cls = _family(_architecture(model.config, type(model).__name__))
+    check_finite(model)
     family = cls(frozen_copy(model), processor, tokenizer).eval()
     size = model.config.get_text_config(decoder=True).vocab_size
     search = configured_search(family.generation, len(family.prompt))
@@ -79,8 +95,8 @@ def _architecture(config: Any, name: str | None = None) -> str:
     name = name or next(iter(getattr(config, "architectures", None) or []), str(config.model_type))
     if name not in FAMILIES:
         raise UserError(
-            f"the architecture {name} of transformers is not supported: {', '.join(FAMILIES)} are; or implement the "
-            "interface caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
+            f"the architecture {printable(name)} of transformers is not supported: {', '.join(FAMILIES)} are; or "
+            "implement the interface caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
         )
     return name
 
@@ -90,13 +106,16 @@ def _family(architecture: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _part(address: str, part: str, cls: Any, source: str, options: dict[str, Any]) -> Any:
-    """One part of a model; errors of transformers become UserErrors of one sentence."""
+@contextmanager
+def _reading(address: str, part: str) -> Iterator[None]:
+    """Context that turns errors of transformers in reading a part of a model into UserErrors of one sentence."""
     try:
-        return cls.from_pretrained(source, **options)
-    except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{address}: its {part} cannot be read: {reason}") from error
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # files of strangers and the packages that read them: any type
+        reason = kind_and_reason(error)[:300]
+        raise UserError(f"{address}: its {part} cannot be used: {reason}") from error
 
 
 def _transformers(address: str) -> Any:

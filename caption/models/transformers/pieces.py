@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from caption.core.errors import printable
 from caption.results.caption import AttentionMaps, Caption
 from caption.text.tokenizer import Tokenizer
-from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary, is_usable
+from caption.text.vocabulary import SPECIAL_TOKENS, SURROGATE, Vocabulary, is_usable
 
 CONTINUES = "##"
 FIRST_MARKS = ("Ġ", "▁")
@@ -42,10 +43,11 @@ class PieceTokenizer(Tokenizer):
         return [self.shown[number] for number in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     def join(self, words: Sequence[str]) -> str:
-        """The text of pieces, as the tokenizer decodes it."""
+        """The text of pieces, as the tokenizer decodes it; with its hidden characters escaped, since bytes of several
+        pieces may form one."""
         numbers = [self.numbers[word] for word in words if word in self.numbers]
         text: str = self.tokenizer.decode(numbers, skip_special_tokens=True)
-        return " ".join(text.split())
+        return printable(" ".join(SURROGATE.sub("�", text).split()))
 
 
 class PieceVocabulary(Vocabulary):

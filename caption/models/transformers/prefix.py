@@ -179,6 +179,7 @@ class PromptModel(PrefixModel):
                     f"{type(self.whole).__name__} makes {len(order)}: they do not belong together; check image_seq_len "
                     "in processor_config.json"
                 )
+            self.check_pieces(pieces[pieces != self.processor.image_token_id].tolist())
             self.prompts[grids] = Prompt(pieces, image[order], self.positions(inputs))
         return self.prompts[grids]
 

@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from caption.core.errors import UserError
+from caption.core.errors import UserError, first_few
 from caption.core.tensor_tree import TensorTree
 from caption.models.transformers.attention import LayerMemory
 from caption.models.transformers.model import Attend, ForeignModel, ImageTokens, Memory
@@ -109,7 +109,20 @@ class TransformersModel(ForeignModel):
         self.transform = self.transform_class(processor)
         self.generation = model.generation_config
         self.prompt = tuple(prompt)
+        self.check_pieces(prompt)
+        self.check_pieces(ends)
         self.start, self.ends = self.prompt[-1], tuple(ends)
+
+    def check_pieces(self, pieces: Sequence[Any]) -> None:
+        """Raise a UserError if the model has no such pieces."""
+        count = self.whole.config.get_text_config(decoder=True).vocab_size
+        unknown = [piece for piece in pieces if not isinstance(piece, int) or not 0 <= piece < count]
+        if unknown or not pieces:
+            raise UserError(
+                f"{type(self.whole).__name__} has pieces 0 to {count - 1}, and its captions begin or end with "
+                f"{first_few(map(repr, unknown)) or 'none'}: check bos_token_id, eos_token_id and "
+                "decoder_start_token_id in its generation_config.json, and that its tokenizer belongs to it"
+            )
 
     def set_sites(self, sites: Sequence[nn.Module], heads: Sequence[int]) -> None:
         """The layers that attend to the image, and the number of heads of each."""

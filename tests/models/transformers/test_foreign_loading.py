@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,39 +127,6 @@ def test_a_folder_is_described_by_the_command(folder: Path, tmp_path: Path, capf
     assert main(["describe", "--model", address, "--html", str(page), str(photo)]) == 0
     assert capfd.readouterr().out.strip() == caption.load(address)(photo).text
     assert page.exists()
-
-
-def another_architecture(copy: Path) -> None:
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysModel"]}))
-
-
-def without_tokenizer(copy: Path) -> None:
-    for file in copy.glob("tokenizer*"):
-        file.unlink()
-
-
-def pickled(copy: Path) -> None:
-    (copy / "model.safetensors").unlink()
-    torch.save({}, copy / "pytorch_model.bin")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (shutil.rmtree, r"no folder .*copy: name a folder"),
-        (without_tokenizer, "tokenizer cannot be read"),
-        (another_architecture, r"NobodysModel .* not supported.*BlipForConditionalGeneration.*ForeignModel"),
-        (pickled, r"no weights as safetensors.*save_pretrained"),
-    ],
-)
-def test_what_is_not_there_not_known_or_pickled_is_said(
-    change: Callable[[Path], None], said: str, folder: Path, tmp_path: Path
-) -> None:
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    change(copy)
-    with pytest.raises(UserError, match=said):
-        caption.load(f"transformers:{copy}")
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
