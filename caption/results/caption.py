@@ -213,6 +213,11 @@ class Caption:
         return self if self.by_piece is None else self.by_piece
 
     @property
+    def remarks(self) -> list[str]:
+        """Sentences of the lens about the caption, see `LensReading.remarks`; none without a lens."""
+        return [] if self.lens is None else self.lens.remarks
+
+    @property
     def sentinel_shares(self) -> np.ndarray | None:
         """(T,) the sentinel's share of each word's attention, 1 − Σ α; None without a sentinel."""
         return 1 - self.weights.sum(axis=(1, 2)) if self.properties.sentinel else None

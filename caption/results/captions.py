@@ -40,7 +40,7 @@ class Captions(list[Caption]):
         return f"Captions({count}: {first_few(repr(str(caption)) for caption in self)})"
 
     def plot(self, images: Sequence[Photo] | None = None, **options: Any) -> Figure:
-        """Each photo beside its attention, or with `words=4` a row of maps (`caption.visualize.contact_sheet`).
+        """Each photo beside its attention, or, with `words=4`, the maps of words (`caption.visualize.contact_sheet`).
 
         Args:
             images: the photos; by default those that the captions carry.

@@ -6,7 +6,7 @@ Importing this module does not load PyTorch; `caption.analysis.lens` makes readi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 OUT_OF_DISTRIBUTION = "this photo is unlike the training photos"
@@ -73,6 +73,17 @@ class LensReading:
         """The things that are sure in a single region, each once, likeliest first; empty without a calibration."""
         in_regions = (thing for row in self.regions for thing in row)
         return distinct_things(in_regions, SURE_IN_REGION) if self.calibrated else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is said about the caption without being asked for: an unlike photo, and the doubts."""
+        unlike = [OUT_OF_DISTRIBUTION] if self.out_of_distribution else []
+        return unlike + [f"the lens {doubt}" for doubt in self.doubts]
+
+    def with_remarks_alone(self) -> LensReading:
+        """The same without the things that it sees, for outputs of which only the remarks are a part."""
+        nothing: list[Any] = [[] for _ in self.words]
+        return replace(self, words=nothing, classes=nothing, photo=[], regions=[])
 
     def to_dict(self) -> dict[str, Any]:
         """In types that `json.dumps` accepts; None for regions where nothing is likely."""

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import MARK, Opener, OutputError, replacing
 from caption.core.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of, pixels
-from caption.visualize.fonts import fonts_of_all_scripts
+from caption.visualize.fonts import text_width
 from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
 
@@ -105,17 +102,9 @@ def animation_frames(
 
 def _places(words: Sequence[str]) -> list[Place]:
     """The places of words, centred in lines of the frame's width, so that no word moves when the next is written."""
-    fig = Figure(dpi=72)
-    canvas = FigureCanvasAgg(fig)
-
-    def measured(word: str) -> float:
-        text: Text = fig.text(0, 0, word, fontsize=LETTERS, parse_math=False)
-        with fonts_of_all_scripts(fig):
-            return float(text.get_window_extent(canvas.get_renderer()).width) / 72
-
-    space = measured("a a") - measured("aa")
+    space = text_width("a a", LETTERS) - text_width("aa", LETTERS)
     lines: list[list[float]] = [[]]
-    for width in map(measured, words):
+    for width in (text_width(word, LETTERS) for word in words):
         if lines[-1] and sum(lines[-1]) + space * len(lines[-1]) + width > INCHES - 2 * MARGIN:
             lines.append([])
         lines[-1].append(width)

@@ -18,12 +18,13 @@ from caption.visualize.layout import (
     add_axes,
     grid_of,
     new_figure,
+    tile_size,
     write_heading,
 )
 from caption.visualize.overlay import draw_scale
 from caption.visualize.styles import OverlayOptions
 from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles
-from caption.visualize.words import steps_of, underlined
+from caption.visualize.words import spans_of, steps_of
 
 if TYPE_CHECKING:
     from caption.data.photos import Photo
@@ -71,7 +72,7 @@ def plot_caption(
         caption.core.errors.ImageError: the photo cannot be opened.
     """
     tiles = caption_tiles(caption, image, **options)
-    page = _page(tiles, _sentence(caption, tiles) if title else "", legend, columns, rows)
+    page = _page(tiles, caption if title else None, legend, columns, rows)
     return _draw(fig or new_figure(page.size), tiles, page)
 
 
@@ -135,7 +136,7 @@ def plot_maps(
         drawn = [Tile(caption.words[word], caption)]
         drawn += [Tile(label, single, single.weights[word], word) for label, single in singles.items()]
     tiles = Tiles(photo, drawn, **options)
-    page = _page(tiles, str(caption), True, len(caption.words) + 1 if word is None else None)
+    page = _page(tiles, caption, True, len(caption.words) + 1 if word is None else None)
     return _draw(new_figure(page.size), tiles, page)
 
 
@@ -169,7 +170,7 @@ def compare_captions(
         columns = _page(max(sets, key=lambda tiles: len(tiles.tiles))).grid.columns
     pages = []
     for tiles, caption in zip(sets, captions.values(), strict=True):
-        page = _page(tiles, _sentence(caption, tiles), True, columns)
+        page = _page(tiles, caption, True, columns)
         # A short caption leaves places empty rather than spreading over the width.
         pages.append(page._replace(grid=page.grid._replace(columns=columns)))
     heights = [page.size[1] for page in pages]
@@ -181,23 +182,36 @@ def compare_captions(
     return fig
 
 
-def _sentence(caption: Caption, tiles: Tiles) -> str:
-    """The caption; if only some of its words are drawn, they are underlined."""
-    steps = [tile.step for tile, _ in tiles.maps]
-    return str(caption) if len(steps) == len(caption.words) else underlined(caption, steps)
-
-
 def _page(
-    tiles: Tiles, heading: str = "", legend: bool = True, columns: int | None = None, rows: int | None = None
+    tiles: Tiles,
+    caption: Caption | None = None,
+    legend: bool = True,
+    columns: int | None = None,
+    rows: int | None = None,
 ) -> Page:
     """The places of tiles, heading and legend.
+
+    Args:
+        tiles: of the caption.
+        caption: is the heading, with a lens's remarks; the words that are drawn, if not all are, are underlined. None =
+            no heading.
+        legend, columns, rows: see `plot_caption`.
 
     Raises:
         ValueError: columns or rows is less than 1, or both are given.
     """
     has_legend = legend and bool(tiles.maps)
-    grid = grid_of(len(tiles.tiles), tiles.photo.size, tiles.lines_below(has_legend), columns, rows)
-    return Page(grid, heading, tuple(tiles.notes()) if has_legend else ())
+    lines = tiles.lines_below(has_legend, tile_size(tiles.photo.size)[0])
+    page = Page(
+        grid_of(len(tiles.tiles), tiles.photo.size, lines, columns, rows),
+        legend=tuple(tiles.notes()) if has_legend else (),
+    )
+    if caption is None:
+        return page
+    sentence = " ".join(str(caption).split())
+    steps = {tile.step for tile, _ in tiles.maps}
+    spans = spans_of(caption.words, sentence, steps) if len(steps) < len(caption.words) else []
+    return page._replace(heading=sentence, underlined=tuple(spans), remarks=tuple(caption.remarks))
 
 
 def _draw(fig: Figure | SubFigure, tiles: Tiles, page: Page) -> Any:

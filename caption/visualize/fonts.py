@@ -5,12 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 
 from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
+
+MEASURED_DPI = 150
+"""That of files: letters are hinted, and a line of them has other widths at other resolutions."""
 
 
 @contextmanager
@@ -24,6 +28,15 @@ def fonts_of_all_scripts(fig: Figure) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
+
+
+@lru_cache(4096)
+def text_width(text: str, points: float) -> float:
+    """The width of a line of text of this size, in inches; spaces at its end do not count."""
+    fig = Figure(dpi=MEASURED_DPI)
+    line = fig.text(0, 0, text, fontsize=points, parse_math=False)
+    with fonts_of_all_scripts(fig):
+        return float(line.get_window_extent(FigureCanvasAgg(fig).get_renderer()).width) / MEASURED_DPI
 
 
 def _choose_fonts(text: Text) -> None:

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from caption.visualize.figure_file import NotebookFigure
+from caption.visualize.fonts import text_width
 
 # Inches.
 PANEL = 1.9  # side of the square that has a tile's area
@@ -18,13 +21,17 @@ SHORTEST = 0.75  # smallest side of a tile, which has a word above and a peak be
 PAGE = 10.0  # width of a figure, unless a single tile or the number of columns needs more
 GAP = 0.08  # between tiles
 TITLE = 0.27  # above a tile: its word
-FOOT = 0.19  # a line below a tile: its peak and β, or the thing that the lens sees
+FOOT = 0.16  # a line below a tile: its peak and β, or the thing that the lens sees
 MARGIN = 0.12
 HEADING_LINE = 0.24  # of the sentence at the top
 BAR = 1.2  # width of the bar that states the scale
 NARROWEST = 5.0  # smallest width of a figure with text above or below
-# Letters per inch of the sentence and of the legend.
-HEADING_LETTERS, LEGEND_LETTERS = 9.5, 18.0
+# Letters per inch of the sentence, the remarks and the legend.
+HEADING_LETTERS, REMARK_LETTERS, LEGEND_LETTERS = 9.5, 14.0, 18.0
+HEADING_POINTS, REMARK_POINTS = 13.0, 9.0
+REMARK_LINE = 0.17  # of what a lens has to say about the caption
+REMARK_COLOUR = "#b03000"
+BELOW = 0.035  # from the letters' baseline to the line that underlines them
 BESIDE_BAR = MARGIN + 0.1 + BAR + 0.3  # where the legend's text begins
 
 
@@ -62,6 +69,10 @@ class Grid(NamedTuple):
         return self.left + column * (width + GAP), self.top + row * self._row + self.above, width, height
 
 
+MORE = " …"
+"""Ends a heading that is cut off."""
+
+
 class Page(NamedTuple):
     """A grid with a heading above it and a legend below it."""
 
@@ -69,6 +80,10 @@ class Page(NamedTuple):
     heading: str = ""
     legend: tuple[str, ...] = ()
     """Notes for one line; the last ones are left out if it is too short."""
+    underlined: tuple[tuple[int, int], ...] = ()
+    """The parts of the heading that are underlined, from their first letter to the one after their last."""
+    remarks: tuple[str, ...] = ()
+    """Sentences below the heading."""
 
     @property
     def width(self) -> float:
@@ -76,7 +91,12 @@ class Page(NamedTuple):
 
     @property
     def heading_lines(self) -> list[str]:
-        return textwrap.wrap(self.heading, int(HEADING_LETTERS * self.width), max_lines=4, placeholder=" …")
+        return textwrap.wrap(self.heading, int(HEADING_LETTERS * self.width), max_lines=4, placeholder=MORE)
+
+    @property
+    def remark_lines(self) -> list[str]:
+        room = int(REMARK_LETTERS * (self.width - 2 * MARGIN))
+        return [line for remark in self.remarks for line in textwrap.wrap(remark, room)]
 
     @property
     def legend_line(self) -> str:
@@ -86,7 +106,8 @@ class Page(NamedTuple):
 
     @property
     def top(self) -> float:
-        return len(self.heading_lines) * HEADING_LINE + (MARGIN if self.heading else 0)
+        heading = len(self.heading_lines) * HEADING_LINE + (MARGIN if self.heading else 0)
+        return heading + len(self.remark_lines) * REMARK_LINE
 
     @property
     def size(self) -> tuple[float, float]:
@@ -118,9 +139,36 @@ def write(
 
 
 def write_heading(fig: Figure | SubFigure, page: Page) -> None:
-    """Write the heading of a page."""
-    heading = "\n".join(page.heading_lines)
-    write(fig, page.size, MARGIN, MARGIN, heading, ha="left", va="top", fontsize=13)
+    """Write the heading of a page, with its underlined words, and the remarks below it."""
+    font = {"ha": "left", "va": "baseline"}
+    start = 0
+    for number, line in enumerate(page.heading_lines):
+        baseline = MARGIN + (number + 0.75) * HEADING_LINE
+        write(fig, page.size, MARGIN, baseline, line, fontsize=HEADING_POINTS, **font)
+        start = page.heading.index(line.removesuffix(MORE), start)
+        for first, last in page.underlined:
+            if start <= first < start + len(line):
+                _underline(fig, page.size, baseline, line, first - start, last - start)
+    top = MARGIN + len(page.heading_lines) * HEADING_LINE
+    for number, line in enumerate(page.remark_lines):
+        baseline = top + (number + 0.75) * REMARK_LINE
+        write(fig, page.size, MARGIN, baseline, line, fontsize=REMARK_POINTS, color=REMARK_COLOUR, **font)
+
+
+def _underline(
+    fig: Figure | SubFigure, size: tuple[float, float], baseline: float, line: str, first: int, last: int
+) -> None:
+    """Underline the letters from `first` to before `last` of a line of the heading."""
+    right = text_width(line[:last], HEADING_POINTS)
+    left = right - text_width(line[first:last], HEADING_POINTS)
+    # Letters have their size in points, also on a figure that is not of the page's size.
+    origin = ScaledTranslation(MARGIN / size[0], 1 - baseline / size[1], fig.transSubfigure)
+    fig.add_artist(
+        Line2D(
+            [left, right], [-BELOW, -BELOW], color="black", linewidth=1, solid_capstyle="butt",
+            transform=fig.dpi_scale_trans + origin,
+        )
+    )  # fmt: skip
 
 
 def grid_of(

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
+from matplotlib.transforms import Bbox, TransformedBbox
 from PIL import Image
 
 from caption.core.box import BoxLike, cell_box, shares_of
@@ -123,8 +124,8 @@ def overlay(
         interpolation_stage="data",
         aspect="equal",
     )
-    if (left, top, right, bottom) != tuple(seen):
-        heat.set_clip_path(_rectangle(seen), transform=ax.transData)
+    # A box, as the axes have one: a path would be rounded to other pixels, and leave the photo's last row uncovered.
+    heat.set_clip_box(TransformedBbox(_within(seen, ax), ax.transData))
     _veil_outside(ax, seen, style.strength)
     if location is not None:
         _frame(ax, cell_box(weights.shape, box, location, seen), OUTLINE)
@@ -225,6 +226,12 @@ def _continued(
     west, north, east, south = (max(0, math.ceil(cells - ROUNDING)) for cells in missing)
     cells = np.pad(weights, ((north, south), (west, east)), mode="edge")
     return cells, (left - west * width, top - north * height, right + east * width, bottom + south * height)
+
+
+def _within(seen: BoxLike, ax: Axes) -> Bbox:
+    """The part of a box that is on the axes."""
+    (left, top, right, bottom), width, height = seen, ax.get_xlim()[1], ax.get_ylim()[0]
+    return Bbox([(max(left, 0), max(top, 0)), (min(right, width), min(bottom, height))])
 
 
 def _rectangle(box: BoxLike) -> Outline:

@@ -17,7 +17,8 @@ from caption.data.photos import open_image
 from caption.results.caption import Caption, map_label
 from caption.results.lens_reading import LEAST_SEEN
 from caption.text.mentions import find_mentions
-from caption.visualize.layout import Grid, Page, add_axes
+from caption.visualize.fonts import text_width
+from caption.visualize.layout import FOOT, Grid, Page, add_axes
 from caption.visualize.overlay import covers, draw_boxes, overlay, show_photo
 from caption.visualize.scale import Scale
 from caption.visualize.styles import OverlayOptions, OverlayStyle, style_of
@@ -25,6 +26,9 @@ from caption.visualize.words import Words, steps_of
 
 if TYPE_CHECKING:
     from caption.data.photos import Photo
+
+FOOT_POINTS = 8.0
+LEAST_POINTS = 6.0  # of a title
 
 
 class Tile(NamedTuple):
@@ -96,9 +100,17 @@ class Tiles:
         )
         self.regions = sizes.pop() if even else None
 
-    def lines_below(self, numbers: bool) -> int:
-        """Number of lines of text under a tile."""
-        return numbers + any(tile.caption.lens is not None for tile, _ in self.maps)
+    def lines_below(self, numbers: bool, width: float) -> int:
+        """Number of lines of text under tiles of this width in inches."""
+        return max((len(self.foot(tile, numbers, width)) for tile, _ in self.maps), default=0)
+
+    def foot(self, tile: Tile, numbers: bool, width: float) -> list[str]:
+        """The lines under a tile of this width in inches: the numbers of its word, and what a lens sees there."""
+        if tile.step is None:
+            return []
+        thing = None if tile.caption.lens is None else tile.caption.lens.seen(tile.step, LEAST_SEEN)
+        lines = _lines(_numbers(tile.caption, tile.step, self.scale), "   ", width) if numbers else []
+        return lines + ([] if thing is None else _lines(f"sees: {thing}".split(), " ", width))
 
     def draw(
         self,
@@ -119,13 +131,11 @@ class Tiles:
             ax = add_axes(fig, size, places.place(index))
             self.draw_tile(ax, tile)
             write_title(ax, tile.title, letters)
-            if tile.step is None:
-                continue
-            lines = ["   ".join(_numbers(tile.caption, tile.step, self.scale))] * numbers
-            lines += _seen(tile.caption, tile.step)
-            if lines:
-                foot = "\n".join(lines)
-                ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
+            _, _, width, height = places.place(index)
+            for number, line in enumerate(self.foot(tile, numbers, width)):
+                points = _points_for(line, FOOT_POINTS, width)
+                y = -(number * FOOT + 0.04) / height
+                ax.text(0.5, y, line, transform=ax.transAxes, ha="center", va="top", fontsize=points)
 
     def draw_tile(self, ax: Axes, tile: Tile) -> None:
         """Draw the photo, or a map over it, with the boxes of the objects that its word names."""
@@ -218,11 +228,28 @@ def caption_tiles(
 def write_title(ax: Axes, title: str, letters: float) -> None:
     """Write a title over a tile, in `letters` points or as small as its width requires."""
     width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
-    # A letter of a proportional font is about 0.6 em wide, an inch 72 points.
-    room = 72 * width / 0.6
-    longest = int(room / 6)
-    title = title if len(title) <= longest else title[: longest - 1] + "…"
-    ax.set_title(title, fontsize=min(letters, room / max(len(title), 1)), pad=3, parse_math=False)
+    shown = title
+    while len(shown) > 1 and text_width(shown, LEAST_POINTS) > width:
+        shown = f"{shown.removesuffix('…')[:-1]}…"
+    ax.set_title(shown, fontsize=_points_for(shown, letters, width), pad=3, parse_math=False)
+
+
+def _points_for(line: str, points: float, width: float) -> float:
+    """The size at which a line is no wider than `width` inches: `points`, or less."""
+    wide = 1.05 * text_width(line, points)  # at some resolutions, hinted letters are wider
+    return points if wide <= width else points * width / wide
+
+
+def _lines(parts: list[str], between: str, width: float) -> list[str]:
+    """The parts in lines no wider than `width` inches, unless a single part is."""
+    lines = parts[:1]
+    for part in parts[1:]:
+        longer = lines[-1] + between + part
+        if text_width(longer, FOOT_POINTS) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
 
 
 def _numbers(caption: Caption, step: int, scale: Scale) -> list[str]:
@@ -234,12 +261,6 @@ def _numbers(caption: Caption, step: int, scale: Scale) -> list[str]:
         # Adding 0 turns −0.0 into 0.0.
         parts.append(f"sentinel {round(float(caption.sentinel_shares[step]), 2) + 0.0:.2f}")
     return parts
-
-
-def _seen(caption: Caption, step: int) -> list[str]:
-    """The thing that the lens sees at a word, if it is likely: "sees: saxophone 0.9"."""
-    thing = None if caption.lens is None else caption.lens.seen(step, LEAST_SEEN)
-    return [] if thing is None else [f"sees: {thing}"]
 
 
 def peak_text(caption: Caption, step: int, scale: Scale) -> str:

@@ -77,19 +77,17 @@ def steps_of(caption: Caption, words: Words | None, strict: bool = True) -> list
     return sorted(chosen)
 
 
-LINE, LINE_OF_TWO = "\u0332", "\u035f"
-"""Combining characters: a line below the letter before, and one below that and the next, which leave no gap."""
-
-
-def underlined(caption: Caption, steps: Container[int | None]) -> str:
-    """The sentence with the words at these places underlined, as in the paper."""
-    text, remainder = "", str(caption)
-    for step, word in enumerate(caption.words):
-        before, match, after = remainder.partition(word)
-        if match:
-            line = LINE_OF_TWO.join(word) if len(word) > 1 else word + LINE
-            text, remainder = text + before + (line if step in steps else word), after
-    return text + remainder
+def spans_of(words: Sequence[str], sentence: str, steps: Container[int | None]) -> list[tuple[int, int]]:
+    """For the words at these places, the first letter of each in the sentence and the one after its last."""
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for step, word in enumerate(words):
+        start = sentence.find(word, end)
+        if start >= 0:
+            end = start + len(word)
+            if step in steps:
+                spans.append((start, end))
+    return spans
 
 
 def naming_steps(caption: Caption, count: int) -> list[int]:

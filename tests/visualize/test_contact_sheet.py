@@ -1,4 +1,4 @@
-"""The contact sheet: photos, maps and captions on one scale."""
+"""The contact sheet: photos, maps and captions, each on a scale of its own."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ from helpers.captions import caption_of
 from PIL import Image
 
 from caption.core.regions import WeightProperties
-from caption.results.lens_reading import LensReading, Seen
+from caption.results.lens_reading import OUT_OF_DISTRIBUTION, Doubt, LensReading, Seen
 from caption.visualize import contact_sheet
-from caption.visualize.contact_sheet import summary_map
+from caption.visualize.contact_sheet import HEIGHT, summary_map
+from caption.visualize.scale import Scale
 
 WIDE, TALL = (500, 375), (160, 240)
 
@@ -19,19 +20,26 @@ def dog():
     return caption_of(["$dog$", "runs"], weights, gates=[0.25, 0.75])
 
 
-def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_one_scale(dog):
+def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_a_scale_of_its_own(dog):
     cat = caption_of(["cat"], np.full((1, 4, 4), 1 / 16), TALL)
     photos = [Image.new("RGB", WIDE), Image.new("RGB", TALL)]
     fig = contact_sheet([dog, cat], photos, columns=1, names=["a dog.jpg", "cat.jpg"])
     first, first_map, second, second_map, legend = fig.axes
-    assert [text.get_text() for text in fig.texts] == ["a dog.jpg", "$dog$ runs", "cat.jpg", "cat"]
+    texts = [text.get_text() for text in fig.texts]
+    assert texts == ["a dog.jpg   α ≤ 0.7", "$dog$ runs", "cat.jpg   α ≤ 0.062", "cat"]
     assert [len(ax.images) for ax in fig.axes[:4]] == [1, 2, 1, 2]
     assert first.get_xlim() == (0, WIDE[0])
     assert second.get_xlim() == (0, TALL[0])
     high = float(np.float32(0.7))
-    assert first_map.images[1].get_clim() == second_map.images[1].get_clim() == (0, high)
+    assert first_map.images[1].get_clim() == (0, high)
+    assert second_map.images[1].get_clim() == (0, 1 / 16)
+    assert not legend.get_xticks().size  # no one number
     np.testing.assert_allclose(first_map.images[1].get_array(), [[0.7, 0.2, 0.2], [0.2, 0.2, 0.2]], rtol=1e-6)
-    assert "one scale for all photos" in legend.texts[0].get_text()
+    assert "each photo has a scale of its own" in legend.texts[0].get_text()
+    one = contact_sheet([dog, cat], photos, names=["a dog.jpg", "cat.jpg"], scale=Scale(0, 0.8))
+    assert {ax.images[1].get_clim() for ax in one.axes[1:4:2]} == {(0, 0.8)}
+    assert "one scale for all photos" in one.axes[-1].texts[0].get_text()
+    assert one.texts[0].get_text() == "a dog.jpg"
     assert summary_map(caption_of([], np.zeros((0, 2, 3)))).tolist() == [[0, 0, 0], [0, 0, 0]]
     dog.image = photos[0]
     assert len(contact_sheet([dog] * 4).axes) == 9  # over the photos that captions carry
@@ -100,13 +108,34 @@ def test_rows_are_packed_without_holes_and_no_text_lies_on_a_picture_or_other_te
         assert not any(text.overlaps(other) for other in others)
 
 
+@pytest.mark.parametrize("size", [(500, 500), (500, 333), (375, 500)])
+def test_a_photo_alone_fills_its_sheet(size):
+    fig = sheet_of([size])
+    assert max(ax.get_position().x1 for ax in fig.axes[:2]) > 0.95
+
+
+def test_photos_with_few_words_share_a_row():
+    fig = sheet_of([(333, 500), (500, 375), (333, 500), (333, 500)], words=["dog", "snow"])
+    tops = [round(ax.get_position().y1, 3) for ax in fig.axes[:-1]]
+    assert tops[0] == tops[5]
+    assert len(set(tops)) == 2
+    assert max(ax.get_position().x1 for ax in fig.axes[:9]) > 0.95
+    heights = [ax.get_position().height * fig.get_size_inches()[1] for ax in fig.axes[:-1]]
+    assert min(heights) >= 0.6 * HEIGHT
+    assert max(heights) <= HEIGHT + 0.01
+
+
+def test_a_lens_that_contradicts_a_word_is_heard_on_the_sheet(dog):
+    dog.lens = LensReading([[], []], [[], []], [], [Doubt(0, "dog", "cat", 0.9)], True)
+    texts = [text.get_text() for text in contact_sheet([dog], [Image.new("RGB", WIDE)]).texts]
+    assert texts[2:] == [OUT_OF_DISTRIBUTION, "the lens sees cat where the caption says dog"]
+
+
 def test_a_photo_in_a_row_with_its_words_or_as_many_in_a_row_as_asked_for():
     fig = sheet_of(SIZES[:3], words=["dog", "snow"], names=["x.jpg", "y.jpg", "z.jpg"])
     rows = np.array(fig.axes[:-1]).reshape(3, 3)
     assert [[ax.get_title() for ax in row] for row in rows] == [["", "dog", "snow"]] * 3
-    assert [text.get_text() for text in fig.texts][::2] == ["x.jpg", "y.jpg", "z.jpg"]
-    limits = {ax.images[1].get_clim() for ax in rows[:, 1:].ravel()}
-    assert len(limits) == 1
+    assert [text.get_text().split()[0] for text in fig.texts][::2] == ["x.jpg", "y.jpg", "z.jpg"]
     assert "α of a word" in fig.axes[-1].texts[0].get_text()
     tops = [row[0].get_position().y1 for row in rows]
     assert tops == sorted(tops, reverse=True)
@@ -138,7 +167,9 @@ def test_what_a_lens_sees_stands_under_captions_and_maps(dog):
     photos = [Image.new("RGB", WIDE), Image.new("RGB", TALL)]
     fig = contact_sheet([dog, cat], photos, columns=1, names=["x", "y"])
     texts = [text.get_text() for text in fig.texts]
-    assert texts == ["x", "$dog$ runs", "sees: cat 0.8", "y", "cat cat sits", "sees: lynx 0.9, ball 0.6"]
+    assert texts == [
+        "x   α ≤ 0.7", "$dog$ runs", "sees: cat 0.8", "y   α ≤ 0.062", "cat cat sits", "sees: lynx 0.9, ball 0.6",
+    ]  # fmt: skip
     rows = contact_sheet([dog, cat], photos, words=["runs", "cat", "$dog$"], names=["x", "y"])
     assert [[text.get_text() for text in ax.texts] for ax in rows.axes[:-1]] == [
         [], ["sees: cat 0.8"], [], [], ["sees: ball 0.6"], ["sees: lynx 0.7"],

@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,9 +16,10 @@ from PIL import Image
 
 from caption.core.regions import WeightProperties
 from caption.core.runtime.atomic_files import OutputError
+from caption.results.lens_reading import OUT_OF_DISTRIBUTION, Doubt, LensReading, Seen
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
-from caption.visualize.figure_file import render
-from caption.visualize.words import underlined
+from caption.visualize.figure_file import DPI, pixels, render
+from caption.visualize.words import spans_of
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]
 
@@ -117,12 +119,13 @@ def test_figures_are_written_in_the_format_of_their_name(one_word, tmp_path, nam
 def test_the_sentence_is_the_title_and_no_formula():
     words = ["a", "$\\frac$", "<unk>", *["and", "another"] * 12]
     fig = plot_caption(caption_of(words), Image.new("RGB", (500, 375)))
-    assert fig.texts[0].get_text().replace("\n", " ") == " ".join(words)
+    assert " ".join(text.get_text() for text in fig.texts) == " ".join(words)
     assert [ax.get_title() for ax in panels_of(fig)[1:4]] == words[:3]
     fig.draw_without_rendering()
-    box, first = fig.texts[0].get_window_extent(), fig.axes[0].get_window_extent()
-    assert box.x1 <= fig.bbox.width
-    assert box.y0 >= first.y1
+    first = fig.axes[0].get_window_extent()
+    for box in (text.get_window_extent() for text in fig.texts):
+        assert box.x1 <= fig.bbox.width
+        assert box.y0 >= first.y1
 
 
 def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
@@ -162,10 +165,67 @@ def test_words_alone_are_drawn_on_the_scale_of_all_and_underlined_in_the_sentenc
     assert tongue.images[1].get_clim() == (0, float(caption.weights.max()))
     assert caption.weights[[2, 9]].max() < caption.weights.max()
     assert [text.get_text() for text in whole.texts] == [" ".join(WORDS)]
-    (title,) = plot_caption(caption, photo_of(), words=["its"], columns=2).texts
-    assert title.get_text().split() == [*WORDS[:8], "i\u035ft\u035fs", *WORDS[9:]]
     # A text that is written otherwise than its words keeps the words that it has.
-    assert underlined(caption_of(["ab", "c", "b"], text="Abb, c"), [1]) == "Abb, c\u0332"
+    assert spans_of(["ab", "c", "b"], "Abb, c", [0, 1]) == [(5, 6)]
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_line_under_a_word_goes_from_its_first_letter_to_its_last(columns):
+    words = ["a", "man", "in", "a", "big", "black", "jumper", "plays", "a", "guitar"]
+    fig = plot_caption(caption_of(words), photo_of(), words=["man", "guitar"], columns=columns)
+    lines = " ".join(text.get_text() for text in fig.texts)
+    assert lines == " ".join(words)
+    fig.set_dpi(DPI)
+    fig.draw_without_rendering()
+    first, last = fig.artists
+    for line, text, word in ((first, fig.texts[0], "man"), (last, fig.texts[-1], "guitar")):
+        place, box = line.get_window_extent(), text.get_window_extent()
+        before = text.get_text().partition(word)[0]
+        letter = box.width / len(text.get_text())
+        assert place.x0 == pytest.approx(box.x0 + len(before) * letter, abs=1.5 * letter)
+        assert place.width == pytest.approx(len(word) * letter, abs=1.5 * letter)
+        assert box.y0 - 0.1 * fig.dpi < place.y0 < box.y0 + box.height / 3
+    assert last.get_window_extent().x1 == pytest.approx(fig.texts[-1].get_window_extent().x1, abs=2)
+
+
+@pytest.mark.parametrize("size", [(166, 500), (100, 500), (333, 500), (500, 375)])
+def test_what_is_under_a_panel_is_no_wider_than_it_and_can_be_read(size):
+    caption = caption_of(["man", "plays", "saxophone"], size=size, gates=[0.5, 0.6, 0.7])
+    caption.lens = LensReading([[Seen("golden retriever", 0.9)]] * 3, [[]] * 3, [])
+    fig = plot_caption(caption, Image.new("RGB", size))
+    fig.draw_without_rendering()
+    for ax in panels_of(fig)[1:]:
+        panel, texts = ax.get_window_extent(), [text.get_window_extent() for text in ax.texts]
+        assert "retriever" in "".join(text.get_text() for text in ax.texts)
+        assert all(panel.x0 - 2 < text.x0 and text.x1 < panel.x1 + 2 for text in texts)
+        assert all(text.get_fontsize() > 5 for text in ax.texts)
+        assert not any(upper.overlaps(lower) for upper, lower in pairwise([panel, *texts]))
+
+
+def test_a_lens_that_contradicts_a_word_is_heard_in_the_figure():
+    caption = caption_of(["a", "guitar"])
+    doubt = Doubt(1, "guitar", "saxophone", 0.9)
+    caption.lens = LensReading([[], []], [[], []], [], [doubt], True)
+    texts = [text.get_text() for text in plot_caption(caption, photo_of()).texts]
+    assert texts == ["a guitar", OUT_OF_DISTRIBUTION, "the lens sees saxophone where the caption says guitar"]
+    assert not plot_caption(caption, photo_of(), title=False).texts
+
+
+@pytest.mark.parametrize("dpi", [100, 150])
+@pytest.mark.parametrize("size", [(512, 512), (500, 375), (333, 500)])
+def test_a_map_covers_the_photo_to_its_last_row(size, dpi):
+    caption = caption_of(["dog"] * 4, size=size)
+    caption.weights[:] = 0
+    caption.weights[0, 3, 3] = 1
+    caption.seen, margin = caption.box, 20.6
+    caption.box = (-margin, -margin, size[0] + margin, size[1] + margin)
+    fig = plot_caption(caption, Image.new("RGB", size, (255, 0, 0)), style="cells", legend=False, title=False)
+    drawn = pixels(fig, dpi).astype(int)
+    for ax in fig.axes[2:]:
+        box = ax.get_window_extent()
+        across = slice(int(box.x0) - 2, int(box.x1) + 3)
+        down = slice(len(drawn) - int(box.y1) - 3, len(drawn) - int(box.y0) + 3)
+        assert not (drawn[down, across] == (255, 0, 0)).all(-1).any()
 
 
 def test_each_word_can_have_a_scale_of_its_own(dog):

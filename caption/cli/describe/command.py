@@ -19,7 +19,7 @@ from caption.cli.describe.inputs import (
     unreadable,
 )
 from caption.cli.describe.outputs import Outputs, add_options
-from caption.cli.describe.printer import FORMATS, Printer, remarks
+from caption.cli.describe.printer import FORMATS, Printer
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
 from caption.core.errors import ImageError, UserError, first_few
@@ -142,12 +142,14 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         say("describe", unreadable(inputs.sources[index], caption))
                         advance(1)
                     else:
-                        for remark in remarks(caption):
+                        for remark in caption.remarks:
                             say("describe", f"{photo}: {remark}")
-                        unlike = None if caption.lens is None else caption.lens.out_of_distribution
+                        lens = caption.lens
                         if not options.lens:
                             caption.lens = None
-                        printer.add(photo, caption, unlike)
+                        printer.add(photo, caption, None if lens is None else lens.out_of_distribution)
+                        if lens is not None and not options.lens:
+                            caption.lens = lens.with_remarks_alone()
                         advance(1)  # before the pictures, which take longer than the caption
                         reason = outputs.add(index, _captions(caption, captioners, outputs))
                         if reason is not None:

@@ -55,7 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--width", type=whole_number(1, 20_000), metavar="PIXELS", help=help_)
     help_ = "the alignment matrix: words by regions; of a Transformer decoder, also words by the words before"
     add("--matrix", metavar="FILE|DIR", help=help_)
-    add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
+    add(
+        "--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, beside their maps"
+    )
     add("--html", metavar="FILE", help="one interactive page with all photos")
     help_ = "another model beside the first, on the page and in the figures; may be repeated"
     add("--compare", action="append", default=[], metavar="CKPT|NAME", help=help_)

@@ -1,4 +1,4 @@
-"""Prints captions to stdout in five formats, and formats the lens's remarks about them."""
+"""Prints captions to stdout in five formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from caption.cli.printing import json_text
 from caption.core.errors import printable
 from caption.data.text_files import coco_id
-from caption.results.lens_reading import OUT_OF_DISTRIBUTION
 
 if TYPE_CHECKING:
     from caption.results.caption import Caption
@@ -77,11 +76,3 @@ def _lens_column(caption: Caption) -> str:
 
     readings = [f"{word}: {reading}" for word, reading in seen_at_words(caption)]
     return f"\tsees {', '.join(readings)}" if readings else f"\t{NOTHING_SEEN}"
-
-
-def remarks(caption: Caption) -> list[str]:
-    """The lens's doubts about a caption, in short sentences."""
-    if caption.lens is None:
-        return []
-    unlike = [OUT_OF_DISTRIBUTION] if caption.lens.out_of_distribution else []
-    return unlike + [f"the lens {doubt}" for doubt in caption.lens.doubts]
