@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from caption.training.watched import MODES
+from caption.visualize.figure_file import NotebookFigure
 
 PANELS = {
     "val/CIDEr": "CIDEr, validation",
@@ -38,7 +39,7 @@ def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[int, float]]]) 
         raise ValueError(f"{len(runs)} curves cannot be told apart: give at most {MOST_RUNS}")
     columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
-    fig = Figure(figsize=(4.6 * columns, 2.9 * rows + 0.5), layout="constrained")
+    fig = NotebookFigure(figsize=(4.6 * columns, 2.9 * rows + 0.5), layout="constrained")
     panels = fig.subplots(rows, columns, squeeze=False).flat
     for ax, number in zip(panels, shown, strict=False):
         for place, (name, curves) in enumerate(runs.items()):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from caption.data.photos import open_image
 from caption.results.caption import Caption
 from caption.visualize.figure_file import DPI
+from caption.visualize.fonts import choose_fonts
 from caption.visualize.layout import (
     BAR,
     BESIDE_BAR,
@@ -73,7 +74,9 @@ def plot_caption(
     """
     tiles = caption_tiles(caption, image, **options)
     page = _page(tiles, caption if title else None, legend, columns, rows)
-    return _draw(fig or new_figure(page.size), tiles, page)
+    drawn = _draw(fig or new_figure(page.size), tiles, page)
+    choose_fonts(drawn)  # a figure of pyplot would not look for them
+    return drawn
 
 
 def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack[MapOptions]) -> Figure:

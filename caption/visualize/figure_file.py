@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -31,7 +32,12 @@ ENCODING: dict[str, dict[str, Any]] = {
 
 
 class NotebookFigure(Figure):
-    """A figure that a notebook shows as the last line of a cell, without pyplot."""
+    """A figure that a notebook shows as the last line of a cell, without pyplot, with fonts for all scripts."""
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Also called by `savefig` and by the printers of notebooks."""
+        with fonts_of_all_scripts(self):
+            super().draw(renderer)
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         # Drawn finer than it is shown: small letters stay sharp.

@@ -23,11 +23,16 @@ def fonts_of_all_scripts(fig: Figure) -> Iterator[None]:
 
     Characters that no font has are drawn as boxes; a warning names them, once in a process.
     """
-    for text in fig.findobj(Text):
-        _choose_fonts(text)
+    choose_fonts(fig)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
+
+
+def choose_fonts(fig: Figure) -> None:
+    """Give the texts of a figure fonts for the characters that their own lack."""
+    for text in fig.findobj(Text):
+        _choose_fonts(text)
 
 
 @lru_cache(4096)

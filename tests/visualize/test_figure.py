@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.captions import caption_of
 from helpers.fonts import installed_font
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -434,6 +435,11 @@ def test_a_font_that_has_the_characters_is_found_and_characters_without_one_are_
     with installed_font(tmp_path / "squares.ttf", RARE[:2]), warnings.catch_warnings():
         warnings.simplefilter("error")
         of_letters, of_all = ink("a"), ink(f"a {RARE[:2]}")
+        caption = caption_of([RARE[0]], image=photo_of())
+        for fig in (caption.plot(), caption.plot(fig=pyplot.figure())):
+            fig.savefig(tmp_path / "figure.png")  # of Matplotlib, as a notebook's own printer draws it
+            assert "Squares" in fig.axes[1].title.get_fontfamily()
+        pyplot.close("all")
     square = (20 / 72 * 100 * 0.9) ** 2
     assert of_all - of_letters == pytest.approx(2 * square, rel=0.1)
     with pytest.warns(UserWarning, match=RARE[2]):

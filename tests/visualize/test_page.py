@@ -79,6 +79,23 @@ def described():
     return dog
 
 
+def test_words_from_right_to_left_stand_beside_their_numbers_and_in_their_order(show):
+    """In a line from left to right, Hebrew would take the first half of the number with it."""
+    page = show(
+        to_html([pointing(WIDE, WHOLE, (2, 3), [(0, 0), (1, 1)], ["כלב", "חום"])]), width=900, height=700
+    )
+    page.wait_for("document.querySelector('.satt-thumb small').textContent !== ''")
+    edges = """[...document.querySelectorAll('%s')].map(node => {
+        const range = document.createRange(); range.selectNodeContents(node);
+        return [...range.getClientRects()].map(part => [part.left, part.right]) })"""
+    words, numbers = page.run(edges % ".satt-thumb > span"), page.run(edges % ".satt-thumb > small")
+    assert all(len(parts) == 1 for parts in words + numbers)
+    assert all(number[0][1] <= word[0][0] for word, number in zip(words, numbers, strict=True))
+    assert words[1][0][1] < words[0][0][0]
+    first, second = page.run(edges % ".satt-words .satt-word:not(.satt-plain)")
+    assert second[0][1] < first[0][0]
+
+
 def luminance(colour):
     channels = np.asarray(colour, dtype=float) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)

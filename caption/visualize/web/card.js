@@ -1,6 +1,6 @@
 // One photo with the words of one model.
 
-import { button, element, number, peakOf, peakText, probability, region, rounded, times } from "./text.js";
+import { button, direction, element, number, peakOf, peakText, probability, region, rounded, times } from "./text.js";
 import { LEVELS } from "./colours.js";
 import { cellAt, decode } from "./raster.js";
 import { Overlay } from "./overlay.js";
@@ -129,6 +129,7 @@ export class Card {
     plain.classList.add("satt-plain");
     plain.title = "The photo alone";
     this.chips = [plain, ...chips];
+    this.words.dir = direction(words);
     this.words.replaceChildren(...this.chips);
     this.gate.hidden = !gates;
     this.play.hidden = !words.length;
@@ -206,7 +207,8 @@ export class Card {
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     const last = this.caption.words.length - 1;
     const { step } = this;
-    const goals = { ArrowLeft: step - 1, ArrowRight: step + 1, Home: 0, End: last, Escape: -1 };
+    const right = this.words.dir === "rtl" ? -1 : 1;
+    const goals = { ArrowLeft: step - right, ArrowRight: step + right, Home: 0, End: last, Escape: -1 };
     if (!(event.key in goals)) return;
     event.preventDefault();
     event.stopPropagation(); // a notebook would move to another cell

@@ -1,6 +1,6 @@
 // The maps of all words beside the photo, small. For the pointer only: the words themselves serve the keyboard.
 
-import { element, peakText } from "./text.js";
+import { direction, element, peakText } from "./text.js";
 import { Raster, drawPhoto } from "./raster.js";
 
 const THUMB = 240; // pixels of the longer side
@@ -75,6 +75,7 @@ export class Strip {
       thumb.append(canvas, element("span", "", word), element("small"));
       return thumb;
     });
+    this.node.dir = direction(caption.words);
     this.node.replaceChildren(...this.thumbs);
     this.refresh();
   }

@@ -22,6 +22,11 @@ export function select(className, label, options) {
   return [row, made];
 }
 
+// "rtl" for words of a language that is written from right to left, as told by the first letter; otherwise "ltr".
+export function direction(words) {
+  return /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(words.join(" ")) ? "rtl" : "ltr";
+}
+
 // A number with `digits` decimals and a true minus sign; 0 has none.
 export function rounded(value, digits) {
   return Number(value.toFixed(digits)).toFixed(digits).replace("-", "−");
