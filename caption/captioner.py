@@ -274,6 +274,7 @@ class Captioner(nn.Module):
             START,
             END,
             FORBIDDEN,
+            self.vocabulary.content if search.repeat_penalty else (),
             record=record,
             likeliest=likeliest,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,15 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _load(options: argparse.Namespace) -> Captioner:
     from caption.attention import remove_closed_heads
     from caption.models.model_zoo import load
-    from caption.search import BeamSearch
+    from caption.search import adjusted
 
     captioner = load(options.model, trust=options.trust)
     if options.remove_closed_heads:
         for name, (kept, heads) in remove_closed_heads(captioner).items():
             say("export", f"{name}: {kept} of {heads} heads are open")
     if options.beam_size:
-        beam = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
-        captioner.search = dataclasses.replace(beam, beam_size=options.beam_size, candidates=1)
+        captioner.search = adjusted(captioner.search, options.beam_size, candidates=1)
     return captioner
 
 

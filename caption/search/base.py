@@ -54,7 +54,7 @@ class Hypotheses(NamedTuple):
     word_log_probs: Tensor
     """(B, N, T + 1) the terms of that sum, the end word's at index `lengths`; 0 past the end."""
     scores: Tensor
-    """(B, N) the scores by which they are ranked."""
+    """(B, N) the scores by which they are ranked: of log-probabilities less the penalties on repeated words, if any."""
     finished: Tensor
     """(B, N) bool, False for a caption that was cut off before its end word."""
     trace: TensorTree
@@ -82,3 +82,13 @@ def require_number(name: str, number: float) -> None:
     """Raise a `UserError` if the option `name` is not a number."""
     if not isinstance(number, (int, float)):
         raise UserError(f"{name} is {number!r}: it must be a number")
+
+
+def require_penalty(penalty: float) -> None:
+    """Raise a `UserError` unless `repeat_penalty` is a number from 0 to LARGEST."""
+    require_number("repeat_penalty", penalty)
+    if not 0 <= penalty <= LARGEST:
+        raise UserError(
+            f"repeat_penalty is {penalty}: it must be from 0 (no penalty) to {LARGEST} nats, which forbid "
+            "repeated words"
+        )

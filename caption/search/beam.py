@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from caption.core.errors import UserError
-from caption.search.base import require_count, require_number
+from caption.search.base import require_count, require_number, require_penalty
 from caption.search.loop import Endings, Extension, Frontier, Search
 from caption.search.top_k import top_k
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BeamSearch(Search):
     """Beam search with a pool of finished hypotheses.
 
@@ -28,7 +28,8 @@ class BeamSearch(Search):
         score = log p(words, end) / length ** length_normalization
 
     where `length` counts the emitted words including the end word. 0 means no normalisation, the plain sum of
-    log-probabilities, which favours short captions; 1 means the mean per word.
+    log-probabilities, which favours short captions; 1 means the mean per word. With a `repeat_penalty`, hypotheses are
+    extended and ranked by log p less the penalties.
 
     An image is done when it has `candidates` finished hypotheses that no live one can overtake. A log-probability is
     never above 0, so a live hypothesis of log-probability s can reach at most the score
@@ -41,6 +42,7 @@ class BeamSearch(Search):
         max_length: largest number of words, including the end word, so a finished caption has one fewer.
         length_normalization: exponent of the length in the score, 0 to 100.
         candidates: N, the hypotheses returned for each image, at most `beam_size`.
+        repeat_penalty: see `Search`.
 
     Raises:
         UserError: a number is out of its range.
@@ -50,12 +52,14 @@ class BeamSearch(Search):
     max_length: int = 30
     length_normalization: float = 0.0
     candidates: int = 1
+    repeat_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
         require_count("beam_size", self.beam_size)
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
+        require_penalty(self.repeat_penalty)
         if not 0 <= self.length_normalization <= 100:  # above it, powers of a length overflow
             raise UserError(
                 f"length_normalization is {self.length_normalization}: it must be an exponent from 0 to 100 "
@@ -79,7 +83,7 @@ def adjusted(
     """A search with changed options; the search itself if all are None.
 
     Args:
-        search: any search; a search other than `BeamSearch` is replaced by one.
+        search: any search; a search other than `BeamSearch` is replaced by one with its `repeat_penalty`.
         beam_size: see `BeamSearch`; None = that of the search, or `candidates` if that is larger.
         candidates, length_normalization: see `BeamSearch`; None = those of the search.
 
@@ -90,7 +94,7 @@ def adjusted(
     changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
         return search
-    base = search if isinstance(search, BeamSearch) else BeamSearch()
+    base = search if isinstance(search, BeamSearch) else BeamSearch(repeat_penalty=search.repeat_penalty)
     if beam_size is None and isinstance(candidates, int):
         changes["beam_size"] = max(base.beam_size, candidates)
     return replace(base, **changes)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from caption.core.tensor_tree import (
     select_images,
 )
 from caption.search.base import Hypotheses, SearchRecord, Step
+from caption.search.repeats import lower_repeats
 from caption.search.top_k import top_k
 
 
@@ -200,12 +201,24 @@ class Frontier(Protocol):
 
 
 class Search(ABC):
-    """Base class of searches: a frontier, and the common loop that extends it."""
+    """Base class of searches: a frontier, and the common loop that extends it. Subclasses are data classes."""
+
+    def __repr__(self) -> str:
+        options = search_spec(self)["init_args"].items()
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     @property
     @abstractmethod
     def max_length(self) -> int:
         """Largest number of steps, including that of the end word."""
+
+    @property
+    def repeat_penalty(self) -> float:
+        """Nats by which log p of a repeated word is lowered before words are chosen; 0 = none, 1000 forbid repeats.
+
+        A word is repeated if it is a content word that the caption has already said, or directly follows itself.
+        """
+        return 0.0
 
     @abstractmethod
     def frontier(self, images: int, end: int, device: torch.device) -> Frontier:
@@ -226,6 +239,7 @@ class Search(ABC):
         start: int,
         end: int,
         forbidden: Sequence[int] = (),
+        content: Sequence[int] = (),
         beginning: Sequence[int] = (),
         likeliest: int = 0,
         record: bool = False,
@@ -246,6 +260,7 @@ class Search(ABC):
             end: the word that finishes a hypothesis.
             forbidden: words that are never emitted (padding, start, unknown). Their probability is not redistributed:
                 the returned log-probabilities are those of the model.
+            content: the content words, see `repeat_penalty` and `caption.text.sense.is_content_word`.
             beginning: the first words of every caption, with the log-probabilities of the model.
             likeliest: C, the likeliest words of each step to return; 0 = none.
             record: also return all extensions, see `SearchRecord`.
@@ -261,7 +276,11 @@ class Search(ABC):
         carried, trace = select_hypotheses((state.carried, state.trace), torch.zeros_like(words))
         state = State(state.shared, carried, trace)
         rows = torch.arange(images, device=device)
-        forbidden_words = torch.tensor(list(forbidden), dtype=torch.long, device=device)
+        forbidden_words, content_words = (
+            torch.tensor(list(ids), dtype=torch.long, device=device) for ids in (forbidden, content)
+        )
+        penalty = self.repeat_penalty
+        said = words.new_empty(*words.shape, 0) if penalty else None  # (B', K, time)
         history = History(images)
         wasted = 0
         for time in range(self.max_length):
@@ -270,8 +289,16 @@ class Search(ABC):
             admissible = _admissible(log_probs, forbidden_words)
             if time < len(beginning):
                 admissible = _only(beginning[time], admissible)
-            extension, unfinished = frontier.extend(rows, admissible)
-            carried, trace, best = select_hypotheses((state.carried, state.trace, best), extension.parents)
+            ranked = admissible
+            if said is not None and time >= len(beginning):
+                ranked = lower_repeats(admissible, said, content_words, end, penalty)
+            extension, unfinished = frontier.extend(rows, ranked)
+            carried, trace, best, said = select_hypotheses(
+                (state.carried, state.trace, best, said), extension.parents
+            )
+            if said is not None:
+                extension = _with_true_log_probs(extension, ranked, admissible)
+                said = torch.cat((said, extension.words[..., None]), dim=2)
             history.add(rows, extension, (trace, best), unfinished)
             staying = unfinished.nonzero().squeeze(1)
             if len(staying) == 0:
@@ -280,16 +307,30 @@ class Search(ABC):
             wasted += (len(rows) - len(staying)) * words.shape[1]
             if wasted >= len(staying):
                 wasted = 0
-                state, words, rows = select_images((state, words, rows), staying)
+                state, words, rows, said = select_images((state, words, rows, said), staying)
                 frontier.keep(staying)
         endings = frontier.endings()
         hypotheses = history.backtrack(endings, end)
+        if penalty:  # `endings` has log p less the penalties
+            log_probs = hypotheses.word_log_probs.sum(2).where(endings.log_probs > -math.inf, -math.inf)
+            hypotheses = hypotheses._replace(log_probs=log_probs)
         return hypotheses._replace(record=history.record(endings)) if record else hypotheses
 
 
 def search_spec(search: Search) -> Spec:
-    """A search as class path and arguments."""
-    return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
+    """A search as class path and arguments; a `repeat_penalty` only if there is one."""
+    options = dataclasses.asdict(search)  # type: ignore[call-overload]
+    if not search.repeat_penalty:
+        options.pop("repeat_penalty", None)
+    return {"class_path": public_path(type(search)), "init_args": options}
+
+
+def _with_true_log_probs(extension: Extension, ranked: Tensor, true: Tensor) -> Extension:
+    """The extension with the log-probabilities `true` (B, K, V) of repeated words instead of those `ranked`."""
+    images = torch.arange(len(true), device=true.device)[:, None]
+    chosen = images, extension.parents, extension.words
+    repeated = ranked[chosen] < true[chosen]
+    return extension._replace(log_probs=true[chosen].where(repeated, extension.log_probs))
 
 
 def _admissible(log_probs: Tensor, forbidden: Tensor) -> Tensor:

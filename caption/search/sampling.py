@@ -10,23 +10,24 @@ import torch
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.search.base import require_count, require_number
+from caption.search.base import require_count, require_number, require_penalty
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Frontier, Search
 from caption.search.top_k import inverse_cdf, top_k
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sampling(Search):
     """y[t] ~ p(y | y[1..t-1], image) ** (1 / temperature), renormalised over the admitted words.
 
-    Forbidden words are removed first. Then the temperature is applied; then `top_k` admits the k most probable words
-    (Fan et al. 2018); then their probabilities are renormalised, and `top_p` admits the fewest most probable words that
-    together reach the probability p (nucleus sampling, Holtzman et al. 2020).
+    Forbidden words are removed first, and repeated words lowered by `repeat_penalty`. Then the temperature is applied;
+    then `top_k` admits the k most probable words (Fan et al. 2018); then their probabilities are renormalised, and
+    `top_p` admits the fewest most probable words that together reach the probability p (nucleus sampling, Holtzman et
+    al. 2020).
 
-    The returned log-probabilities are those of the model, without temperature, truncation and renormalisation. The
-    samples of an image are sorted, best first. So with `samples` above 1, the first is the best of several, not a fair
-    draw; all of them together are fair draws.
+    The returned log-probabilities are those of the model, without penalty, temperature, truncation and renormalisation.
+    The samples of an image are sorted, best first. So with `samples` above 1, the first is the best of several, not a
+    fair draw; all of them together are fair draws.
 
     The random numbers are drawn on the CPU before the first word, `samples` · `max_length` for each image in turn. So
     the samples depend neither on the device nor on when other images finish. Without a seed, they depend on the state
@@ -39,6 +40,7 @@ class Sampling(Search):
         samples: N, the number of captions drawn for each image.
         max_length: largest number of words, including the end word, so a finished caption has one fewer.
         seed: every call starts from this seed, and so returns the same samples; None = draw from torch's generator.
+        repeat_penalty: see `Search`.
 
     Raises:
         UserError: a number is out of its range.
@@ -50,11 +52,13 @@ class Sampling(Search):
     samples: int = 1
     max_length: int = 30
     seed: int | None = None
+    repeat_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
         require_count("samples", self.samples)
         require_number("temperature", self.temperature)
+        require_penalty(self.repeat_penalty)
         if not isinstance(self.top_k, (int, NoneType)) or not isinstance(self.seed, (int, NoneType)):
             raise UserError(
                 f"top_k is {self.top_k!r} and seed {self.seed!r}: each must be a whole number or None"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, SupportsInt, overload
 
 from caption.core.errors import HIDDEN, DataError
 from caption.text.scripts import unspaced
+from caption.text.sense import is_content_word
 from caption.text.tokenizer import get_tokenizer
 
 PAD, START, END, UNKNOWN = range(4)
@@ -89,6 +91,12 @@ class Vocabulary:
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[:max_size], tokenizer)
+
+    @cached_property
+    def content(self) -> tuple[int, ...]:
+        """The ids of the content words, which captions rarely say twice; see `caption.text.sense.is_content_word`."""
+        first = len(SPECIAL_TOKENS)
+        return tuple(n for n, word in enumerate(self.words) if n >= first and is_content_word(word))
 
     def widened(self, data_vocabulary: Vocabulary) -> Vocabulary:
         """This vocabulary with its ids, followed by the words that only the data's vocabulary has, in their order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import pytest
@@ -68,6 +69,20 @@ class HashModel:
 
     def next_log_probs(self, image: int, prefix: list[int]) -> list[float]:
         return self.rows[self.row(image, prefix)]
+
+
+def penalised(
+    following: Callable[[list[int]], list[float]], content: Collection[int], penalty: float
+) -> Callable[[list[int]], list[float]]:
+    """Log-probabilities of the next word, less the penalty for each repeat: by the definition, word by word."""
+
+    def lowered(words: list[int]) -> list[float]:
+        return [
+            log_prob - penalty if (word in content and word in words) or words[-1:] == [word] else log_prob
+            for word, log_prob in enumerate(following(words))
+        ]
+
+    return lowered if penalty else following
 
 
 def captions(hypotheses: Hypotheses, image: int) -> list[list[int]]:

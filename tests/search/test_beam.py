@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from helpers.search_models import END, START, HashModel, captions, check
+from helpers.search_models import END, START, HashModel, captions, check, penalised
 from helpers.tiny_captioner import captioner, photo
 from hypothesis import given
 from hypothesis import strategies as st
@@ -174,18 +174,29 @@ def test_by_hand(
     words=st.integers(2, 7),
     images=st.integers(1, 5),
     search=st.builds(
-        lambda beam_size, candidates, *rest: BeamSearch(beam_size, *rest, min(candidates, beam_size)),
+        lambda beam_size, candidates, penalty, *rest: BeamSearch(
+            beam_size, *rest, min(candidates, beam_size), penalty
+        ),
         st.integers(1, 8),
         st.integers(1, 8),
+        st.sampled_from([0.0, 0.7, 1000.0]),
         st.integers(1, 8),
         st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     ),
+    content=st.sets(st.integers(2, 4)),
     holes=st.sampled_from([0.0, 0.3, 0.9]),
     forbidden=st.sets(st.integers(0, 2), max_size=3),
     block=st.sampled_from([1, 2, 64]),
 )
 def test_equals_the_naive_search(
-    seed: int, words: int, images: int, search: BeamSearch, holes: float, forbidden: set[int], block: int
+    seed: int,
+    words: int,
+    images: int,
+    search: BeamSearch,
+    content: set[int],
+    holes: float,
+    forbidden: set[int],
+    block: int,
 ) -> None:
     """The naive search never stops early, so this also tests that early stopping is exact. Greedy search has a beam of
     one."""
@@ -193,13 +204,13 @@ def test_equals_the_naive_search(
     barred = sorted(word for word in forbidden if word < words)
     model.barred = barred
     batch = list(range(images))
-    for each in (search, Greedy(search.max_length)):
+    for each in (search, Greedy(search.max_length, search.repeat_penalty)):
         with patch.object(top_k, "BLOCK", block):
-            hypotheses = each(model.step, model.start(batch), images, START, END, barred)
+            hypotheses = each(model.step, model.start(batch), images, START, END, barred, [*content])
         check(hypotheses, model, batch, each.max_length, barred)
         for image in batch:
             wanted = beam(
-                partial(model.next_log_probs, image),
+                penalised(partial(model.next_log_probs, image), content, search.repeat_penalty),
                 END,
                 barred,
                 beam_size=getattr(each, "beam_size", 1),
@@ -225,15 +236,16 @@ def test_finished_images_leave_the_batch() -> None:
 @pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize(("words", "max_length"), [(3, 5), (4, 4)])
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 1000.0])
 def test_a_wide_beam_finds_the_best_of_all_captions(
-    seed: int, words: int, max_length: int, normalization: float
+    seed: int, words: int, max_length: int, normalization: float, penalty: float
 ) -> None:
     model = HashModel(words, seed)
     every = words**max_length
-    search = BeamSearch(every, max_length, normalization, candidates=5)
-    hypotheses = search(model.step, model.start([0, 1]), 2, START, END)
+    search = BeamSearch(every, max_length, normalization, 5, penalty)
+    hypotheses = search(model.step, model.start([0, 1]), 2, START, END, content=[2])
     for image in range(2):
-        following = partial(model.next_log_probs, image)
+        following = penalised(partial(model.next_log_probs, image), [2], penalty)
         best = exhaustive(following, words, END, max_length, normalization)[:5]
         assert captions(hypotheses, image) == [one.words for one in best]
         assert hypotheses.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from helpers.search_models import END, START, HashModel, captions, check
+from helpers.search_models import END, START, HashModel, captions, check, penalised
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,23 +92,32 @@ def draw(model: HashModel, sampling: Sampling) -> Hypotheses:
         top_p=st.sampled_from([None, 0.5, 0.95]),
         samples=st.integers(1, 4),
         max_length=st.integers(1, 8),
+        repeat_penalty=st.sampled_from([0.0, 0.7, 1000.0]),
     ),
+    content=st.sets(st.integers(2, 4)),
     holes=st.sampled_from([0.0, 0.3, 0.9]),
     forbidden=st.sets(st.integers(0, 1), max_size=2),
     block=st.sampled_from([1, 2, 3, 64]),
 )
 def test_the_same_numbers_draw_the_words_of_the_naive_one(
-    seed: int, words: int, images: int, sampling: Sampling, holes: float, forbidden: set[int], block: int
+    seed: int,
+    words: int,
+    images: int,
+    sampling: Sampling,
+    content: set[int],
+    holes: float,
+    forbidden: set[int],
+    block: int,
 ) -> None:
     model, batch, barred = HashModel(words, seed, holes), list(range(images)), sorted(forbidden)
     shape = (images, sampling.samples, sampling.max_length)
     chance = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     with patch.object(top_k, "BLOCK", block):
         torch.manual_seed(seed)
-        hypotheses = sampling(model.step, model.start(batch), images, START, END, barred)
+        hypotheses = sampling(model.step, model.start(batch), images, START, END, barred, [*content])
     check(hypotheses, model, batch, sampling.max_length, barred)
     for image in batch:
-        following = partial(model.next_log_probs, image)
+        following = penalised(partial(model.next_log_probs, image), content, sampling.repeat_penalty)
         options = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
         draws = chance[image].tolist()
         wanted = [sample(following, numbers, END, barred, **options) for numbers in draws]
@@ -116,8 +125,8 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
         assert captions(hypotheses, image) == [one.words for one in wanted]
         assert hypotheses.finished[image].tolist() == [one.finished for one in wanted]
         log_probs = [one.log_prob for one in wanted]
-        assert hypotheses.log_probs[image].tolist() == pytest.approx(log_probs, rel=1e-12)
-    assert torch.equal(hypotheses.scores, hypotheses.log_probs)
+        assert hypotheses.scores[image].tolist() == pytest.approx(log_probs, rel=1e-12)
+    assert sampling.repeat_penalty or torch.equal(hypotheses.scores, hypotheses.log_probs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -18,6 +18,7 @@ SEARCHES = [
     BeamSearch(4, 12, 0.7, candidates=3),
     Sampling(1.3, samples=3, max_length=12, seed=1),
     Sampling(top_k=4, top_p=0.9, samples=3, max_length=12, seed=1),
+    BeamSearch(4, 12, 0.7, candidates=3, repeat_penalty=1.0),
 ]
 
 

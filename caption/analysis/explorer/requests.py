@@ -132,11 +132,11 @@ def search_from(request: dict[str, Any] | None, default: Search) -> Search:
     """The search that a request of the schema "Search" describes; None = the model's own."""
     if request is None:
         return default
-    longest = getattr(default, "max_length", 30)
+    longest, penalty = default.max_length, default.repeat_penalty
     if request["kind"] == "greedy":
-        return Greedy(max_length=longest)
+        return Greedy(longest, penalty)
     if request["kind"] == "sample":
-        return Sampling(max_length=longest, seed=request.get("seed", 0))
+        return Sampling(max_length=longest, seed=request.get("seed", 0), repeat_penalty=penalty)
     size = request.get("beam_size", 5)
     power = getattr(default, "length_normalization", 0.0)
-    return BeamSearch(size, longest, power, candidates=min(size, SHOWN))
+    return BeamSearch(size, longest, power, min(size, SHOWN), penalty)

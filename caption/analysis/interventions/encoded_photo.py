@@ -192,6 +192,7 @@ class EncodedPhoto:
                 search = search or model.search
                 hypotheses = search(
                     with_computed_steps(self._step, kept), start, 1, START, END, FORBIDDEN,
+                    model.vocabulary.content if search.repeat_penalty else (),
                     beginning=[step.word for step in kept],
                     likeliest=LIKELIEST,
                     record=isinstance(search, BeamSearch),

@@ -63,6 +63,7 @@ def write(captioner: Captioner, folder: Path) -> None:
         "end": END,
         "forbidden": FORBIDDEN,
         "transform": captioner.transform.to_dict(),
+        "content": captioner.vocabulary.content if captioner.search.repeat_penalty else (),
         "search": settings,
         "grid": traced.grid,
         "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
@@ -93,13 +94,14 @@ def search_settings(captioner: Captioner) -> dict[str, float]:
         UserError: the search samples.
     """
     search = captioner.search
+    settings = {"max_length": search.max_length, "repeat_penalty": search.repeat_penalty}
     if isinstance(search, Greedy):
-        return {"beam_size": 1, "max_length": search.max_length, "length_normalization": 0.0}
+        return {"beam_size": 1, "length_normalization": 0.0, **settings}
     if not isinstance(search, BeamSearch):
         raise UserError(
             f"the model's search {type(search).__name__} cannot be exported: choose a beam with --beam-size"
         )
-    return {name: getattr(search, name) for name in ("beam_size", "max_length", "length_normalization")}
+    return {name: getattr(search, name) for name in ("beam_size", "length_normalization")} | settings
 
 
 def _graph(

@@ -206,14 +206,22 @@ class _Ending(NamedTuple):
 
 
 class _Beam:
-    """Beam search over B images; score = log p / length ** length_normalization, the length with the end word."""
+    """Beam search over B images; score = log p / length ** length_normalization, the length with the end word.
+
+    In `totals` and scores, log p of a content word that was said before, and of any word directly after itself, is
+    lowered by `repeat_penalty`.
+    """
 
     def __init__(self, model: dict[str, Any], images: int, beam_size: int) -> None:
         self.end: int = model["end"]
         self.forbidden: list[int] = model["forbidden"]
         self.exponent: float = model["search"]["length_normalization"]
         self.max_length: int = model["search"]["max_length"]
+        self.penalty: float = model["search"]["repeat_penalty"]
+        self.content: list[int] = model["content"]
         self.beam_size = beam_size
+        self.said = np.zeros((images, 1, 0), np.int64)
+        self.log_probs = np.zeros((images, 1), np.float32)  # log p of the hypotheses, without penalties
         self.totals = np.zeros((images, 1), np.float32)  # -inf where there is no live hypothesis
         self.steps: list[_Step] = []
         self.finished = [_Ending(0, 0, -np.inf, -np.inf)] * images
@@ -224,7 +232,8 @@ class _Beam:
         log_probs = np.nan_to_num(log_probs.astype(np.float32), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         log_probs[..., self.forbidden] = -np.inf
         images, _, words = log_probs.shape
-        totals = (self.totals[..., None] + log_probs).reshape(images, -1)
+        ranked = np.where(self._repeats(words), log_probs - self.penalty, log_probs)
+        totals = (self.totals[..., None] + ranked).reshape(images, -1)
         best = np.arange(totals.shape[1])[None].repeat(images, 0)
         if self.beam_size < totals.shape[1]:
             best = np.argpartition(-totals, self.beam_size, axis=1)[:, : self.beam_size]
@@ -233,6 +242,9 @@ class _Beam:
         totals = np.take_along_axis(totals, best, 1)
         step = _Step(best // words, best % words, [_select(tensor, best // words) for tensor in shown])
         self.steps.append(step)
+        true = (self.log_probs[..., None] + log_probs).reshape(images, -1)
+        self.log_probs = np.take_along_axis(true, best, 1)
+        self.said = np.concatenate([_select(self.said, step.parents), step.words[..., None]], 2)
         ended = step.words == self.end
         self.totals = np.where(ended, -np.inf, totals)
         for image in range(images):
@@ -242,12 +254,21 @@ class _Beam:
                 self._note(image, self.totals[image], self.unfinished)
         return step
 
+    def _repeats(self, words: int) -> np.ndarray:
+        """(B, K, V) bool: the words that are lowered."""
+        repeats = np.zeros((*self.said.shape[:2], words), bool)
+        lowered = np.isin(self.said, self.content)
+        lowered[..., -1:] = True
+        np.put_along_axis(repeats, np.where(lowered, self.said, self.end), True, 2)
+        repeats[..., self.end] = False
+        return repeats
+
     def _note(self, image: int, totals: np.ndarray, endings: list[_Ending]) -> None:
         """Keep the best of the hypotheses (K,) if it beats the one noted before."""
         slot = int(totals.argmax())
         score = float(totals[slot]) / len(self.steps) ** self.exponent
         if score > endings[image].score:
-            endings[image] = _Ending(len(self.steps), slot, float(totals[slot]), score)
+            endings[image] = _Ending(len(self.steps), slot, float(self.log_probs[image, slot]), score)
 
     def is_complete(self) -> bool:
         """Whether no live hypothesis can overtake a finished one."""

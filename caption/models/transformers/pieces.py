@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from caption.core.errors import printable
+from caption.core.errors import UserError, printable
 from caption.results.caption import AttentionMaps, Caption
 from caption.text.tokenizer import Tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, SURROGATE, Vocabulary, is_usable
@@ -73,6 +74,14 @@ class PieceVocabulary(Vocabulary):
         pieces = list(shown)[len(SPECIAL_TOKENS) :]
         super().__init__(pieces, "none")
         self.tokenizer = PieceTokenizer(tokenizer, pieces)
+
+    @cached_property
+    def content(self) -> tuple[int, ...]:
+        """Raises a `UserError`: a piece is not a word."""
+        raise UserError(
+            "this model writes words in pieces, so its search cannot see that a word is repeated: leave out "
+            "repeat_penalty"
+        )
 
 
 def _shown(name: str | None, marked: bool, tokenizer: Any) -> str:

@@ -12,7 +12,7 @@ from caption.search.beam import Beam, BeamSearch
 from caption.search.loop import Endings, Extension, Frontier, Search
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GenerateBeam(BeamSearch):
     """Beam search whose beam stays full: a hypothesis that ends is replaced by the next best unfinished one.
 

@@ -68,7 +68,7 @@ def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttenti
 
 
 MODELS = {
-    "a gate": lambda: tiny_captioner.captioner(search=BeamSearch(3, 8, length_normalization=0.7)),
+    "a gate": lambda: tiny_captioner.captioner(search=BeamSearch(3, 8, 0.7, repeat_penalty=2.0)),
     "a gate, a state that grows": lambda: large(
         ShowAttendAndTellDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
     ),
@@ -170,11 +170,11 @@ def test_files_of_others_stay_and_missing_packages_are_named(
 
 
 def test_only_a_beam_is_exported() -> None:
-    captioner = tiny_captioner.captioner(search=Greedy(9))
-    greedy = {"beam_size": 1, "max_length": 9, "length_normalization": 0.0}
+    captioner = tiny_captioner.captioner(search=Greedy(9, repeat_penalty=2.0))
+    greedy = {"beam_size": 1, "max_length": 9, "length_normalization": 0.0, "repeat_penalty": 2.0}
     assert onnx_files.search_settings(captioner) == greedy
     captioner.search = BeamSearch(4, 12, 0.5, candidates=2)
-    beam = {"beam_size": 4, "max_length": 12, "length_normalization": 0.5}
+    beam = {"beam_size": 4, "max_length": 12, "length_normalization": 0.5, "repeat_penalty": 0.0}
     assert onnx_files.search_settings(captioner) == beam
     captioner.search = Sampling()
     with pytest.raises(UserError, match="Sampling"):

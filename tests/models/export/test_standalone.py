@@ -28,6 +28,7 @@ from caption.models.export.standalone import OnnxCaptioner
 
 WORDS = 9
 FORBIDDEN = [0, 4]
+CONTENT = [2, 3, 7]
 
 
 def session(inputs: list[str], outputs: list[str], function: Any) -> SimpleNamespace:
@@ -72,6 +73,7 @@ def over(
         end=END,
         forbidden=FORBIDDEN,
         search=vars(search),
+        content=CONTENT,
         grid=[1, 3],
     )
     captioner.carried = ["carried_0"]
@@ -83,14 +85,21 @@ def over(
 
 @pytest.mark.parametrize(
     "search",
-    [BeamSearch(1, 12), BeamSearch(3, 12, 0.7), BeamSearch(20, 6, 1.0), BeamSearch(3, 2)],
+    [
+        BeamSearch(1, 12),
+        BeamSearch(3, 12, 0.7),
+        BeamSearch(20, 6, 1.0),
+        BeamSearch(3, 2),
+        BeamSearch(3, 12, 0.7, repeat_penalty=1.5),
+        BeamSearch(4, 12, repeat_penalty=1000.0),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("holes", [0.0, 0.7, 0.95])
 def test_its_beam_search_is_that_of_the_package(search: BeamSearch, holes: float) -> None:
     images = list(range(12))
     model = HashModel(WORDS, seed=3, holes=holes, dtype=torch.float32)
-    expected = search(model.step, model.start(images), len(images), START, END, FORBIDDEN)
+    expected = search(model.step, model.start(images), len(images), START, END, FORBIDDEN, CONTENT)
     result = over(model, search).describe(np.array(images))
     words = [list(map(str, captions(expected, image)[0])) for image in images]
     assert [caption.words for caption in result] == words
