@@ -33,7 +33,8 @@ Make a checkpoint of this package from a decoder of sgrvinod's "a PyTorch Tutori
   caption import sgrvinod STATE.pth --word-map MAP.json --out MODEL.ckpt
 
 STATE.pth is the state dict of its DecoderWithAttention, MAP.json its WORDMAP_*.json. The tutorial's checkpoints are
-pickled objects; save the state dicts where the tutorial's code is installed (docs/presets.md shows how).
+pickled objects, which can run any code; if you trust one, save its state dicts where the tutorial's code is installed
+(docs/presets.md shows how).
 --encoder-weights takes the state dict of its Encoder, which matters if it was fine-tuned; without it, torchvision's
 ResNet-101 is downloaded."""
 

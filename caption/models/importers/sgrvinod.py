@@ -158,7 +158,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if not path.is_file():
             raise
         raise CheckpointError(
-            f"{error}. Save one where the tutorial's code is installed: "
+            f"{error}. Only if you trust the file, save one where the tutorial's code is installed "
+            "(loading it there can run any code): "
             f"torch.save(torch.load({path.name!r}, map_location='cpu', weights_only=False)['decoder'].state_dict(), "
             "'decoder.pth')"
         ) from error

@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicCache
 from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.tensor_tree import TensorTree
+from caption.models.transformers.chat_templates import limited_templates
 from caption.models.transformers.families import end_pieces
 from caption.models.transformers.model import Attend, ImageTokens, Memory
 from caption.models.transformers.transformers_model import NAME, TransformersModel, layer_memories
@@ -142,10 +143,11 @@ class PromptModel(PrefixModel):
             text = self.processor.image_token + self.question
             return self.processor(images=[photo], text=[text], return_tensors="pt")
         content = [{"type": "image", "image": photo}, {"type": "text", "text": self.question}]
-        return self.processor.apply_chat_template(
-            [{"role": "user", "content": content}],
-            add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
-        )  # fmt: skip
+        with limited_templates():
+            return self.processor.apply_chat_template(
+                [{"role": "user", "content": content}],
+                add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+            )  # fmt: skip
 
     def blank(self, grids: tuple[Grid, ...]) -> Image.Image:
         """A photo to which the processor gives these grids; any photo, if it gives all the same."""

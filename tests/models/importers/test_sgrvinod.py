@@ -116,6 +116,14 @@ def test_a_word_map_that_does_not_fit_is_named(word_map: Any, said: str, tmp_pat
         sgrvinod.read(*write(tmp_path, state(), word_map))
 
 
+def test_a_pickle_of_strangers_is_not_recommended(tmp_path: Path):
+    files = write(tmp_path, {"decoder": nn.Linear(2, 2)})
+    with pytest.raises(
+        UserError, match=r"Only if you trust the file, save one .* can run any code.*weights_only=False"
+    ):
+        sgrvinod.read(*files)
+
+
 def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):
     torch.manual_seed(0)
     model = models.resnet18()

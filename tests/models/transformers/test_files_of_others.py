@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from PIL import Image
 pytest.importorskip("transformers")
 from helpers.tiny_foreign import blip, byte_level_tokenizer, save, vit_gpt2
 from safetensors.torch import load_file, save_file
+from test_exactness import idefics3
 
 import caption
 from caption.core.errors import UserError
+from caption.models.transformers import chat_templates
 from caption.models.transformers.loading import from_transformers
 from caption.models.transformers.pieces import PieceVocabulary
 
@@ -189,3 +192,20 @@ def test_the_text_of_a_caption_has_no_hidden_characters(text: str, shown: str) -
     vocabulary = PieceVocabulary(tokenizer, len(tokenizer))
     pieces = [vocabulary.words[number + 4] for number in tokenizer(text)["input_ids"]]
     assert vocabulary.tokenizer.join(pieces) == shown
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+IN_EXPRESSION = "{{ (range(99999) | map('string') | list) }}" * 500
+
+
+@pytest.mark.parametrize(
+    "template", [LOOP, "{% macro a() %}" + LOOP + "{% endmacro %}{{ a() }}", IN_EXPRESSION]
+)
+def test_a_chat_template_that_loops_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_templates, "SECONDS", 0.5)
+    tiny = idefics3()
+    tiny.processor.chat_template = template
+    before = sys.gettrace()
+    with pytest.raises(UserError, match=r"chat template of the model runs for more than 0\.5 seconds"):
+        from_transformers(*tiny)
+    assert sys.gettrace() is before
