@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
+from caption.cli.describe.inputs import input_photos
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import json_text, say, text_table
-from caption.core.errors import DataError, UserError, first_few, printable
-from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
+from caption.core.errors import CheckpointError, DataError, UserError, first_few, kind_and_reason, printable
+from caption.core.runtime.trust import find_object
+from caption.metrics.caption_files import STDIN, CaptionFile, match_images, photos_of, read_captions
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
-from caption.metrics.score import Scores
+from caption.metrics.own import Metric
+from caption.metrics.score import Id, Scores
 from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
@@ -55,10 +58,13 @@ def main(options: argparse.Namespace) -> int:
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
         raise UserError("standard input ('-') can be one file only, but it is named twice.")
-    metrics = METRICS if "all" in options.metrics else tuple(options.metrics)
+    metrics = [*(METRICS if "all" in options.metrics else options.metrics), *map(_own_metric, options.metric)]
     check_metrics(metrics)
     protocol = _protocol(options)
     file = read_captions(options.references, options.split)
+    photos = None
+    if options.photos:
+        photos = photos_of(file, input_photos([options.photos], recursive=True).photos)
     references = References(file.captions, get_tokenizer(options.reference_tokenizer or options.tokenizer))
     for note in file.notes:
         say("score", note)
@@ -72,7 +78,7 @@ def main(options: argparse.Namespace) -> int:
     results: list[Result] = []
     for path in paths:
         try:
-            results.append(_score(path, file, references, metrics, protocol, options))
+            results.append(_score(path, file, references, metrics, protocol, photos, options))
         except DataError as error:  # its message names the file
             say("score", error)
         except UserError as error:
@@ -98,6 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference-tokenizer", choices=tokenizers, help=help_)
     help_ = "see below; default BLEU CIDEr ROUGE-L"
     add("--metrics", nargs="+", default=list(DEFAULT_METRICS), metavar="M", help=help_)
+    help_ = "your own f(candidates, references, photos), which gives a number per image; may be repeated"
+    add("--metric", action="append", default=[], metavar="PACKAGE.MODULE:F", help=help_)
+    add("--photos", metavar="DIR", help="the images' files, for --metric; found by their names")
     add("--format", choices=("text", "json"), default="text", help="format of stdout; default text")
     add("--split", metavar="S", help="score this split, if the references have splits")
     add("--partial", action="store_true", help="score the images that have a candidate, leave out the others")
@@ -105,6 +114,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--conventions", action="store_true", help="BLEU by the conventions of other papers, side by side")
     help_ = "entries of the signature, such as beam=5 epoch=8"
     add("--protocol", nargs="+", default=[], metavar="KEY=VALUE", help=help_)
+
+
+def _own_metric(path: str) -> Metric:
+    """The function of a path such as package.module:function, from the working directory or an installed package."""
+    module, _, name = path.partition(":")
+    try:
+        metric: Metric = find_object(f"{module}.{name}", [module.partition(".")[0]])
+    except CheckpointError as error:
+        reason = kind_and_reason(error.__cause__) if error.__cause__ else "write package.module:function"
+        raise UserError(f"--metric {path} cannot be imported: {reason}.") from error
+    if not callable(metric):
+        raise UserError(f"--metric {path} is of type {type(metric).__name__}, and not a function.")
+    return metric
 
 
 def _protocol(options: argparse.Namespace) -> dict[str, str]:
@@ -119,8 +141,9 @@ def _score(
     path: str,
     file: CaptionFile,
     references: References,
-    metrics: Sequence[str],
+    metrics: Sequence[str | Metric],
     protocol: dict[str, str],
+    photos: dict[Id, Path] | None,
     options: argparse.Namespace,
 ) -> Result:
     answers = read_captions(path)
@@ -129,7 +152,7 @@ def _score(
     candidates = match_images(answers, file)
     if options.partial:
         references = references.only(candidates)
-    scores = evaluate(candidates, references, options.tokenizer, metrics, protocol=protocol)
+    scores = evaluate(candidates, references, options.tokenizer, metrics, protocol=protocol, photos=photos)
     result = Result(path, scores)
     if options.confidence:
         result.intervals = {name: confidence_interval(scores.score(name)) for name in scores}

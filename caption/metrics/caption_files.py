@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from caption.core.errors import DataError, first_few, number_of
 from caption.core.runtime.inputs import TEXT, read_stream
@@ -120,13 +120,35 @@ def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, lis
 
     A photo is found by its name, with or without folder and suffix, or by the id in the name of a COCO image file.
     """
+    images = _images_of(references, photos)
+    return {photo: [text.strip() for text in references.captions[image]] for photo, image in images.items()}
+
+
+def photos_of(references: CaptionFile, photos: Iterable[str]) -> dict[Id, Path]:
+    """The file of each image; images without one are left out. For names see `captions_of`.
+
+    Raises:
+        DataError: two photos belong to one image.
+    """
+    files: dict[Id, Path] = {}
+    for photo, image in _images_of(references, photos).items():
+        if image in files:
+            raise DataError(
+                f"'{files[image]}' and '{photo}' are both image {image} of {references.name}: keep one."
+            )
+        files[image] = Path(photo)
+    return files
+
+
+def _images_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, Id]:
+    """The image of each photo, by the given names; photos of no image are left out."""
     names = _names(references)
-    captions = {}
+    images = {}
     for photo in photos:
         image = next((names[name] for name in _spellings(photo) if name in names), None)
         if image is not None:
-            captions[photo] = [text.strip() for text in references.captions[image]]
-    return captions
+            images[photo] = image
+    return images
 
 
 def _names(references: CaptionFile) -> dict[str, Id]:

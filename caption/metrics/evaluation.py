@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from caption.core.errors import UserError, did_you_mean
 from caption.core.version import package_version
@@ -10,6 +11,7 @@ from caption.metrics.bleu import bleu
 from caption.metrics.cider import VARIANTS, cider
 from caption.metrics.corpus import Corpus, References
 from caption.metrics.meteor import meteor_15, meteor_nltk
+from caption.metrics.own import Metric, identity_of, name_of, own_score
 from caption.metrics.rouge import rouge_l
 from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.spice import spice
@@ -30,10 +32,11 @@ def evaluate(
     candidates: Mapping[Id, str],
     references: Mapping[Id, Sequence[str]] | References,
     tokenizer: str = "ptb",
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str | Metric] = DEFAULT_METRICS,
     *,
     brevity_penalty: bool = True,
     protocol: Mapping[str, object] | None = None,
+    photos: Mapping[Id, Path] | None = None,
 ) -> Scores:
     """Score one caption per image against its references.
 
@@ -42,18 +45,22 @@ def evaluate(
         references: the reference captions of the same images, any number each; or `References`, which have their own
             tokenizer and save work when many candidates are scored against the same references.
         tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already.
-        metrics: names among `METRICS`.
+        metrics: names among `METRICS`, and functions of one's own (`caption.metrics.Metric`).
         brevity_penalty: whether BLEU has one.
         protocol: how the captions were made, for the signature: split, beam size, length normalisation, how hard
             attention chose.
+        photos: the file of each image, for metrics of one's own.
 
     Returns:
-        The scores as fractions (CIDEr between 0 and 10). A score that could not be computed is None, with a reason.
+        The scores as fractions (CIDEr between 0 and 10; one's own as they are). A score that could not be computed is
+        None, with a reason.
 
     Raises:
-        UserError: an unknown tokenizer or metric; images without candidate or without references.
+        UserError: an unknown tokenizer or metric, or two of one name; images without candidate or without references;
+            a metric of one's own fails, see `caption.metrics.own.own_score`.
     """
     check_metrics(metrics)
+    own = [metric for metric in metrics if not isinstance(metric, str)]
     if not isinstance(references, References):
         references = References(references, get_tokenizer(tokenizer))
     corpus = Corpus(candidates, references, get_tokenizer(tokenizer))
@@ -66,13 +73,19 @@ def evaluate(
     scores += [score(corpus) for name, score in _FUNCTIONS.items() if name in metrics]
     if "CIDEr" in metrics:
         protocol = {"cider": "D", **(protocol or {})}  # CIDEr here means CIDEr-D, see caption.metrics.cider
+    scores += [own_score(metric, corpus, photos) for metric in own]
+    protocol = {**(protocol or {}), **{name_of(metric): identity_of(metric) for metric in own}}
     return Scores(scores, corpus.ids, signature(corpus, brevity_penalty, protocol))
 
 
-def check_metrics(metrics: Sequence[str]) -> None:
-    """Raise a UserError if a metric is unknown."""
+def check_metrics(metrics: Sequence[str | Metric]) -> None:
+    """Raise a UserError if a metric is unknown, or one of the user's own has the name of another one."""
+    own = [name_of(metric) for metric in metrics if not isinstance(metric, str)]
+    taken = {*METRICS, *(f"BLEU-{length}" for length in range(1, 5))}
+    if doubled := [name for name in own if own.count(name) > 1 or name in taken]:
+        raise UserError(f"there are two metrics {doubled[0]}: give yours another `name`.")
     for name in metrics:
-        if name not in METRICS:
+        if isinstance(name, str) and name not in METRICS:
             raise UserError(
                 f"there is no metric '{name}'{did_you_mean(name, METRICS)}: choose among {', '.join(METRICS)}."
             )
