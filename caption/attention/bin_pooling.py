@@ -103,7 +103,7 @@ class SpatialPyramidPooling(BinPooling):
 
     Raises:
         UserError: `sides` is empty, or a side is below 1.
-        ValueError: `pooled_by` is another string.
+        UserError: `pooled_by` is another string.
     """
 
     def __init__(self, sides: Sequence[int] = (1, 2, 4), pooled_by: PooledBy = "max") -> None:

@@ -43,7 +43,7 @@ class MemoryNetworkAttention(Attention):
 
     Raises:
         UserError: `hops` is below 1.
-        ValueError: the tying is unknown.
+        UserError: the tying is unknown.
     """
 
     map_views = {"hops": 0}

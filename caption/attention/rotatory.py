@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.attention.maps import cell_positions, hide_masked, weighted_sum
-from caption.attention.options import at_least_one
 from caption.attention.scored import Score, build_stateless, score_copies
 from caption.core.regions import Regions, Views
 from caption.core.tensor_tree import TensorTree
@@ -56,7 +55,6 @@ class RotatoryAttention(Attention):
 
     def __init__(self, target: Score, score: Score, size: int = 256) -> None:
         super().__init__()
-        at_least_one(self, size=size)
         self.size = size
         self.target = target
         self.left, self.right, self.target_by_left, self.target_by_right = map(

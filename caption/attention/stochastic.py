@@ -27,7 +27,7 @@ class Stochastic(nn.Module):
         at_test: how it reads outside training, see `AtTest`.
 
     Raises:
-        ValueError: `at_test` is another string.
+        UserError: `at_test` is another string.
     """
 
     def __init__(self, at_test: AtTest = "expectation") -> None:

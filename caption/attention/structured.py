@@ -36,7 +36,7 @@ class StructuredAttention(Attention):
         diverse: the matrix of the penalty: "maps" (A) or "queries" (Q).
 
     Raises:
-        ValueError: `diverse` is another string.
+        UserError: `diverse` is another string.
     """
 
     map_views = {"queries": 0}

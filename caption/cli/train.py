@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import rich
 import torch
+from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
@@ -35,9 +36,18 @@ from caption.cli.configuration.resumed import (
 from caption.cli.exit_codes import DONE
 from caption.cli.main import VERBS
 from caption.cli.printing import say
-from caption.core.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable, reported_as
+from caption.core.errors import (
+    CheckpointError,
+    DataError,
+    Stopped,
+    UserError,
+    kind_and_reason,
+    printable,
+    reported_as,
+)
 from caption.core.runtime.atomic_files import locked, make_folder, make_parents, write_new
 from caption.core.runtime.distributed import leave_process_group, torchrun_settings
+from caption.core.runtime.trust import class_paths
 from caption.data.module import CaptionData
 from caption.data.photos import ImageTransform
 from caption.metrics.cider import ALIKE
@@ -51,6 +61,8 @@ from caption.training.callbacks import AttentionFigures, EpochReport, TrainingBa
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
+from caption.training.trainer_options import check_trainer
+from caption.training.trial import try_configuration
 from caption.training.watched import AUTO, mode_of
 
 HELP = """\
@@ -214,19 +226,47 @@ class CaptionCLI(LightningCLI):
             )
         return restored_options(changed, contents)
 
+    def _set_seed(self) -> None:
+        with reported_as(UserError, "the configuration cannot be used: seed_everything", ValueError):
+            super()._set_seed()
+
     def before_instantiate_classes(self) -> None:
-        """Write the monitored number and its mode into the configuration."""
+        """Write the monitored number and its mode into the configuration, and try the model before data is read."""
         options = self.config[self.subcommand]
         checkpoints, stopping = options["checkpoint"], options["early_stopping"]
+        callbacks = class_paths(options["trainer"].as_dict().get("callbacks"))
+        own = any(not path.startswith(("caption.", "pytorch_lightning.")) for path in callbacks)
         if checkpoints["monitor"] is not None:
-            checkpoints["mode"] = mode_of(checkpoints["monitor"], checkpoints["mode"], "--checkpoint")
+            checkpoints["mode"] = mode_of(checkpoints["monitor"], checkpoints["mode"], "--checkpoint", own)
         if stopping["monitor"] == AUTO:
             stopping["monitor"] = checkpoints["monitor"] or defaults.MONITOR
             if stopping["mode"] == AUTO:
                 stopping["mode"] = checkpoints["mode"]
-        stopping["mode"] = mode_of(stopping["monitor"], stopping["mode"], "--early_stopping")
+        stopping["mode"] = mode_of(stopping["monitor"], stopping["mode"], "--early_stopping", own)
         if checkpoints["monitor"] is None:
             checkpoints["mode"] = stopping["mode"]
+        if self.subcommand == "fit":
+            check_trainer(options["trainer"])
+            self._try_configuration(options)
+
+    def _try_configuration(self, options: Any) -> None:
+        """See `caption.training.trial`."""
+        parser = Parser(exit_on_error=False, default_env=False)
+        linked = {"vocabulary", "transform"}
+        parser.add_class_arguments(
+            CaptionTraining, "model", fail_untyped=False, instantiate=False, skip=linked
+        )
+        model = {name: value for name, value in vars(options["model"]).items() if name not in linked}
+
+        def arguments() -> dict[str, Any]:
+            try:
+                return vars(parser.instantiate_classes(Namespace(model=Namespace(**model))).model)
+            except ValueError as error:
+                raise UserError(reason(error)) from error
+
+        with reported_as(UserError, "the configuration cannot be used", DataError):
+            transform = ImageTransform(**(options["data"]["transform"] or {}))
+        try_configuration(arguments, transform, options["trainer"]["max_epochs"])
 
     def instantiate_classes(self) -> None:
         try:
@@ -413,6 +453,11 @@ def run(args: list[str]) -> CaptionCLI:
     except MisconfigurationException as error:
         raise UserError(f"the configuration cannot be used: {error}") from error
     except RuntimeError as error:
+        if str(error).startswith("DataLoader worker (pid"):
+            raise UserError(
+                "a process that reads images was ended by the system, usually because the memory was full: lower "
+                "data.workers or data.batch_size, and go on from the last checkpoint with --ckpt_path auto"
+            ) from error
         if not _weights_do_not_fit(error):
             raise
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error

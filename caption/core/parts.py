@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from caption.core.errors import UserError
+
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
 
@@ -64,6 +66,7 @@ def _record_arguments(initialise: Any) -> Any:
             bound.apply_defaults()
             for name, choices in _choices(initialise).items():
                 check_choice(name, bound.arguments[name], choices)
+            _check_sizes(self, bound.arguments)
             arguments = dict(list(bound.arguments.items())[1:])
             for parameter in inspect.signature(initialise).parameters.values():
                 if parameter.kind is parameter.VAR_KEYWORD:  # **kwargs for the base class
@@ -100,7 +103,14 @@ def _plain(value: Any) -> Any:
     return str(value)  # paths
 
 
+def _check_sizes(part: Part, arguments: Mapping[str, Any]) -> None:
+    """Raise UserError if a whole number named `size`, or `..._size`, is below 1: torch makes tensors of size 0."""
+    for name, value in arguments.items():
+        if name.split("_")[-1] == "size" and isinstance(value, int) and value < 1:
+            raise UserError(f"{name} {value} of {type(part).__name__} must be at least 1")
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise ValueError unless `value` is one of `choices`."""
+    """Raise UserError unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise UserError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")

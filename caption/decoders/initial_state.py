@@ -52,7 +52,7 @@ class InitialState(Initial):
         shared: whether the MLPs share all layers but the last, as in the authors' code.
 
     Raises:
-        ValueError: the activation is unknown.
+        UserError: the activation is unknown.
         UserError: `layers` is below 1.
     """
 

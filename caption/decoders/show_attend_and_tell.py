@@ -41,7 +41,7 @@ class ShowAttendAndTellDecoder(CellDecoder):
         cell: updates h; None = the paper's `LSTMCell()`.
 
     Raises:
-        ValueError: `first_input` or `first_weights` is another string.
+        UserError: `first_input` or `first_weights` is another string.
         UserError: when built, the weights cannot be tied.
     """
 

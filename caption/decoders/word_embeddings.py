@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from caption.attention.options import at_least_one
 from caption.core.errors import UserError, reported_as
 from caption.core.parts import Part
 from caption.core.runtime.inputs import STREAM, open_input
@@ -44,7 +43,6 @@ class WordVectors(Part, nn.Module):
 
     def __init__(self, size: int, file: str | None = None, frozen: bool = False) -> None:
         super().__init__()
-        at_least_one(self, size=size)
         if frozen and file is None:
             raise UserError(
                 "frozen WordVectors need a file, since random vectors would stay random: give file"

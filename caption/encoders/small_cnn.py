@@ -45,7 +45,8 @@ class SmallCNN(Encoder):
             `caption.models:shapes.ckpt`; None = random weights.
 
     Raises:
-        UserError: `views` is below 1; `stride` is not a power of two up to 2^(n - 1).
+        UserError: there are fewer than two widths; a width or `views` is below 1; `stride` is not a power of two up
+            to 2^(n - 1).
     """
 
     fixed_graph = True
@@ -58,6 +59,8 @@ class SmallCNN(Encoder):
         weights: str | None = None,
     ) -> None:
         super().__init__()
+        if len(widths) < 2 or min(widths) < 1:
+            raise UserError(f"widths {[*widths]} of SmallCNN must be two or more numbers, each at least 1")
         at_least_one(self, views=views)
         strides = [2**position for position in range(len(widths))]
         if stride is not None and stride not in strides:

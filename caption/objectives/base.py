@@ -178,7 +178,7 @@ def count_elements(captions: CaptionBatch, unrolled: Unrolled, samples: int = 1)
 
 
 def check_units(per: Sequence[Unit]) -> None:
-    """Raise ValueError unless all of `per` are units."""
+    """Raise UserError unless all of `per` are units."""
     for unit in per:
         check_choice("per", unit, get_args(Unit))
 

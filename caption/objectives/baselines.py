@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.core.errors import UserError
 from caption.core.parts import Part
 from caption.core.runtime.distributed import total
 from caption.decoders.base import Unrolled
@@ -79,7 +80,7 @@ class MovingAverage(Baseline):
     def __init__(self, decay: float = 0.9) -> None:
         super().__init__()
         if not 0 <= decay <= 1:
-            raise ValueError(f"decay must be between 0 and 1, not {decay}")
+            raise UserError(f"decay must be between 0 and 1, not {decay}")
         self.decay = decay
         self.register_buffer("value", torch.zeros(()))
 

@@ -47,7 +47,7 @@ class GuidedAttention(Objective):
             `ScoredAttention`. 0 = no smoothing.
 
     Raises:
-        ValueError: a number is negative, or there are no words.
+        UserError: a number is negative, or there are no words.
     """
 
     detectors: WordDetectors
@@ -63,7 +63,7 @@ class GuidedAttention(Objective):
     ) -> None:
         super().__init__()
         if min(weight, detection, smoothing) < 0 or sharpness <= 0 or words < 1:
-            raise ValueError(
+            raise UserError(
                 f"weight {weight}, detection {detection} and smoothing {smoothing} must be at least 0, sharpness "
                 f"{sharpness} above 0, and words {words} at least 1"
             )

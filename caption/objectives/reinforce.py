@@ -76,7 +76,7 @@ class Reinforce(Objective):
         check_units(per)
         self.baseline = MovingAverage() if baseline is None else baseline
         if samples < self.baseline.least_samples:
-            raise ValueError(
+            raise UserError(
                 f"{type(self.baseline).__name__} needs {self.baseline.least_samples} samples or more, not {samples}"
             )
         self.samples = samples

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.core.batch import CaptionBatch
+from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.objectives.base import Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
@@ -30,7 +31,7 @@ class ScheduledSampling(Objective):
         ramp: training batches in which ε rises linearly from 0.
 
     Raises:
-        ValueError: the probability is not between 0 and 1, or `ramp` is negative.
+        UserError: the probability is not between 0 and 1, or `ramp` is negative.
     """
 
     batches: Tensor
@@ -38,7 +39,7 @@ class ScheduledSampling(Objective):
     def __init__(self, objective: Objective | None = None, probability: float = 0.25, ramp: int = 0) -> None:
         super().__init__()
         if not 0 <= probability <= 1 or ramp < 0:
-            raise ValueError(f"probability {probability} must be between 0 and 1, and ramp {ramp} at least 0")
+            raise UserError(f"probability {probability} must be between 0 and 1, and ramp {ramp} at least 0")
         self.objective = objective or CrossEntropy()
         self.probability = probability
         self.ramp = ramp

@@ -41,17 +41,17 @@ class SelfCriticalSequence(Objective):
         bleu: weight of the sample's BLEU-4 (`sentence_bleu`, 0 to 1) in r, added to CIDEr-D (0 to 10).
 
     Raises:
-        ValueError: fewer than two samples, or a weight below 0.
+        UserError: fewer than two samples, or a weight below 0.
     """
 
     def __init__(self, samples: int = 5, max_length: int = 25, bleu: float = 0.0) -> None:
         super().__init__()
         if samples < 2:
-            raise ValueError(
+            raise UserError(
                 f"samples must be 2 or more, not {samples}, because each sample is compared with the others"
             )
         if not bleu >= 0:
-            raise ValueError(f"bleu must be a weight of at least 0, not {bleu}")
+            raise UserError(f"bleu must be a weight of at least 0, not {bleu}")
         self.bleu = bleu
         self.search = Sampling(samples=samples, max_length=max_length)
         self.cider: CiderD | None = None

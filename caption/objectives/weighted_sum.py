@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from caption.core.batch import CaptionBatch
+from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.objectives.base import Loss, Objective
 
@@ -27,13 +28,13 @@ class WeightedSum(Objective):
         weights: λ_j, one for each.
 
     Raises:
-        ValueError: the numbers of weights and objectives differ, or there are none.
+        UserError: the numbers of weights and objectives differ, or there are none.
     """
 
     def __init__(self, objectives: list[Objective], weights: list[float]) -> None:
         super().__init__()
         if not objectives or len(objectives) != len(weights):
-            raise ValueError(
+            raise UserError(
                 f"{len(objectives)} objectives need as many weights, at least one, not {len(weights)}"
             )
         self.objectives: Sequence[Objective] = nn.ModuleList(objectives)  # type: ignore[assignment]

@@ -59,10 +59,9 @@ class Sampling(Search):
         require_count("samples", self.samples)
         require_number("temperature", self.temperature)
         require_penalty(self.repeat_penalty)
-        if not isinstance(self.top_k, (int, NoneType)) or not isinstance(self.seed, (int, NoneType)):
-            raise UserError(
-                f"top_k is {self.top_k!r} and seed {self.seed!r}: each must be a whole number or None"
-            )
+        for name, value in (("top_k", self.top_k), ("seed", self.seed)):
+            if not isinstance(value, (int, NoneType)):
+                raise UserError(f"{name} is {value!r}: it must be a whole number or None")
         if self.top_p is not None:
             require_number("top_p", self.top_p)
         if not 0 < self.temperature < math.inf:

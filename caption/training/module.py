@@ -37,12 +37,22 @@ from caption.training.diagnostics import AttentionDiagnostics
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import RESULTS, Evaluation, Evaluator
 from caption.training.lightning_state import check_state
-from caption.training.optimizers import make_optimizer, make_schedule, step_plateau_schedules
+from caption.training.optimizers import (
+    Interval,
+    check_length,
+    interval_of,
+    make_optimizer,
+    make_schedule,
+    step_plateau_schedules,
+)
 from caption.training.precision import warn_if_slower
 from caption.training.rates import adopt_rates, check_rates, configured_rates
 from caption.training.resuming import check_optimizer_state
 from caption.training.warm_start import load_model, load_pretrained
 from caption.training.watched import AUTO, mode_of
+
+RATES = ("learning_rate", "encoder_learning_rate")
+"""Names of the optimizer's rates in the logs, in the order of its groups."""
 
 
 class CaptionTraining(LightningModule):
@@ -59,7 +69,9 @@ class CaptionTraining(LightningModule):
         refiner: maps the regions before the decoder reads them; None = no refiner.
         objective: the training objective; None = `CrossEntropy()`, for soft attention.
         optimizer: optimizer, with the learning rate of all weights but the encoder's.
-        scheduler: learning rate scheduler, stepped once per epoch; None = constant.
+        scheduler: learning rate scheduler; None = constant.
+        scheduler_interval: "epoch" or "step": whether the scheduler is stepped after each epoch or after each step of
+            the optimizer; None = after each step for `OneCycleLR` and `CyclicLR`, after each epoch for others.
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
         frozen_statistics: whether the BatchNorm layers of an encoder that learns keep the mean and variance of their
             weights; scale and shift learn in either case.
@@ -87,6 +99,7 @@ class CaptionTraining(LightningModule):
         objective: Objective | None = None,
         optimizer: OptimizerCallable = Adam,
         scheduler: LRSchedulerCallable | None = None,
+        scheduler_interval: Interval | None = None,
         encoder_learning_rate: float | None = None,
         frozen_statistics: bool = False,
         warm_start: str | None = None,
@@ -102,6 +115,7 @@ class CaptionTraining(LightningModule):
         self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
         self.optimizer = optimizer
         self.scheduler = scheduler
+        self.scheduler_interval: Interval | None = scheduler_interval
         self.encoder_learning_rate = encoder_learning_rate
         encoder.frozen_statistics = frozen_statistics
         encoder.freeze(encoder_learning_rate is None)
@@ -177,11 +191,12 @@ class CaptionTraining(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer, schedule = self._make_optimizer()
-        self.rates = configured_rates(optimizer, schedule)
+        interval = interval_of(schedule, self.scheduler_interval)
+        self.rates = configured_rates(optimizer, schedule, interval)
         if schedule is None:
             return optimizer
         # Only those that wait for a plateau read the monitor.
-        return [optimizer], [{"scheduler": schedule, "monitor": self.monitor}]
+        return [optimizer], [{"scheduler": schedule, "monitor": self.monitor, "interval": interval}]
 
     def on_train_start(self) -> None:
         encoder = self.captioner.encoder
@@ -190,11 +205,15 @@ class CaptionTraining(LightningModule):
             warning = batch_norm_warning(encoder, self.device.type)
             if warning is not None:
                 rank_zero_warn(warning)
+        schedule: Any = next((config.scheduler for config in self.trainer.lr_scheduler_configs), None)
+        interval = interval_of(schedule, self.scheduler_interval)
+        check_length(schedule, interval, self.trainer.estimated_stepping_batches, self.trainer.max_epochs)
         if self.earlier_rates is not None:
-            schedule = next((config.scheduler for config in self.trainer.lr_scheduler_configs), None)
-            epochs = self.earlier_rates["counts"].get("last_epoch", self.current_epoch)
+            steps = self.trainer.global_step if interval == "step" else self.current_epoch
+            if interval == self.earlier_rates["interval"]:
+                steps = self.earlier_rates["counts"].get("last_epoch", steps)
             adopt_rates(
-                self.trainer.optimizers[0], schedule, *self._make_optimizer(), self.earlier_rates, epochs
+                self.trainer.optimizers[0], schedule, *self._make_optimizer(), self.earlier_rates, steps
             )
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
@@ -223,6 +242,8 @@ class CaptionTraining(LightningModule):
         for name in ("loss", "NLL"):  # NLL per word
             if name in logged:
                 self.log(f"train/{name}", logged.pop(name), prog_bar=True, batch_size=size)
+        groups = self.trainer.optimizers[0].param_groups
+        logged |= dict(zip(RATES, (torch.tensor(float(group["lr"])) for group in groups), strict=False))
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         unrolled = loss.unrolled
         real = torch.ones_like(unrolled.positions, dtype=torch.bool)
@@ -293,7 +314,9 @@ class CaptionTraining(LightningModule):
             )
         if self.trainer.state.fn == "fit":
             optimizer, schedule = self._make_optimizer()
-            rates, earlier = configured_rates(optimizer, schedule), checkpoint_contents.get("rates")
+            interval = interval_of(schedule, self.scheduler_interval)
+            rates = configured_rates(optimizer, schedule, interval)
+            earlier = checkpoint_contents.get("rates")
             check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, optimizer)
             if earlier is not None and earlier != rates:
                 schedule_state = next(iter(checkpoint_contents["lr_schedulers"]), None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
+from caption.core.errors import UserError
 from caption.training.watched import Mode, mode_of
+
+Interval = Literal["epoch", "step"]
+STEPPED_EACH_BATCH = (OneCycleLR, CyclicLR)
+"""Schedules that PyTorch's documentation steps after each batch."""
 
 
 def make_optimizer(
@@ -47,6 +52,44 @@ def make_schedule(
             mode_of(monitor, schedule.mode, "--model.scheduler.init_args")
         schedule._init_is_better(mode, schedule.threshold, schedule.threshold_mode)
     return schedule
+
+
+def interval_of(schedule: LRScheduler | None, interval: Interval | None) -> Interval:
+    """When a schedule is stepped: after each epoch, or after each step of the optimizer.
+
+    Args:
+        schedule: None = the rates are constant.
+        interval: what the user says; None = what PyTorch's documentation says of the schedule's class.
+
+    Raises:
+        UserError: a schedule that waits for a plateau cannot be stepped before a validation.
+    """
+    if interval == "step" and isinstance(schedule, ReduceLROnPlateau):
+        raise UserError(
+            "model.scheduler_interval is step, but ReduceLROnPlateau waits for the validation of an epoch: leave it out"
+        )
+    return interval or ("step" if isinstance(schedule, STEPPED_EACH_BATCH) else "epoch")
+
+
+def check_length(schedule: LRScheduler | None, interval: Interval, steps: float, epochs: int | None) -> None:
+    """Check that a `OneCycleLR`, which refuses further steps after its last one, is as long as the training.
+
+    Args:
+        schedule: of the training.
+        interval: see `interval_of`.
+        steps: of the optimizer in the whole training.
+        epochs: of the training; None or negative = not known.
+
+    Raises:
+        UserError: it is shorter.
+    """
+    needed = steps if interval == "step" else max(epochs or 0, 0)
+    if isinstance(schedule, OneCycleLR) and schedule.total_steps < needed:
+        raise UserError(
+            f"the configuration cannot be used: OneCycleLR ends after {schedule.total_steps:,} steps, and training has "
+            f"{needed:,} {'steps' if interval == 'step' else 'epochs'}: --model.scheduler.init_args.total_steps "
+            f"{needed}"
+        )
 
 
 def step_plateau_schedules(trainer: Trainer) -> None:

@@ -26,18 +26,20 @@ MODES: dict[str, Mode | None] = {
 """The better direction of each metric of every training; None = neither is."""
 
 
-def mode_of(metric: str, mode: str, option: str) -> Mode:
+def mode_of(metric: str, mode: str, option: str, own_metrics: bool = True) -> Mode:
     """The direction in which a watched metric is better.
 
     Args:
         metric: its name; one that is not in `MODES` is of a callback or an objective of the user's.
         mode: what the user says, or `AUTO`.
         option: where the user says it, for messages: "--checkpoint", "--early_stopping".
+        own_metrics: whether callbacks of the user's may log metrics; objectives may log others that begin with train/.
 
     Raises:
         UserError: the metric does not exist, or its name and `mode` contradict each other.
     """
-    if metric not in MODES and (mode == AUTO or did_you_mean(metric, MODES)):
+    possible = own_metrics or metric.startswith("train/")
+    if metric not in MODES and (mode == AUTO or not possible or did_you_mean(metric, MODES)):
         decided = ", ".join(name for name, direction in MODES.items() if direction)
         raise UserError(
             f"{option}.monitor {metric}: training has no such metric{did_you_mean(metric, MODES)}. It has {decided}; "

@@ -127,7 +127,7 @@ def test_outside_training_it_reads_as_told_and_draws_nothing(alignment: type[Mul
     assert (output.location == -1).all()
     assert output.log_prob is None if alignment is GumbelSoftmax else (output.log_prob == 0).all()
     assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(ValueError, match="'guess'"):
+    with pytest.raises(UserError, match="'guess'"):
         override_at_test(attention, "guess").__enter__()
 
 

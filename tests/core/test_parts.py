@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
-from caption.core.errors import CheckpointError
+from caption.core.errors import CheckpointError, UserError
 from caption.core.parts import Part, public_path
 from caption.core.runtime.trust import make
 from caption.decoders import (
@@ -196,7 +196,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
     ],
 )
 def test_an_unknown_choice_is_not_taken_for_another(part: Any, wrong: dict[str, Any]):
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(UserError, match="not"):
         part(**wrong)
 
 

@@ -217,7 +217,7 @@ def test_words_of_another_length_are_small_the_forget_bias_is_added_and_the_defa
     assert normal(weights["readout.from_hidden.weight"])
     assert weights["cell.from_word.bias"].chunk(4)[1].tolist() == [1.5] * SIZE
     assert not normal(arctic(first_weights="pytorch")["readout.to_words.weight"])
-    with pytest.raises(ValueError, match=r"pytorch.*arctic"):
+    with pytest.raises(UserError, match=r"pytorch.*arctic"):
         arctic(first_weights="theano")
 
 

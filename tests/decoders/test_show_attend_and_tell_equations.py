@@ -14,6 +14,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption import decoders
+from caption.core.errors import UserError
 from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, ShowAttendAndTellDecoder
 from caption.decoders.cells import LSTMCell
 
@@ -194,7 +195,7 @@ def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
     model.step(model.start(model.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
     embedded = read.calls[0][0][0]
     assert [bool(vector.any()) for vector in embedded] == [start != 1, start != 4]
-    with pytest.raises(ValueError, match=r"first_input.*'none'"):
+    with pytest.raises(UserError, match=r"first_input.*'none'"):
         small(first_input="none")
 
 

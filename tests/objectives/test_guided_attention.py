@@ -144,7 +144,7 @@ def test_signed_maps_and_those_over_other_regions_are_refused():
     "wrong", [{"weight": -1.0}, {"detection": -1.0}, {"sharpness": 0.0}, {"words": 0}, {"smoothing": -1.0}]
 )
 def test_impossible_arguments_are_refused(wrong: dict[str, float]):
-    with pytest.raises(ValueError, match=r"weight .* detection .* words"):
+    with pytest.raises(UserError, match=r"weight .* detection .* words"):
         GuidedAttention(**wrong)
 
 

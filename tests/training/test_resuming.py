@@ -18,7 +18,7 @@ from pytorch_lightning import seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
-from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
 from caption.attention import Multinoulli, Softmax
 from caption.core.errors import Stopped, UserError
@@ -68,8 +68,8 @@ class Run:
         self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
 
     def _prepare(
-        self, data=None, adam=None, scheduler=None, alignment=Softmax, objective=CrossEntropy, callback=None,
-        scale=None, monitor="val/NLL", patience=50, every="1 step", **options,
+        self, data=None, adam=None, scheduler=None, interval=None, alignment=Softmax, objective=CrossEntropy,
+        callback=None, scale=None, monitor="val/NLL", patience=50, every="1 step", **options,
     ) -> tuple[CaptionTraining, CaptionData]:  # fmt: skip
         """Training and data; the trainer is kept, and has the other options."""
         images = make_data(self.reader, captions_per_image=2, **(data or {}))
@@ -79,6 +79,7 @@ class Run:
             objective=objective(),
             optimizer=lambda groups: Adam(groups, **(adam or {"lr": 0.01})),
             scheduler=scheduler,
+            scheduler_interval=interval,
             encoder_learning_rate=0.01,
             validation_search=Greedy(8),
         )
@@ -139,6 +140,7 @@ def differing(run: Run, other: Run, name: str = "last.ckpt") -> list[str]:
 TERM, INTERRUPT, KILL = signal.SIGTERM, signal.SIGINT, None
 PLATEAU = {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")}
 COSINE = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)}
+CYCLE = {"scheduler": lambda optimizer: OneCycleLR(optimizer, 0.02, 15)}
 CRITIC = {"alignment": partial(Multinoulli, expectation=0), "objective": lambda: Reinforce(Critic(4))}
 EARLY = {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9}
 # Options and stops. Events: steps 1 to 5, validation 6, steps 7 to 11, validation 12, ... in most cases.
@@ -151,6 +153,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[int, signal.Signals | None]]]]
     "workers": ({"data": {"workers": 2}}, [(8, TERM)]),
     "plateau": (PLATEAU, [(7, KILL), (12, TERM)]),
     "cosine": (COSINE, [(4, TERM), (8, KILL)]),
+    "cycle": (CYCLE, [(3, TERM), (8, KILL)]),
     "steps": ({"max_epochs": -1, "max_steps": 13}, [(6, TERM), (7, KILL), (15, TERM)]),
     "every other": ({"check_val_every_n_epoch": 2, "max_epochs": 4}, [(5, TERM), (11, TERM)]),
     "twice": ({"val_check_interval": 2}, [(3, TERM), (4, KILL)]),
@@ -162,7 +165,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[int, signal.Signals | None]]]]
     "tempered": ({"callback": lambda: AttentionTemperature(16.0, 1.0)}, [(8, TERM)]),
     "moving average": ({"callback": lambda: EMAWeightAveraging(decay=0.8)}, [(12, TERM)]),
 }
-FEW = {("soft", 3), ("soft", 12), ("hard", 4)}
+FEW = {("soft", 3), ("soft", 12), ("hard", 4), ("cycle", 3)}
 """The others run at night."""
 
 
@@ -299,17 +302,27 @@ LONGER = {"scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=4)}
 STEPS = {"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.1)}
 
 
-@pytest.mark.nightly
+# The run is stopped in its 7th step, 2 steps into the second epoch.
+EACH_STEP = {"scheduler": lambda optimizer: LinearLR(optimizer, 0.1, 1.0, 10), "interval": "step"}
+CHANGES = [
+    (SHORT, LONGER, [0.01 * (1 + 0.5**0.5) / 2] * 2),
+    (SHORT, EACH_STEP, [0.01 * (0.1 + 0.9 * 7 / 10)] * 2),
+    ({}, {"adam": {"lr": 0.001, "weight_decay": 0.1}}, [0.001, 0.01]),
+    (SHORT, SHORT | {"adam": {"lr": 0.002}}, [0.001, 0.005]),  # halfway, after one of two epochs
+    (SHORT, {}, [0.01, 0.01]),
+    ({}, SHORT, [0.005, 0.005]),
+    (SHORT, STEPS, [0.001, 0.001]),
+    (SHORT, SHORT, [0.005, 0.005]),
+    (EACH_STEP, SHORT, [0.005, 0.005]),
+    (EACH_STEP, EACH_STEP | {"interval": "epoch"}, [0.01 * (0.1 + 0.9 / 10)] * 2),
+]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "rates"),
     [
-        ({}, {"adam": {"lr": 0.001, "weight_decay": 0.1}}, [0.001, 0.01]),
-        (SHORT, SHORT | {"adam": {"lr": 0.002}}, [0.001, 0.005]),  # halfway, after one of two epochs
-        (SHORT, LONGER, [0.01 * (1 + 0.5**0.5) / 2] * 2),
-        (SHORT, {}, [0.01, 0.01]),
-        ({}, SHORT, [0.005, 0.005]),
-        (SHORT, STEPS, [0.001, 0.001]),
-        (SHORT, SHORT, [0.005, 0.005]),
+        pytest.param(*change, marks=() if number == 0 else pytest.mark.nightly)
+        for number, change in enumerate(CHANGES)
     ],
 )
 def test_changed_rates_take_effect_from_where_the_run_goes_on(

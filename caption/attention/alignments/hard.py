@@ -11,6 +11,7 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query
 from caption.attention.scored import Alignment
 from caption.attention.stochastic import AtTest, Stochastic
+from caption.core.errors import UserError
 from caption.core.tensor_tree import TensorTree
 
 
@@ -37,7 +38,7 @@ class Multinoulli(Stochastic, Alignment):
     ) -> None:
         super().__init__(at_test)
         if not 0 <= expectation <= 1:
-            raise ValueError(f"expectation must be a probability, not {expectation}")
+            raise UserError(f"expectation must be a probability, not {expectation}")
         self.expectation = expectation
         self.share = share
 

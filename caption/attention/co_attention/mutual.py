@@ -10,7 +10,7 @@ from torch.nn import functional
 from caption.attention.base import GridMemory, Query
 from caption.attention.co_attention.base import CoAttention, CoMaps, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.options import above_zero, at_least_one
+from caption.attention.options import above_zero
 from caption.core.regions import Views, mean_region
 
 
@@ -49,7 +49,6 @@ class MutualCrossAttention(CoAttention):
     def __init__(self, words: WordFeatures, temperature: float = 0.025, hidden_size: int = 8) -> None:
         super().__init__(words)
         above_zero(self, temperature=temperature)
-        at_least_one(self, hidden_size=hidden_size)
         self.temperature = temperature
         self.hidden_size = hidden_size
 

@@ -37,7 +37,6 @@ class WordFeatures(Part, nn.Module):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        at_least_one(self, size=size)
         self.size = size
 
     def build(self, word_size: int) -> None:

@@ -36,7 +36,7 @@ class AdditiveScore(Score):
             "Nematus", section 2, where a further recurrent layer reads y[t-1] for the query.
 
     Raises:
-        ValueError: the activation is unknown.
+        UserError: the activation is unknown.
         UserError: `layers` is below 1; when built, `previous_word` in a decoder that does not pass words to its
             attention.
     """

@@ -54,7 +54,7 @@ class ActivatedGeneralScore(GeneralScore):
         strength: initial value of s; None = no s, as published.
 
     Raises:
-        ValueError: the activation is unknown.
+        UserError: the activation is unknown.
         UserError: the strength is not above 0.
     """
 

@@ -33,7 +33,7 @@ class CrossAttentionRefiner(Refiner):
         self, size: int | None = None, heads: int = 4, layers: int = 1, dropout: float = 0.1
     ) -> None:
         super().__init__()
-        at_least_one(self, layers=layers, size=1 if size is None else size)
+        at_least_one(self, layers=layers)
         self.size = size
         self.heads = heads
         self.depth = layers

@@ -7,7 +7,6 @@ from itertools import pairwise
 from torch import nn
 from torch.nn import functional
 
-from caption.attention.options import at_least_one
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.encoders.refiners.base import (
@@ -36,7 +35,6 @@ class FeaturePyramidRefiner(Refiner):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        at_least_one(self, size=size)
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.options import at_least_one
 from caption.core.regions import Regions, Views
 from caption.encoders.refiners.base import (
     Refiner,
@@ -32,7 +31,6 @@ class JoinedViews(Refiner):
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
-        at_least_one(self, size=size)
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:

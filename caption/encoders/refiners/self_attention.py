@@ -53,7 +53,7 @@ class SelfAttentionRefiner(EachView):
         kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         super().__init__()
-        at_least_one(self, layers=layers, size=1 if size is None else size)
+        at_least_one(self, layers=layers)
         self.size = size
         self.heads = heads
         self.depth = layers

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates
-from caption.attention.options import at_least_one
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.positions import Positions
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
@@ -47,7 +46,6 @@ class TransformerRefiner(SelfAttentionRefiner):
         kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         super().__init__(size, heads, layers, positions, dropout, gates, kept_heads)
-        at_least_one(self, inner_size=inner_size)
         self.inner_size = inner_size
 
     def attention_layers(self, size: int) -> AttentionLayers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,12 +139,17 @@ def without_memory(
     """
     check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
-        with torch.device("meta"), _Construction(30_000 + 30 * len(weights)):
+        with torch.device("meta"), without_drawing(30_000 + 30 * len(weights)):
             return build()
     except RuntimeError:  # NotImplementedError, too
         if all(path.startswith("caption.") for path in class_paths(specs)):
             raise
         return build()
+
+
+def without_drawing(most: float = math.inf) -> TorchFunctionMode:
+    """Context in which modules are constructed without initial weights, with at most this number of calls of torch."""
+    return _Construction(most)
 
 
 class _Construction(TorchFunctionMode):
@@ -152,7 +158,7 @@ class _Construction(TorchFunctionMode):
     Refuses to construct many more parts than the file has weights, since a number in the file may ask for any number.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: float) -> None:
         super().__init__()
         self.left = most
 
