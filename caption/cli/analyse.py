@@ -195,6 +195,8 @@ def _images(photos: list[str], options: argparse.Namespace) -> tuple[Images, str
     references: dict[str, list[str]] = {}
     if options.references:
         file = read_captions(options.references, options.split)
+        for note in file.notes:
+            say("analyse", note)
         references = captions_of(file, photos)
         if not references:
             raise UserError(

@@ -31,7 +31,7 @@ def unspaced(counts: Mapping[str, int]) -> str | None:
     """
     letters = sum(len(word) * count for word, count in counts.items())
     for language, (characters, longest, remedy) in SCRIPTS.items():
-        written = {word: count for word, count in counts.items() if re.match(f"[{characters}]", word)}
+        written = {word: count for word, count in counts.items() if re.search(f"[{characters}]", word)}
         length = sum(len(word) * count for word, count in written.items())
         if 2 * length > letters and length > longest * sum(written.values()):
             return (

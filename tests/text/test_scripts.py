@@ -45,6 +45,11 @@ def test_clauses_in_place_of_words_are_refused_with_the_remedy():
         (CHINESE, "Chinese or Japanese, without spaces.*'characters'"),
         (JAPANESE, "Chinese or Japanese, without spaces.*'characters'"),
         (THAI, "Thai, without spaces.*PyThaiNLP"),
+        (
+            [f"T{text}" for text in CHINESE],
+            "Chinese or Japanese, without spaces.*'characters'",
+        ),  # T恤, a T-shirt
+        ([f"2{text}" for text in CHINESE], "Chinese or Japanese, without spaces.*'characters'"),
     ):
         with pytest.raises(DataError, match=f"give no words: they are {remedy}"):
             Vocabulary.build(captions, min_count=1)

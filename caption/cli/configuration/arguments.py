@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NoReturn
 
 from caption.core.errors import UserError, did_you_mean
 
 # Texts keep their line breaks.
 FORMAT: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+
+FILE = re.compile(r"-[^-].*\.[A-Za-z]\w*")
+"""A name of a file that begins with a dash."""
 
 TRUST = "allow classes of this package, or weights of this name, in a checkpoint; their code runs; may be repeated"
 
@@ -60,7 +64,10 @@ class VerbParser(argparse.ArgumentParser):
         options = [word.partition("=")[0] for word in self.given if word.startswith("-")]
         unknown = [option for option in options if option not in option_strings]
         meant = {option: did_you_mean(option, option_strings) for option in unknown}
-        hints = (f"; there is no option {option}{hint}" for option, hint in meant.items() if hint)
+        hints = chain(
+            (f"; there is no option {option}{hint}" for option, hint in meant.items() if hint),
+            (f"; if {word} is a file, write ./{word}" for word in unknown if FILE.fullmatch(word)),
+        )
         message = message.removeprefix("argument ") + next(hints, "")
         raise UserError(f"{message} ({self.prog} --help lists the options)")
 

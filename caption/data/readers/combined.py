@@ -39,22 +39,19 @@ class Combined(CaptionReader):
             )
 
     def read(self) -> Splits:
+        parts = [reader.read() for reader in self.readers]  # Shapes draws its scenes, if they are not there
         findings = Findings()
-        parts = self._survey(findings)
+        check_splits(_joined(parts), findings, "the combined data sets")
         findings.refuse()
         for part, times in zip(parts, self.repeats or (), strict=False):
             part["train"] = part.get("train", []) * times
         return _joined(parts)
 
     def survey(self, findings: Findings) -> Splits:
-        return _joined(self._survey(findings))
-
-    def _survey(self, findings: Findings) -> list[Splits]:
-        """The splits of each data set. Shared images are looked for if each data set is sound."""
-        parts = [reader.survey(findings) for reader in self.readers]
-        if not any(finding.kind.is_fault for finding in findings):
-            check_splits(_joined(parts), findings, "the combined data sets")
-        return parts
+        splits = _joined([reader.survey(findings) for reader in self.readers])
+        if not any(finding.kind.is_fault for finding in findings):  # shared images, if each data set is sound
+            check_splits(splits, findings, "the combined data sets")
+        return splits
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
         parts = [boxes for reader in self.readers if (boxes := reader.boxes(split)) is not None]

@@ -37,6 +37,12 @@ def test_a_name_with_a_dash_in_front_is_told_from_an_option(tmp_path: Path, monk
     for name in ("-dash.jpg", "-holiday.jpg"):
         with pytest.raises(UserError, match=rf"'\./{name}'"):
             parser.parse_args(["a.jpg", name])
+    for words in (["-gone.jpg"], ["a.jpg", "--heatmap", "-new.png"], ["a.jpg", "--model", "-gone.ckpt"]):
+        with pytest.raises(UserError, match=rf"; if {words[-1]} is a file, write \./{words[-1]} \("):
+            parser.parse_args(words)
+    with pytest.raises(UserError, match="length-normalization") as refused:
+        parser.parse_args(["a.jpg", "--length-normalization", "-x0.5"])
+    assert "is a file" not in str(refused.value)
     assert parser.parse_args(["--html", "a.html", "--", "-dash.jpg"]).images == ["-dash.jpg"]
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from caption.core.errors import DataError
+from caption.core.errors import DataError, UserError
 from caption.data.findings import Findings, Kind
 from caption.data.readers import Combined, Csv
+from caption.data.shapes import Shapes
 
 
 def table(folder: Path, rows: str) -> Csv:
@@ -50,6 +51,17 @@ def test_faults_of_one_data_set_and_between_two_are_named(readers: list[Csv]):
     (Path(readers[1].images) / "c.jpg").unlink()
     with pytest.raises(DataError, match=r"1 missing image.*c\.jpg"):  # once
         Combined(readers).read()
+
+
+def test_scenes_of_shapes_are_drawn_if_they_are_not_there(tmp_path: Path, readers: list[Csv]):
+    combined = Combined([readers[0], Shapes(str(tmp_path / "shapes"), train=3, val=2, test=1)])
+    with pytest.raises(UserError, match="does not hold these scenes yet: caption fit writes them"):
+        combined.survey(Findings())  # `caption check` writes nothing
+    assert {split: len(images) for split, images in combined.read().items()} == {
+        "train": 4,
+        "val": 3,
+        "test": 1,
+    }
 
 
 def test_repeats_that_do_not_fit_are_refused(readers: list[Csv]):
