@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from caption.core.errors import UserError
+from caption.core.tensor_tree import State
 from caption.search.base import require_count, require_number, require_penalty
 from caption.search.loop import Endings, Extension, Frontier, Search
 from caption.search.top_k import top_k
@@ -53,6 +55,8 @@ class BeamSearch(Search):
     length_normalization: float = 0.0
     candidates: int = 1
     repeat_penalty: float = 0.0
+    least_exponent: ClassVar[float] = 0.0
+    """Below 0, the rule by which the search stops would not be exact."""
 
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
@@ -60,10 +64,10 @@ class BeamSearch(Search):
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
         require_penalty(self.repeat_penalty)
-        if not 0 <= self.length_normalization <= 100:  # above it, powers of a length overflow
+        if not self.least_exponent <= self.length_normalization <= 100:  # beyond, powers of a length overflow
             raise UserError(
-                f"length_normalization is {self.length_normalization}: it must be an exponent from 0 to 100 "
-                "(0 = sum of log-probabilities, 1 = mean per word)"
+                f"length_normalization is {self.length_normalization}: it must be an exponent from "
+                f"{self.least_exponent:g} to 100 (0 = sum of log-probabilities, 1 = mean per word)"
             )
         if self.candidates > self.beam_size:
             raise UserError(
@@ -125,7 +129,7 @@ class Beam:
         self.unfinished.log_probs[:, :1] = 0.0
         self.unfinished.scores[:, :1] = 0.0
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
+    def extend(self, rows: Tensor, log_probs: Tensor, state: State) -> tuple[Extension, Tensor]:
         """Take the most probable extensions. See `Frontier`."""
         totals, parents, words, terms = self._best_extensions(log_probs)
         self.emitted += 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from caption.core.tensor_tree import State
 from caption.search.loop import Endings, Extension
 
 
@@ -41,11 +42,14 @@ class IndependentHypotheses:
         self.emitted = torch.zeros(images, width, dtype=torch.long, device=device)
         self.log_probs = torch.zeros(images, width, device=device)
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
-        """Give every running hypothesis its next word. See `Frontier`."""
+    def extend(self, rows: Tensor, log_probs: Tensor, state: State) -> tuple[Extension, Tensor]:
+        """Choose the next words. See `Frontier`."""
         words = self.choose(log_probs, rows, self.time)
+        return self.take(rows, words, log_probs.gather(2, words[..., None]).squeeze(2))
+
+    def take(self, rows: Tensor, words: Tensor, terms: Tensor) -> tuple[Extension, Tensor]:
+        """Give every running hypothesis its next word (B', K), of log-probability (B', K)."""
         self.time += 1
-        terms = log_probs.gather(2, words[..., None]).squeeze(2)
         running = self.running[rows] & (terms > -math.inf)
         words = words.where(running, self.end)
         terms = terms.where(running, 0.0)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from caption.core.parts import Spec, public_path
 from caption.core.tensor_tree import (
@@ -111,10 +112,12 @@ class History:
         ]
         steps = torch.stack([torch.ones_like(unfinished[0]), *unfinished[:-1]]).sum(dim=0)
         places = [slots.where(emitted, -1) for _, (_, slots), emitted in self._backwards(endings)]
-        entries = [
-            map_tensors(partial(torch.index_select, dim=0, index=positions), (extension, trace))
-            for positions, extension, (trace, _) in self.entries
-        ]
+        widest = max(extension.words.shape[1] for _, extension, _ in self.entries)
+        entries = []
+        for positions, narrow, (trace, _) in self.entries:
+            extension, trace = map_tensors(partial(_widened, width=widest), (narrow, trace))
+            extension.log_probs[:, narrow.words.shape[1] :] = -math.inf
+            entries.append(select_images((extension, trace), positions))
         extension, trace = combine(partial(torch.stack, dim=1), entries)
         return SearchRecord(
             extension.words,
@@ -170,6 +173,11 @@ def _pick(kept: TensorTree, index: tuple[Tensor, Tensor], within: Tensor) -> Ten
     return map_tensors(pick, kept)
 
 
+def _widened(tensor: Tensor, width: int) -> Tensor:
+    """(B, K, ...) -> (B, `width`, ...), with empty slots at the end."""
+    return pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, width - tensor.shape[1]])
+
+
 def _no_steps(kept: TensorTree, slots: Tensor) -> TensorTree:
     """Tensors (B, N, 0, ...) for zero steps, with the further dimensions of a step's tensors."""
     return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), kept)
@@ -181,12 +189,13 @@ class Frontier(Protocol):
     beginnings: int
     """K, the hypotheses of each image at the first step."""
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
+    def extend(self, rows: Tensor, log_probs: Tensor, state: State) -> tuple[Extension, Tensor]:
         """Choose the next words.
 
         Args:
             rows: (B',) int64, the images that are still in the batch.
             log_probs: (B', K, V), −inf for words that may not follow.
+            state: of the step; only a search for one kind of decoder may read it.
 
         Returns:
             the extension, and (B',) bool: which images are unfinished. A finished image may be passed again; its result
@@ -292,7 +301,7 @@ class Search(ABC):
             ranked = admissible
             if said is not None and time >= len(beginning):
                 ranked = lower_repeats(admissible, said, content_words, end, penalty)
-            extension, unfinished = frontier.extend(rows, ranked)
+            extension, unfinished = frontier.extend(rows, ranked, state)
             carried, trace, best, said = select_hypotheses(
                 (state.carried, state.trace, best, said), extension.parents
             )

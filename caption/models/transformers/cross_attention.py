@@ -20,7 +20,8 @@ class VisionEncoderDecoder(CrossAttentionModel):
             tokenizer.bos_token_id, tokenizer.cls_token_id,
         )  # fmt: skip
         prompt = [next(piece for piece in starts if piece is not None)]
-        ends = end_pieces(model, tokenizer.eos_token_id) or end_pieces(model, tokenizer.sep_token_id)
+        ends = end_pieces(model) or end_pieces(model, tokenizer.eos_token_id)
+        ends = ends or end_pieces(model, tokenizer.sep_token_id)
         projection = getattr(model, "enc_to_dec_proj", nn.Identity())
         size = getattr(projection, "out_features", model.encoder.config.hidden_size)
         super().__init__(model, processor, prompt, ends, size)

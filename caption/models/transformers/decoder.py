@@ -32,6 +32,23 @@ class ForeignMemory(NamedTuple):
     projected: tuple[LayerMemory, ...]
     past: TensorTree
     """Tensors (B, ...), see `model.Memory.past`."""
+    prompt: Tensor
+    """(B, P) int64, the pieces before the one that is fed first."""
+
+
+class Carried(NamedTuple):
+    """What K captions of B images carry from step to step, all that the search of `generate` needs included."""
+
+    past: TensorTree
+    """Tensors (B, K, ...), the model's cache."""
+    pieces: Tensor
+    """(B, K, P) int64, all pieces that were read, the prompt first."""
+    normalizer: Tensor
+    """(B, K) log Σ exp of the logits."""
+    ends: Tensor
+    """(B, K, E) int64, the end pieces."""
+    end_log_probs: Tensor
+    """(B, K, E), their log-probabilities."""
 
 
 class ForeignDecoder(Decoder):
@@ -92,12 +109,21 @@ class ForeignDecoder(Decoder):
             pairs = zip(views, unmasked, strict=True)
             mask = torch.cat([full if view.mask is None else view.mask for view, full in pairs], 1)
         memory = self.model.memory(tokens, mask)
-        return ForeignMemory(views, memory.layers, memory.past)  # type: ignore[return-value]
+        prompt = memory.prompt
+        if prompt is None:
+            prompt = torch.zeros(len(views[0].vectors), 0, dtype=torch.long, device=views[0].vectors.device)
+        return ForeignMemory(views, memory.layers, memory.past, prompt)  # type: ignore[return-value]
 
     def start(self, memory: DecoderMemory, hypotheses: int = 1) -> State:
-        past = memory.past  # type: ignore[attr-defined]
-        carried = map_tensors(lambda tensor: tensor[:, None].expand(-1, hypotheses, *tensor.shape[1:]), past)
-        return State(memory, carried, None)
+        of_images: ForeignMemory = memory  # type: ignore[assignment]
+        prompt = of_images.prompt
+        ends = torch.tensor(self.model.ends, device=prompt.device).expand(len(prompt), -1)
+        zeros = torch.zeros_like(ends, dtype=torch.float32)
+        carried = Carried(of_images.past, prompt, zeros[:, 0], ends, zeros)
+        expanded = map_tensors(
+            lambda tensor: tensor[:, None].expand(-1, hypotheses, *tensor.shape[1:]), carried
+        )
+        return State(memory, expanded, None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         memory: ForeignMemory = state.shared
@@ -122,14 +148,22 @@ class ForeignDecoder(Decoder):
 
         pieces = (words - len(SPECIAL_TOKENS)).where(words >= len(SPECIAL_TOKENS), self.model.ends[0])
         pieces = pieces.where(words != START, self.model.start)
-        past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), state.carried)
+        before: Carried = state.carried
+        past = map_tensors(partial(torch.flatten, start_dim=0, end_dim=1), before.past)
         logits, past = self.model.step(pieces.flatten(), past, attend)
-        log_probs = self._of_words(logits.log_softmax(-1, dtype=torch.float32).unflatten(0, rows))
-        carried = map_tensors(lambda tensor: tensor.unflatten(0, rows), past)
+        logits = logits.float().unflatten(0, rows)
+        log_probs = logits.log_softmax(-1)
+        carried = Carried(
+            map_tensors(lambda tensor: tensor.unflatten(0, rows), past),
+            torch.cat((before.pieces, pieces[..., None]), 2),
+            logits.logsumexp(-1),
+            before.ends,
+            log_probs[..., self.model.ends],
+        )
         trace = self._trace(
             [outputs[n] for n in range(len(self.layers))], [view.grid for view in memory.views]
         )
-        return log_probs, State(memory, carried, trace)
+        return self._of_words(log_probs), State(memory, carried, trace)
 
     def _of_words(self, log_probs: Tensor) -> Tensor:
         """Log-probabilities of pieces (B, K, V) -> of words (B, K, 4 + V)."""

@@ -38,4 +38,5 @@ class Git(PrefixModel):
             ]
         encoder = self.whole.git.encoder  # image tokens attend only to each other, in both directions
         encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
-        return Prefix(cache, torch.arange(class_tokens, hidden.shape[1], device=hidden.device), position=0)
+        patches = torch.arange(class_tokens, hidden.shape[1], device=hidden.device)
+        return Prefix(cache, patches, 0, patches.new_zeros(len(hidden), 0))

@@ -87,7 +87,7 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
     check_finite(model)
     family = cls(frozen_copy(model), processor, tokenizer).eval()
     size = model.config.get_text_config(decoder=True).vocab_size
-    search = configured_search(family.generation, len(family.prompt))
+    search = configured_search(family.generation, len(family.prompt), family.ends, size)
     return ForeignCaptioner(family, PieceVocabulary(tokenizer, size), family.transform, search)
 
 

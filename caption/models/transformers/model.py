@@ -42,6 +42,8 @@ class Memory(NamedTuple):
     """One for each layer that attends to the image."""
     past: TensorTree = None
     """Tensors (B, ...): the model's cache before the first word, copied for each caption and then carried by it."""
+    prompt: Tensor | None = None
+    """(B, P) int64, the pieces before the one that is fed first; None = none."""
 
 
 class ForeignModel(nn.Module, ABC):

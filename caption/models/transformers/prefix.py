@@ -33,6 +33,8 @@ class Prefix(NamedTuple):
     """(L,) int64, which of its tokens are patches, in the order of the views."""
     position: int
     """Position of the next piece."""
+    pieces: Tensor
+    """(B, P) int64, the pieces among them, those in the place of image tokens included, but the last."""
 
 
 class PrefixModel(TransformersModel):
@@ -52,12 +54,12 @@ class PrefixModel(TransformersModel):
         return positions[:, None]
 
     def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
-        cache, patches, position = self.prefix(tokens, mask)
+        cache, patches, position, pieces = self.prefix(tokens, mask)
         first_view = tokens.patches[0]
         layers = layer_memories(cache.layers, patches, mask, first_view.shape[1])
         no_words = tuple((layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in cache.layers)
         positions = torch.full((len(first_view),), position, device=first_view.device)
-        return Memory(layers, (positions, no_words))
+        return Memory(layers, (positions, no_words), pieces)
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         positions, words = past
@@ -206,4 +208,4 @@ class PromptModel(PrefixModel):
             use_cache=True,
         )
         cache.crop(-1)  # the last piece of the prompt is fed to the first step
-        return Prefix(cache, prompt.patches, int(prompt.position_ids.flatten()[-1]))
+        return Prefix(cache, prompt.patches, int(prompt.position_ids.flatten()[-1]), pieces[:, :-1])

@@ -244,7 +244,7 @@ class CrossAttentionModel(TransformersModel):
             (layer.keys[:, :, :kept], layer.values[:, :, :kept])
             for layer in cache.self_attention_cache.layers
         )
-        return Memory(layers, past)
+        return Memory(layers, past, fed[:, :kept])
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         blank = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])
