@@ -40,7 +40,7 @@ class PieceTokenizer(Tokenizer):
         self.tokenizer, self.shown = tokenizer, shown
         self.numbers = {piece: number for number, piece in enumerate(shown)}
 
-    def __call__(self, text: str) -> list[str]:
+    def _split(self, text: str) -> list[str]:
         return [self.shown[number] for number in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     def join(self, words: Sequence[str]) -> str:
