@@ -211,9 +211,21 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
 
 def _check_boxes(captions: Sequence[tuple[Caption, Boxes]]) -> None:
     if fault := boxes_fault(
-        (f"caption {number}", boxes, caption.extent) for number, (caption, boxes) in enumerate(captions)
+        (f"caption {number}", boxes, _extent(caption, boxes))
+        for number, (caption, boxes) in enumerate(captions)
     ):
         raise DataError(f"the boxes of {fault}")
+
+
+def _extent(caption: Caption, boxes: Boxes) -> BoxLike:
+    """Where boxes may lie. The photo is opened only if one of them reaches beyond the part that the model has seen."""
+    seen = caption.seen or caption.box
+    is_seen = all(
+        len(box) == 4 and box[0] >= seen[0] and box[1] >= seen[1] and box[2] <= seen[2] and box[3] <= seen[3]
+        for several in boxes.values()
+        for box in several
+    )
+    return seen if is_seen else caption.extent
 
 
 def _grounding(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) -> Grounding:
