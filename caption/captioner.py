@@ -91,6 +91,32 @@ class Captioner(nn.Module):
             region_sizes = view_sizes(refiner)
         decoder.build(region_sizes, len(vocabulary), padding=PAD, start=START)
 
+    @classmethod
+    def from_pretrained(cls, name: str, revision: str | None = None, **options: Any) -> Captioner:
+        """Load a captioner of the Hugging Face Hub, as `caption.load("hf://owner/name@revision")` does.
+
+        Args:
+            name: of the repository, owner/name.
+            revision: a branch, tag or commit of it; None = its main branch.
+            options: see `caption.models.model_zoo.load`.
+
+        Raises:
+            UserError: there is no such model, or the hub cannot be reached.
+        """
+        from caption.models.model_zoo import load
+
+        return load(f"hf://{name}" + ("" if revision is None else f"@{revision}"), **options)
+
+    def push_to_hub(self, name: str, **options: Any) -> str:
+        """Write this captioner to a repository of the Hugging Face Hub, owner/name; see `caption.models.hub.push`.
+
+        Returns:
+            The URL of the commit.
+        """
+        from caption.models.hub import push
+
+        return push(self, f"hf://{name}", **options)
+
     @property
     def device(self) -> torch.device:
         """The device of the weights."""

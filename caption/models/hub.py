@@ -1,24 +1,28 @@
 """Models on the Hugging Face Hub, as `hf://owner/name` or `hf://owner/name@revision`. Needs the extra `hub`.
 
-A repository holds one model: `model.safetensors`, with its description in the header, and a card, `README.md`. No other
-file is fetched or read.
+A repository holds one model: `model.safetensors`, with its description in the header. The hub also shows a card,
+`README.md`, and `config.json`, a copy of the description; no file but the first is fetched or read.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError, optional_package
 from caption.core.runtime.atomic_files import creating
 from caption.models import checkpoint
 
-MODEL, CARD = "model.safetensors", "README.md"
+LIBRARY = "show-attend-and-tell"
+MODEL, CARD, CONFIG = "model.safetensors", "README.md", "config.json"
 
 
 def parse(address: str) -> tuple[str, str | None]:
@@ -43,11 +47,18 @@ def fetch(address: str) -> Path:
     """
     repository, revision = parse(address)
     with _client(address) as hub:
+        if not isinstance(hub.try_to_load_from_cache(repository, MODEL, revision=revision), str):
+            # Fails at once without a connection, where the download would try again for half a minute.
+            hub.get_hf_file_metadata(hub.hf_hub_url(repository, MODEL, revision=revision))
         return Path(hub.hf_hub_download(repository, MODEL, revision=revision))
 
 
 def push(
-    captioner: Captioner, address: str, private: bool = False, precision: checkpoint.Precision | None = None
+    captioner: Captioner,
+    address: str,
+    private: bool = False,
+    precision: checkpoint.Precision | None = None,
+    **about: Any,
 ) -> str:
     """Write a captioner to a repository of the hub, which is created if it does not exist. An existing card is kept.
 
@@ -56,6 +67,7 @@ def push(
         address: of the repository.
         private: whether a new repository is private.
         precision: see `checkpoint.save`.
+        about: see `card`.
 
     Returns:
         The URL of the commit.
@@ -64,7 +76,9 @@ def push(
         UserError: the package huggingface_hub is missing, or the hub refuses.
     """
     repository, revision = parse(address)
-    text = card(captioner, address)
+    text = card(captioner, address, **about)
+    config = {key: value for key, value in checkpoint.section(captioner).items() if key != "vocabulary"}
+    config |= {"model_type": LIBRARY, "architectures": ["Captioner"], "vocab_size": len(captioner.vocabulary)}
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(captioner, Path(folder) / MODEL, precision)
         with _client(address) as hub:
@@ -73,23 +87,50 @@ def push(
             if not api.file_exists(repository, CARD, revision=revision):
                 with creating(Path(folder) / CARD) as file:
                     file.write(text.encode())
+            with creating(Path(folder) / CONFIG) as file:
+                file.write(json.dumps(config, indent=2).encode())
             where = {"repo_id": repository, "folder_path": folder, "revision": revision}
             commit = api.upload_folder(**where, commit_message="Captioner with visual attention")
     return str(commit.commit_url)
 
 
-def card(captioner: Captioner, address: str) -> str:
-    """The text of a model's card, with the metadata by which the hub lists it."""
+def card(
+    captioner: Captioner,
+    address: str,
+    license: str | None = None,
+    data: str | None = None,
+    scores: Mapping[str, Any] | None = None,
+) -> str:
+    """The text of a model's card, with the metadata by which the hub lists it.
+
+    Args:
+        captioner: the model.
+        address: of its repository.
+        license: as the hub spells it, such as "mit".
+        data: the name of the data set.
+        scores: `Scores.to_dict` of its test, as `caption test` writes them to test_scores.json.
+    """
+    name = parse(address)[0].partition("/")[2]
+    metadata: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": "image-to-text"}
+    metadata |= {"tags": ["image-captioning", "visual-attention"]}
+    metadata |= {"license": license} if license else {}
+    metadata |= {"datasets": [data]} if data else {}
+    about = [f"- {title}: {text}" for title, text in (("licence", license), ("data", data)) if text]
+    if scores is not None:
+        values = {key: value for key, value in scores["scores"].items() if isinstance(value, float | int)}
+        metrics = [{"type": key, "value": round(value, 4)} for key, value in values.items()]
+        tested = {"name": data or "test split", "type": data or "test"}
+        results = [{"task": {"type": "image-to-text"}, "dataset": tested, "metrics": metrics}]
+        metadata |= {"model-index": [{"name": name, "results": results}]}
+        about += [f"- {key}: {value:.4f}" for key, value in values.items()]
+        about += [f"- protocol of these scores: `{scores['signature']}`"]
     parts = {"encoder": captioner.encoder, "refiner": captioner.refiner, "decoder": captioner.decoder}
     lines = [f"- {name}: `{part.spec['class_path']}`" for name, part in parts.items() if part is not None]
     lines += [f"- attention: `{part.spec['class_path']}`" for part in captioner.decoder.attentions.values()]
     return f"""\
 ---
-library_name: show-attend-and-tell
-pipeline_tag: image-to-text
-tags: [image-captioning, visual-attention]
----
-# {parse(address)[0].partition("/")[2]}
+{yaml.safe_dump(metadata, sort_keys=False)}---
+# {name}
 
 Captions photos, and shows where it looked for every word.
 
@@ -104,6 +145,7 @@ result.plot()
 
 {chr(10).join(lines)}
 - vocabulary: {len(captioner.vocabulary):,} words
+{chr(10).join(about)}
 """
 
 

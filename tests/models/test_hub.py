@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.command_line import Ran
+import yaml
+from helpers.command_line import Ran, check_refused
 from helpers.tiny_captioner import captioner, photo
 
 import caption
 from caption.core.errors import CheckpointError, UserError
+from caption.core.runtime.atomic_files import file_digest
 from caption.models import checkpoint, hub
 from caption.models.checkpoint.format import to_safetensors
 
@@ -45,11 +48,19 @@ class Client:
         shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
         return SimpleNamespace(commit_url=COMMIT)
 
-    def hf_hub_download(self, repo_id: str, name: str, *, revision: str | None) -> str:
-        if not (self.folder / repo_id).is_dir():
+    def try_to_load_from_cache(self, repo_id: str, name: str, *, revision: str | None) -> None:
+        return None
+
+    def hf_hub_url(self, repo_id: str, name: str, *, revision: str | None) -> str:
+        return f"{repo_id}/{name}"
+
+    def get_hf_file_metadata(self, url: str) -> None:
+        if not (self.folder / url).parent.is_dir():
             raise failure(errors.RepositoryNotFoundError)
-        if not (self.folder / repo_id / name).exists():
+        if not (self.folder / url).exists():
             raise failure(errors.EntryNotFoundError)
+
+    def hf_hub_download(self, repo_id: str, name: str, *, revision: str | None) -> str:
         return str(self.folder / repo_id / name)
 
 
@@ -58,14 +69,15 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the hub's repositories."""
     client = type("Local", (Client,), {"folder": tmp_path / "hub"})
     monkeypatch.setattr("huggingface_hub.HfApi", client)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", client().hf_hub_download)
+    for name in ("hf_hub_download", "try_to_load_from_cache", "hf_hub_url", "get_hf_file_metadata"):
+        monkeypatch.setattr(f"huggingface_hub.{name}", getattr(client(), name))
     return tmp_path / "hub"
 
 
 def test_a_model_comes_back_from_the_hub_and_a_card_of_the_owner_stays(served: Path):
     model, folder = captioner(), served / "me" / "model"
     assert hub.push(model, "hf://me/model") == COMMIT
-    assert {file.name for file in folder.iterdir()} == {hub.MODEL, hub.CARD}
+    assert {file.name for file in folder.iterdir()} == {hub.MODEL, hub.CARD, hub.CONFIG}
     again = caption.load("hf://me/model")
     assert again.description() == model.description()
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
@@ -84,6 +96,56 @@ def test_the_command_line(cli: Cli, served: Path, tmp_path: Path):
     ran = cli("describe", tmp_path / "photo.png", "--model", "hf://me/model")
     assert ran.code == 0, ran.err
     assert ran.out.strip()
+
+
+def test_the_usual_names_of_the_hub_and_what_it_shows(served: Path):
+    model = captioner()
+    scores = {"scores": {"BLEU-4": 0.25, "SPICE": None}, "signature": "tok:ptb-1|beam:3"}
+    assert model.push_to_hub("me/model", license="mit", data="flickr8k", scores=scores) == COMMIT
+    again = caption.Captioner.from_pretrained("me/model", accelerate=False)
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
+    config = json.loads((served / "me" / "model" / hub.CONFIG).read_text())
+    assert config["model_type"] == "show-attend-and-tell"
+    assert config["vocab_size"] == len(model.vocabulary)
+    assert config["decoder"] == model.description()["decoder"]
+    _, metadata, text = (served / "me" / "model" / hub.CARD).read_text().split("---\n")
+    shown = yaml.safe_load(metadata)
+    assert (shown["license"], shown["datasets"]) == ("mit", ["flickr8k"])
+    assert shown["model-index"][0]["results"][0]["metrics"] == [{"type": "BLEU-4", "value": 0.25}]
+    assert (
+        "- licence: mit\n- data: flickr8k\n- BLEU-4: 0.2500\n- protocol of these scores: `tok:ptb-1|beam:3`"
+        in text
+    )
+    plain = yaml.safe_load(hub.card(model, "hf://me/model").split("---\n")[1])
+    assert set(plain) == {"library_name", "pipeline_tag", "tags"}
+
+
+def test_the_scores_of_a_card_are_those_of_the_model(cli: Cli, served: Path, tmp_path: Path):
+    path, scores = tmp_path / "model.ckpt", tmp_path / "test_scores.json"
+    checkpoint.save(captioner(), path)
+    record = {"scores": {"CIDEr": 1.5}, "signature": "tok:ptb-1", "model": {"digest": file_digest(path)}}
+    push = ("push", path, "hf://me/model", "--license", "mit", "--scores", scores)
+    for damage, message in (
+        ({"model": {"digest": "0"}}, "scores of another model"),
+        ({"scores": 1}, "no valid 'scores'"),
+    ):
+        scores.write_text(json.dumps(record | damage))
+        check_refused(cli(*push), message)
+    scores.write_text(json.dumps(record))
+    assert cli(*push).code == 0
+    assert "- CIDEr: 1.5000" in (served / "me" / "model" / hub.CARD).read_text()
+
+
+def test_without_a_connection_nothing_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def wait(seconds: float) -> None:
+        raise AssertionError(f"waits {seconds} s")
+
+    url = "http://127.0.0.1:9/me/model"  # a port on which nothing listens
+    monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_, **__: url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("time.sleep", wait)
+    with pytest.raises(UserError, match="cannot be reached"):
+        caption.load("hf://me/nothing")
 
 
 def test_what_is_not_there_or_not_trusted_or_needs_the_package(served: Path, monkeypatch: pytest.MonkeyPatch):
@@ -114,7 +176,7 @@ def test_no_connection(kind: type[Exception], served: Path, monkeypatch: pytest.
     def refused(*args: object, **kwargs: object) -> None:
         raise failure(kind)
 
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", refused)
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", refused)
     monkeypatch.setattr(Client, "create_repo", refused)
     for use in (lambda: caption.load("hf://me/model"), lambda: hub.push(captioner(), "hf://me/model")):
         with pytest.raises(UserError, match=r"^hf://me/model.* cannot be reached"):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "caption"
-DRAWN = {("results", "visualize")}
-"""The exception: results draw themselves, and import that when they are asked to."""
+DRAWN = {("results", "visualize"), ("captioner", "models")}
+"""The exceptions, which are imported when asked for: results draw themselves, and captioners come from the hub."""
 ENTRIES = {"caption", "caption.__main__"}
 """The public names and the command: above everything."""
 
