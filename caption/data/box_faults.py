@@ -35,10 +35,10 @@ def box_fault(box: BoxLike, photo: BoxLike = ANYWHERE) -> str | None:
     name = f"the box {short_repr(list(box))}"
     if not all(map(math.isfinite, sides)):
         return f"{name} has a side that is not a finite number: write left, top, right, bottom"
-    if max(map(abs, sides)) <= 1 < max(photo[2:]):
-        return f"{name} looks like fractions of the photo's width and height: multiply them by its pixels"
     if not (left < right and top < bottom):
         return f"{name} has no area, or is x, y, width, height: write left, top, right, bottom"
+    if max(map(abs, sides)) <= 1 < max(photo[2:]):
+        return f"{name} looks like fractions of the photo's width and height: multiply them by its pixels"
     if not (left < photo[2] and top < photo[3] and right > photo[0] and bottom > photo[1]):
         return f"{name} lies outside of the photo, {_described(photo)}: correct it"
     return None

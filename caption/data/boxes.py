@@ -154,7 +154,9 @@ class Instances:
         fault = find_fault(segmentation, height, width)
         if fault is None:
             try:
-                return ObjectMask.from_rle(self._index.annToRLE(annotation))
+                mask = ObjectMask.from_rle(self._index.annToRLE(annotation))
+                # A polygon that is thinner than a pixel has none.
+                return mask if mask.right > mask.left else _bounds(annotation)
             except Exception as error:  # the compiled module raises plain exceptions
                 fault = kind_and_reason(error)
         raise DataError(f"{where} has a segmentation that is broken: {fault}. Correct it, or delete it.")

@@ -72,6 +72,33 @@ def test_polygons_and_run_lengths_are_masks(tmp_path: Path):
     assert parts == (0, 0, 8, 6)
 
 
+def test_a_polygon_without_a_pixel_has_the_box_of_its_annotation(tmp_path: Path):
+    """COCO has objects that are thinner than a pixel."""
+    annotation = {
+        **CONTENT["annotations"][0],
+        "bbox": [2, 3, 0.2, 2],
+        "segmentation": [[2, 3, 2.2, 3, 2.2, 5, 2, 5]],
+    }
+    (cat,) = read_boxes(written(tmp_path, images=SIZED, annotations=[annotation]))[5]["cat"]
+    assert cat == (2, 3, 2.2, 5)
+
+
+@pytest.mark.parametrize(
+    ("bbox", "said"),
+    [
+        ([2, 3, 0, 2], "has no area"),
+        ([2, 3, -1, 2], "has no area"),
+        ([9, 3, 2, 2], "lies outside of the photo, 8 x 6 pixels"),
+        ([0.1, 0.2, 0.5, 0.5], "looks like fractions"),
+        ([2, 3, 8, 6], "reaches beyond the photo, 8 x 6 pixels.*a bbox is .x, y, width, height"),
+    ],
+)
+def test_boxes_in_another_convention_are_refused(tmp_path: Path, bbox: list[float], said: str):
+    annotation = {**CONTENT["annotations"][0], "bbox": bbox}
+    with pytest.raises(DataError, match=f"objects.json', image 5: the box .* {said}"):
+        read_boxes(written(tmp_path, images=SIZED, annotations=[annotation]))
+
+
 @given(st.integers(1, 12), st.integers(1, 12), st.randoms())
 def test_run_lengths_are_those_that_pycocotools_writes(height: int, width: int, random: Random):
     pixels = np.array(
