@@ -43,6 +43,7 @@ def to_html(
     *,
     images: Sequence[Photo] | None = None,
     names: Sequence[str] | None = None,
+    unchanged: Mapping[str, Sequence[Caption]] | None = None,
     **options: Unpack[OverlayOptions],
 ) -> str:
     """The page, a complete HTML document below 400 KB for each photo of a model.
@@ -56,13 +57,15 @@ def to_html(
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
         names: of the photos, in the same order; by default the names of their files.
+        unchanged: for models whose captions have changed attention, the captions without changes, whose scale they
+            keep. By default each caption has its own.
         options: `style`, `smooth`, `cmap` and `opacity` with which the page begins, see `styles.OverlayStyle`.
 
     Raises:
         ValueError: there are no captions, not one photo or name for each, or no such style.
         caption.core.errors.ImageError: a photo cannot be opened.
     """
-    body = _element(captions, images, names, OverlayStyle(**options), heading=title)
+    body = _element(captions, images, names, OverlayStyle(**options), title, unchanged)
     return document(title, body, page_style(), page_script())
 
 
@@ -124,6 +127,7 @@ def _element(
     names: Sequence[str] | None,
     style: OverlayStyle,
     heading: str | None = None,
+    unchanged: Mapping[str, Sequence[Caption]] | None = None,
 ) -> str:
     by_model = captions if isinstance(captions, Mapping) else {"": captions}
     if not by_model:
@@ -139,7 +143,8 @@ def _element(
         for model, of_model in by_model.items():
             first = not figures
             figures.append(_figure(of_model[index], small, first, name if first else "", model))
-            records.append(photo_record(of_model[index], name, photo.size, small.size))
+            before = unchanged[model][index] if unchanged and model in unchanged else None
+            records.append(photo_record(of_model[index], name, photo.size, small.size, before))
         groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
     data = embedded_json({**style_record(style), "photos": records})

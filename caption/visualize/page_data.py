@@ -5,7 +5,8 @@ A map is one byte q per cell. With low and high those of the caption's scale (se
     q = 255 · √((α − low) / (high − low))        weights that are never negative
     q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
 
-rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. Boxes stay in the pixels of
+rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. `drawn` and `blurred` are the
+scales of the colours. Boxes stay in the pixels of
 the original photo.
 """
 
@@ -80,14 +81,28 @@ def style_record(style: OverlayStyle) -> dict[str, Any]:
 
 
 def photo_record(
-    caption: Caption, name: str, size: tuple[int, int], shown: tuple[int, int]
+    caption: Caption,
+    name: str,
+    size: tuple[int, int],
+    shown: tuple[int, int],
+    unchanged: Caption | None = None,
 ) -> dict[str, Any]:
-    """A caption with as many of its alternatives and maps as fit; sizes are (width, height) in pixels."""
+    """A caption with as many of its alternatives and maps as fit.
+
+    Args:
+        caption: of the photo.
+        name: of the photo.
+        size: (width, height) of the photo in pixels.
+        shown: the same of the embedded photo.
+        unchanged: the caption without changes of its attention, whose scale the maps keep: a word that is made to look
+            at one cell would leave the others without a colour. None = each caption has its own.
+    """
     first, *alternatives = [
-        _caption_record(candidate, size) for candidate in (caption, *caption.alternatives)
+        _caption_record(candidate, size, unchanged) for candidate in (caption, *caption.alternatives)
     ]
+    scales = {} if unchanged is None else unchanged.single_maps()
     first["maps"] = [
-        {"name": label, **_map_record(single.weights, single.box, single.properties)}
+        {"name": label, **_map_record(single.weights, single.box, single.properties, scales.get(label))}
         for label, single in caption.single_maps().items()
     ]
     first["self_attention"] = [
@@ -106,7 +121,7 @@ def photo_record(
         "maps_left_out": len(first["maps"]) - len(maps),
     }
     first["maps"] = maps
-    beam = None if caption.beam_tree is None else _beam_record(caption, caption.beam_tree, room)
+    beam = None if caption.beam_tree is None else _beam_record(caption, caption.beam_tree, room, unchanged)
     return {
         "name": name,
         "size": size,
@@ -117,13 +132,14 @@ def photo_record(
     }
 
 
-def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
+def _beam_record(caption: Caption, tree: BeamTree, room: int, unchanged: Caption | None) -> dict[str, Any]:
     """The hypotheses that a beam search kept, and their maps; left out where they are too many, or too large.
 
     Args:
         caption: the best one.
         tree: of its search.
         room: bytes for the maps.
+        unchanged: see `photo_record`.
     """
     count = sum(map(len, tree.steps))
     nodes = [
@@ -142,7 +158,7 @@ def _beam_record(caption: Caption, tree: BeamTree, room: int) -> dict[str, Any]:
         for step, of_step in enumerate(tree.steps if count <= MOST_NODES else [])
     ]
     shown = nodes and tree.weights.size <= room
-    maps = _map_record(tree.weights, caption.box, caption.properties) if shown else None
+    maps = _map_record(tree.weights, caption.box, caption.properties, unchanged) if shown else None
     return {
         "width": tree.width,
         "count": count,
@@ -168,14 +184,15 @@ def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, A
     return kept, room
 
 
-def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
+def _caption_record(caption: Caption, size: tuple[int, int], unchanged: Caption | None) -> dict[str, Any]:
     record = {key: value for key, value in caption.to_dict().items() if key != "alternatives"}
     shares = caption.sentinel_shares
     sentinel = None if shares is None else [float(share) for share in shares]
     return {
         **record,
-        **_map_record(caption.weights, caption.box, caption.properties),
+        **_map_record(caption.weights, caption.box, caption.properties, unchanged),
         "sees": _sees(caption),
+        "remarks": caption.remarks,
         "sentinel": sentinel,
         "covers": covers(caption.seen or caption.box, size),
         "maps": [],
@@ -194,8 +211,11 @@ def _sees(caption: Caption) -> list[str | None] | None:
     return notes
 
 
-def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) -> dict[str, Any]:
+def _map_record(
+    maps: np.ndarray, box: BoxLike, properties: WeightProperties, unchanged: Caption | None = None
+) -> dict[str, Any]:
     """Weights (N, rows, cols) as bytes, and what the script needs to draw them."""
+    drawn = maps if unchanged is None else unchanged.weights
     scale = scale_of(maps, signed=properties.signed)
     weights = maps.astype(np.float64)
     if scale.signed:
@@ -206,7 +226,8 @@ def _map_record(maps: np.ndarray, box: BoxLike, properties: WeightProperties) ->
         "grid": list(weights.shape[1:]),
         "box": list(box),
         **scale._asdict(),
-        "blurred": OverlayStyle("paper").scale_of(weights, signed=scale.signed)._asdict(),
+        "drawn": scale_of(drawn, signed=scale.signed)._asdict(),
+        "blurred": OverlayStyle("paper").scale_of(drawn.astype(np.float64), signed=scale.signed)._asdict(),
         "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
         "sums_to_one": properties.sums_to_one,
         "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),

@@ -143,6 +143,7 @@ def test_one_caption_by_mouse_keys_and_controls_on_a_desk_and_on_a_phone(show, b
     assert told[0].endswith("; sees cat 0.8")
     assert told[1].endswith("looked most at the centre (row 3, column 4 of 4 × 6), α 1, 24.0× even")
     assert told[2].endswith("; sees car where the caption says runs")
+    assert page.text(".satt-remarks") == "the lens sees car where the caption says runs"
     assert_readable(page, dark=False)
     # A place of the photo shows the words that looked there.
     page.hover_at(".satt-photo", 3.5 / 6, 2.5 / 4)
@@ -236,6 +237,12 @@ def check_phone(page):
     assert controls[1] > photo[1] + photo[3]
     page.click(".satt-drawing summary")
     assert page.box_of(".satt-style")[3] > 20
+    smooth = page.run("document.querySelector('.satt-smooth').checked")
+    for step in range(5):  # the open bar lies over none of them
+        page.click(".satt-thumb", min(step, 3))
+        page.click(".satt-word", step)
+    assert page.run("document.querySelector('.satt-smooth').checked") == smooth
+    assert page.pressed() == [WORDS[3]]
     page.click(".satt-drawing summary")
     page.click(".satt-thumb", 0)
     assert page.pressed() == ["a"]

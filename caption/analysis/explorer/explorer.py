@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from PIL import Image
+
 from caption.analysis.explorer.requests import Change, change_from, check, request_of, search_from
 from caption.analysis.interventions import (
     NO_EDITS,
@@ -62,6 +64,7 @@ class Explorer:
         model: name of the model, for pages with several models side by side.
         watch: called before every step of the decoder that is computed. It may raise an exception to stop the work; the
             explorer is then as it was before.
+        image: the photo, if it is decoded already.
 
     Raises:
         UserError: the decoder has no attention.
@@ -75,8 +78,9 @@ class Explorer:
         name: str = "",
         model: str = "",
         watch: Callable[[], None] | None = None,
+        image: Image.Image | None = None,
     ) -> None:
-        self.photo = EncodedPhoto(captioner, photo, watch=watch)
+        self.photo = EncodedPhoto(captioner, photo, watch=watch, image=image)
         self.name, self.model = name, model
         self._embedded = shrunk(self.photo.image)
         self._captioner = captioner
@@ -198,7 +202,9 @@ class Explorer:
         same = LogProbs(tokens_of(self.original), self._original.log_probs, self._original.log_probs)
         change = self.change
         return {
-            **photo_record(self.caption, self.name, self.photo.image.size, self._embedded.size),
+            **photo_record(
+                self.caption, self.name, self.photo.image.size, self._embedded.size, self.original
+            ),
             "model": self.model,
             "search": self._search_request,
             "change": {
@@ -257,13 +263,15 @@ class Explorer:
 
 def saved_page(explorers: Sequence[Explorer], title: str = TITLE) -> str:
     """A page of the captions of several models for one photo side by side, without and under the changes."""
-    columns = {}
+    columns, unchanged = {}, {}
     for explorer in explorers:
         prefix = f"{explorer.model}, " if explorer.model else ""
         columns[f"{prefix}as it is"] = [explorer.original]
         if explorer.changes:
             columns[f"{prefix}changed"] = [explorer.caption]
-    return to_html(columns, title, images=[explorers[0].photo.image], names=[explorers[0].name])
+            unchanged[f"{prefix}changed"] = [explorer.original]
+    first = explorers[0]
+    return to_html(columns, title, images=[first.photo.image], names=[first.name], unchanged=unchanged)
 
 
 def _sentence(log_probs: LogProbs) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Service:
         image = open_image(file)  # decoded once for all models
         several = len(self.models) > 1
         explorers = {
-            model: Explorer(captioner, image, name, model if several else "", watch)
+            model: Explorer(captioner, data, name, model if several else "", watch, image)
             for model, captioner in self.models.items()
         }
         photo = secrets.token_urlsafe(12)

@@ -94,6 +94,8 @@ def explore(
         caption.core.errors.ImageError: the photo cannot be read.
     """
     first = Explorer(captioner, photo, name, "this" if beside else "")
-    image = first.photo.image
-    further = [Explorer(model, image, name, label) for label, model in (beside or {}).items()]
+    further = [
+        Explorer(model, photo, name, label, image=first.photo.image)
+        for label, model in (beside or {}).items()
+    ]
     return ExplorerWidget(first, *further)

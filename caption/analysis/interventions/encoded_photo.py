@@ -9,6 +9,7 @@ The second caption keeps the first three words, and their steps are not computed
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from caption.analysis.interventions.edited_attention import (
@@ -151,18 +153,28 @@ class EncodedPhoto:
         seed: for attention and searches that sample: all captions use the same random numbers, so that they differ only
             by the edits. The global generator is not used.
         watch: called before every step that is computed. It may raise an exception to stop the work.
+        image: the photo, if it is decoded already.
 
     Raises:
         caption.core.errors.ImageError: the photo cannot be read.
     """
 
     def __init__(
-        self, captioner: Captioner, photo: Photo, seed: int = 0, watch: Callable[[], None] | None = None
+        self,
+        captioner: Captioner,
+        photo: Photo,
+        seed: int = 0,
+        watch: Callable[[], None] | None = None,
+        image: Image.Image | None = None,
     ) -> None:
-        self.photo, self.image, self.seed, self.watch = photo, open_image(photo), seed, watch
+        self.image = open_image(photo) if image is None else image
+        self.photo = photo if image is None else image
+        self.seed, self.watch = seed, watch
         self.seen = captioner.transform.box(*self.image.size)
         with eval_mode(captioner), torch.no_grad():
-            self.encoded = captioner.encode([self.image])
+            # From the file, as for `describe`: JPEG decoders reduce large photos, and round their pixels otherwise.
+            again = isinstance(photo, (str, os.PathLike, bytes))
+            self.encoded = captioner.encode([captioner.transform.read(photo if again else self.image)])
             self.views = captioner.refine(self.encoded)
         self.grids: list[Grid] = [view.grid for view in self.views]
         self.model = with_parts(captioner, {"refiner": None})  # these regions are refined

@@ -31,12 +31,13 @@ export class Card {
     this.status = element("p", "satt-status");
     this.status.setAttribute("role", "status");
     this.others = element("p", "satt-others");
+    this.remarks = element("div", "satt-remarks");
     this.strip = new Strip(this);
     const tools = element("div", "satt-tools");
     tools.append(this.play, this.save);
     const caption = figure.querySelector("figcaption");
     caption.textContent = "";
-    caption.append(this.words, this.status, this.others, this.makeGate(), tools, this.makeMapChoice(), this.makeScale());
+    caption.append(this.words, this.remarks, this.status, this.others, this.makeGate(), tools, this.makeMapChoice(), this.makeScale());
     this.beam = new Beam(this);
     this.matrix = new Matrix(this);
     caption.append(this.beam.node, this.matrix.node);
@@ -131,6 +132,7 @@ export class Card {
     this.chips = [plain, ...chips];
     this.words.dir = direction(words);
     this.words.replaceChildren(...this.chips);
+    this.remarks.replaceChildren(...this.caption.remarks.map((remark) => element("p", "", remark)));
     this.gate.hidden = !gates;
     this.play.hidden = !words.length;
     const names = ["summary", ...maps.map((map) => map.name)];
@@ -336,13 +338,15 @@ export class Card {
     const context = this.ramp.getContext("2d");
     const strip = context.createImageData(256, 1);
     const colours = new Uint32Array(strip.data.buffer);
-    const table = this.view.table(this.map);
+    const scale = this.view.scale(this.map);
+    const table = this.view.table(scale);
     for (let x = 0; x < 256; x++) colours[x] = table[Math.round((x / 255) * (LEVELS - 1))];
     context.putImageData(strip, 0, 0);
-    const { low, high, even, signed, sums_to_one: sums } = this.map;
+    const { even, signed, sums_to_one: sums } = this.map;
+    const more = !this.view.blur && this.map.high > scale.high ? " or more" : "";
     const { covers, locations, points, sentinel } = this.caption;
     this.scaleText.textContent =
-      `α from ${number(low)} to ${number(high)}, one scale for all words of this caption` +
+      `α from ${number(scale.low)} to ${number(scale.high)}${more}, one scale for all words of this caption` +
       (even === null ? "" : `; even attention is ${number(even)}`) +
       (sums ? "" : "; the α of a word need not sum to 1") +
       (signed ? "; signed: orange above 0, blue below" : "") +

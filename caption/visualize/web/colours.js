@@ -37,9 +37,9 @@ export class View {
     return this.smooth && this.style.blurred ? this.data.deviation : 0;
   }
 
-  // Low, high and mean of a map as it is drawn.
+  // Low, high and mean of the colours of a map.
   scale(map) {
-    return this.blur ? map.blurred : map;
+    return this.blur ? map.blurred : map.drawn;
   }
 
   // Canvas pixels (little-endian RGBA) for u from 0 to 1, between the low and the high weight of a map.

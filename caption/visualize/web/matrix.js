@@ -55,7 +55,7 @@ export class Matrix {
       decode(map).subarray(step * size, (step + 1) * size).forEach((u, cell) => {
         const weight = map.low + u * (map.high - map.low);
         context.fillStyle = map.signed ? `rgb(${weight < 0 ? below : above})` : ink;
-        context.globalAlpha = Math.min(1, Math.abs(weight) / map.high);
+        context.globalAlpha = Math.min(1, Math.abs(weight) / map.drawn.high);
         context.fillRect(cell, 0, 1, 1);
       });
       row.append(element("span", "", word), canvas);

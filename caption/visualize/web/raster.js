@@ -116,11 +116,11 @@ export class Raster {
         if (row < 0 || col < 0) this.values[at] = (x + y) % 10 < 2 ? hatch : unseen;
         else {
           const u = mixed
-            ? Math.min(Math.max(first + part * product(this.across.means[x], mixed), 0), 1)
+            ? product(this.across.means[x], mixed)
             : smooth
               ? this.between(values, x, y)
               : values[row * this.cols + col];
-          this.values[at] = table[Math.round(u * (LEVELS - 1))];
+          this.values[at] = table[Math.round(Math.min(Math.max(first + part * u, 0), 1) * (LEVELS - 1))];
         }
       }
     }

@@ -8,9 +8,11 @@ import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
+from PIL import Image
 
 from caption.analysis import intervene
 from caption.analysis.explorer import Explorer
+from caption.analysis.explorer.service import Service
 from caption.analysis.interventions import NO_EDITS, Erase, Force, Mask
 from caption.analysis.interventions.encoded_photo import log_probs_of
 from caption.attention import Multinoulli
@@ -181,6 +183,30 @@ def test_what_the_lens_reads_follows_the_changes(model):
     explorer.force((row, col), at=1)
     assert explorer.caption.lens.words[1][0] == pytest.approx(seen[row][col])
     assert explorer.caption.lens.regions == seen
+
+
+def test_a_word_that_looks_at_one_cell_leaves_the_colours_of_the_others(explorer):
+    before = explorer.record()["captions"][0]
+    highest = float(explorer.original.weights.max())
+    assert before["drawn"]["high"] == before["high"] == highest < 0.5
+    after = explorer.force((0, 0), at=2).record()["captions"][0]
+    assert after["high"] == 1  # its weights stay readable
+    assert after["drawn"] == before["drawn"]
+    assert after["blurred"] == before["blurred"]
+    highs = re.findall(r'"drawn":\{"low":0.0,"high":([0-9.]+)', explorer.to_html())
+    assert {float(high) for high in highs} == {highest}
+
+
+def test_a_large_photo_has_the_caption_that_the_command_prints(model, tmp_path):
+    path = tmp_path / "large.jpg"
+    photo().resize((1600, 1600), Image.Resampling.BICUBIC).save(path, quality=95)
+    described = model.describe(path)
+    service = Service({"one": model, "two": model})
+    shown = service.add(path.read_bytes(), "large.jpg")["photos"]
+    for record in shown:
+        assert record["captions"][0]["text"] == str(described)
+        assert record["captions"][0]["log_prob"] == pytest.approx(described.log_prob, abs=1e-6)
+    assert Explorer(model, path).original.log_prob == pytest.approx(described.log_prob, abs=1e-6)
 
 
 WRONG = {
