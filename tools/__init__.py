@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 
-def make_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """The option parser of a tool; --help shows the tool's docstring as written."""
+def make_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The option parser of a tool; --help shows the description as written."""
     raw = argparse.RawDescriptionHelpFormatter
     program = f"python -m tools.{name}"
     return argparse.ArgumentParser(program, description=description, formatter_class=raw, allow_abbrev=False)

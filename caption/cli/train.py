@@ -113,7 +113,8 @@ INTENDED = (
 # Evaluating a checkpoint in another folder than that of its training is intended; resuming it there deserves a warning.
 INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
 UNINFORMATIVE = re.compile(
-    "💡 Tip:|TPU available:|GPU available: False|Seed set to|`Trainer.fit` stopped: `max_epochs"
+    "💡 Tip:|[TGH]PU available:|Seed set to|`Trainer.fit` stopped: `max_epochs|LOCAL_RANK:|Using .* Precision"
+    "|Restoring states from|Restored all states from"
 )
 """Beginnings of Lightning's log messages without information."""
 
@@ -472,7 +473,8 @@ def _weights_do_not_fit(error: Exception) -> bool:
 def _quiet(evaluating: bool) -> Iterator[None]:
     """Hide Lightning's advertisements and warnings about intended behaviour; print its tables to stderr."""
     names = ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.rank_zero")
-    loggers = [logging.getLogger(name) for name in (*names, "lightning_fabric.utilities.seed")]
+    cuda = "pytorch_lightning.accelerators.cuda"
+    loggers = [logging.getLogger(name) for name in (*names, "lightning_fabric.utilities.seed", cuda)]
     for logger in loggers:
         logger.addFilter(_is_information)
     rich.reconfigure(stderr=True)

@@ -82,9 +82,9 @@ class AttentionFigures(Callback):
 
 
 class TrainingBar(RichProgressBar):
-    """Lightning's bar, on one line, with the loss and the NLL of the last batch; it vanishes at the end.
+    """Lightning's bar, on one line, with the NLL per word of the last batch, or its loss if the objective logs no NLL.
 
-    There is none in a file.
+    Epochs count from 1. The bar vanishes at the end; in a file there is none.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,12 @@ class TrainingBar(RichProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         metrics = super().get_metrics(trainer, pl_module)
-        return {name: metrics[f"train/{name}"] for name in ("loss", "NLL") if f"train/{name}" in metrics}
+        name = "NLL" if "train/NLL" in metrics else "loss"
+        return {name: metrics[f"train/{name}"]} if f"train/{name}" in metrics else {}
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        last = "" if self.trainer.max_epochs in (None, -1) else f"/{self.trainer.max_epochs}"
+        return f"Epoch {current_epoch + 1}{last}".ljust(len(self.validation_description))
 
     def _stop_progress(self) -> None:
         if self.progress is not None:
@@ -113,7 +118,8 @@ class TrainingBar(RichProgressBar):
 class EpochReport(Callback):
     """Prints a line to stderr after each validation: scores, seconds, and whether they are the best so far.
 
-    The loss is the mean of the training batches since the last line. A model that training starts from is validated
+    Both NLL are per word. That of training is the mean of its batches since the last line; an objective that logs none,
+    such as `SelfCriticalSequence`, has a dash. Epochs count from 1; a model that training starts from is validated
     before the first step, too: "start". The metric that chooses the checkpoint decides what is best.
 
     Args:
@@ -128,7 +134,7 @@ class EpochReport(Callback):
     def _begin(self) -> None:
         """Begin to measure what the next line reports."""
         self.since = time.monotonic()
-        self.loss: Any = 0.0
+        self.nll: Any = 0.0
         self.batches = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -146,8 +152,7 @@ class EpochReport(Callback):
         self._begin()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, *batch: Any) -> None:
-        # Lightning has divided it by the number of batches in a step.
-        self.loss += outputs["loss"] * trainer.accumulate_grad_batches
+        self.nll += trainer.callback_metrics.get("train/NLL", math.nan)
         self.batches += 1
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -161,12 +166,13 @@ class EpochReport(Callback):
         ):
             return
         if self.best is None:
-            _print_row("epoch", "loss", "NLL", "CIDEr", "seconds")
-        when = "start" if trainer.sanity_checking else trainer.current_epoch
-        loss = f"{self.loss / self.batches:.3f}" if self.batches else "–"
+            _print_row("epoch", "train NLL", "val NLL", "CIDEr", "seconds")
+        when = "start" if trainer.sanity_checking else trainer.current_epoch + 1
+        of_training = self.nll / max(1, self.batches)
+        nll = f"{of_training:.4f}" if self.batches and not math.isnan(of_training) else "–"
         scores = [f"{evaluation.numbers[name]:.4f}" for name in ("NLL", "CIDEr")]
         note = "  best so far" * self._is_best(trainer, pl_module)
-        _print_row(when, loss, *scores, f"{time.monotonic() - self.since:.0f}", note=note)
+        _print_row(when, nll, *scores, f"{time.monotonic() - self.since:.0f}", note=note)
         for image, text in islice(evaluation.captions.items(), self.samples):
             print(printable(f"  {image}: {text}"), file=sys.stderr)
         self._begin()
@@ -183,7 +189,7 @@ class EpochReport(Callback):
 
 
 def _print_row(*cells: object, note: str = "") -> None:
-    print("".join(f"{cell:>9}" for cell in cells) + note, file=sys.stderr)
+    print("".join(f"{cell:>11}" for cell in cells) + note, file=sys.stderr)
 
 
 def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> None:

@@ -14,7 +14,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from caption.core.batch import Batch
-from caption.core.errors import UserError
+from caption.core.errors import UserError, number_of
 from caption.core.runtime.atomic_files import make_parents, write_new
 from caption.training.resuming import LastCheckpoint
 
@@ -69,7 +69,7 @@ class StopOnDivergence(Callback):
         if trainer.strategy.reduce_boolean_decision(not finite, all=False):
             report = {
                 "step": trainer.global_step,
-                "epoch": trainer.current_epoch,
+                "epoch": trainer.current_epoch + 1,
                 "gradient_norm": str(norm.item()),
                 "batches": [
                     {"batch": number, "loss": str(loss), "ids": ids}
@@ -98,8 +98,8 @@ class StopOnDivergence(Callback):
         not_finite = [name for name, value in pl_module.named_parameters() if not value.isfinite().all()]
         if not_finite:
             raise UserError(
-                f"{len(not_finite)} weights, {not_finite[0]} first, are not finite {_where(trainer)}; no checkpoint is "
-                f"written{_remedy(trainer)}"
+                f"not finite {_where(trainer)}: {number_of(len(not_finite), 'tensor')} of the weights, {not_finite[0]} "
+                f"first; no checkpoint is written{_remedy(trainer)}"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class StopOnDivergence(Callback):
 
 
 def _where(trainer: Trainer) -> str:
-    return f"at step {trainer.global_step} (epoch {trainer.current_epoch})"
+    return f"at step {trainer.global_step} (epoch {trainer.current_epoch + 1})"
 
 
 def _write(trainer: Trainer, report: dict[str, Any]) -> str:

@@ -24,7 +24,8 @@ def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[int, float]]]) 
     """Draw the curves of runs, a panel for each of `PANELS` that a run has. A dot marks the best epoch of scores.
 
     Args:
-        runs: by name, the curves of each by the name of the number, each a value by epoch from 0.
+        runs: by name, the curves of each by the name of the number, each a value by epoch from 0 (the axis
+            counts from 1).
 
     Returns:
         the figure; `save_figure` writes it.
@@ -46,11 +47,16 @@ def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[int, float]]]) 
             curve = dict(sorted(curves.get(number, {}).items()))
             line = LINES[place // 10 % len(LINES)]
             ax.plot(
-                list(curve), list(curve.values()), line, color=f"C{place % 10}", linewidth=1.5, label=name
+                [epoch + 1 for epoch in curve],
+                list(curve.values()),
+                line,
+                color=f"C{place % 10}",
+                linewidth=1.5,
+                label=name,
             )
             if curve and MODES.get(number) == "max":
                 best = max(curve, key=lambda epoch: curve[epoch])
-                ax.plot([best], [curve[best]], "o", color=f"C{place % 10}", markersize=5)
+                ax.plot([best + 1], [curve[best]], "o", color=f"C{place % 10}", markersize=5)
         ax.set_title(PANELS[number], fontsize=10, loc="left")
         ax.set_xlabel("epoch", fontsize=9)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -74,7 +74,7 @@ def test_the_curves_of_a_resumed_run_are_joined_and_its_best_epoch_chose_the_che
 def test_scores_have_intervals_and_paired_differences(cli: Cli, runs: list[str]):
     ran = cli("compare", *runs)
     assert (ran.code, ran.err) == (0, "")
-    assert "good       4     2  0.9000       –        2.1000" in ran.out
+    assert "good       4     3  0.9000       –        2.1000" in ran.out
     assert "bad less good" in ran.out
     assert "search:BeamSearch(beam_size=3)" in ran.out
     entries = json.loads(cli("compare", *runs, "--format", "json").out)["runs"]
@@ -99,7 +99,7 @@ def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli,
     ran = cli("compare", *runs, "runs/new/")
     assert ran.code == 1
     assert "new is not tested: caption test -c CONFIG --ckpt_path runs/new/best.ckpt adds" in ran.err
-    assert "new        1     0  0.3000" in ran.out
+    assert "new        1     1  0.3000" in ran.out
     assert "bad less good" in ran.out
     assert "test split" not in cli("compare", "runs/new").out
 
@@ -126,7 +126,7 @@ def test_nll_of_different_vocabularies_is_not_compared(cli: Cli, runs: list[str]
         ran = cli("compare", *runs)
         assert "NLL and loss are left out: the vocabularies differ" in ran.err, change
         assert "NLL" not in ran.out
-        assert "good       4     0  0.1000" in ran.out  # NLL still tells which epoch was best
+        assert "good       4     1  0.1000" in ran.out  # NLL still tells which epoch was best
         assert "NLL per word" in cli("compare", runs[0]).out
         entries = json.loads(cli("compare", *runs, "--format", "json").out)["runs"]
         assert [list(entry["validation"]) for entry in entries] == [["CIDEr"], ["CIDEr"]]
@@ -172,7 +172,7 @@ def test_curves_are_drawn_with_a_panel_for_each_number():
     fig = plot_learning_curves({"one": {"val/CIDEr": {0: 1.0, 1: 2.0}}, "two": {"train/loss": {0: 3.0}}})
     assert [ax.get_title(loc="left") for ax in fig.axes] == ["CIDEr, validation", "loss, training"]
     line = fig.axes[0].lines[0]
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0, 1], [1.0, 2.0])
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1, 2], [1.0, 2.0])
     with pytest.raises(ValueError, match="no curve"):
         plot_learning_curves({"one": {}})
     with pytest.raises(ValueError, match="told apart"):

@@ -21,6 +21,7 @@ from helpers.command_line import QUIET, Cli, Trained, check_refused, resume
 from pycocotools.coco import COCO
 
 import caption
+from caption.cli.train import UNINFORMATIVE
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import LOCK, is_own
 from caption.data.module import CaptionData
@@ -67,11 +68,26 @@ def test_fit_leaves_a_best_and_a_last_model_and_logs_and_says_little(trained: Tr
         assert noise not in ran.err
     score = max(float(row["val/CIDEr"]) for row in rows if row["val/CIDEr"])
     head, first, second, *end = ran.err.splitlines()
-    assert [line.split()[0] for line in (head, first, second)] == ["epoch", "0", "1"]
+    assert [line.split()[0] for line in (head, first, second)] == ["epoch", "1", "2"]
     assert end == [
         f"caption fit: the best model, val/CIDEr {score:.4f}, is {best}. Next:",
         f"  caption describe PHOTO --model {best}",
     ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Restoring states from the checkpoint path at run/last.ckpt",
+        "Restored all states from the checkpoint at run/last.ckpt",
+        "GPU available: True (cuda), used: True",
+        "LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0]",
+        "Using bfloat16 Automatic Mixed Precision (AMP)",
+    ],
+)
+def test_messages_of_lightning_that_repeat_what_is_known_are_hidden(message: str):
+    assert UNINFORMATIVE.match(message)
+    assert not UNINFORMATIVE.match("`Trainer.fit` stopped: `max_steps=3` reached.")
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ def test_the_index_page_has_no_links_to_files():
         text = re.sub(each["pattern"], each["replacement"], text)
     assert RELATIVE.findall(text) == []
     assert "![" not in text
+    assert "*Left" not in text
     assert text.startswith("# Show, Attend and Tell")
     assert "arxiv.org/abs/1502.03044)" in text
 

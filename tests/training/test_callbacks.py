@@ -155,9 +155,11 @@ def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
 
 
 def test_each_validation_prints_a_line_and_captions(tmp_path: Path, reader: Shapes, capsys):
-    loss_of_batch = lambda module, *args: float(module.trainer.callback_metrics["train/loss"])  # noqa: E731
-    losses = Watch(loss_of_batch, "on_train_batch_end")
-    trainer = make_trainer(tmp_path, EpochReport(samples=2), losses, max_epochs=2, accumulate_grad_batches=2)
+    nll_of_batch = lambda module, *args: float(module.trainer.callback_metrics["train/NLL"])  # noqa: E731
+    of_training = Watch(nll_of_batch, "on_train_batch_end")
+    trainer = make_trainer(
+        tmp_path, EpochReport(samples=2), of_training, max_epochs=2, accumulate_grad_batches=2
+    )
     data = make_data(reader)
     module = make_training(data)
     trainer.fit(module, data)
@@ -166,9 +168,9 @@ def test_each_validation_prints_a_line_and_captions(tmp_path: Path, reader: Shap
     assert list(captions) == [photo.id for photo in data.splits["val"]]
     below = [f"  {image}: {text}" for image, text in captions.items()]
     assert lines[-2:] == below[:2]
-    loss = np.mean(losses.seen[len(losses.seen) // 2 :])
-    cells = ["1", f"{loss:.3f}", f"{numbers['NLL']:.4f}", f"{numbers['CIDEr']:.4f}"]
-    assert [lines[0].split()[0], lines[1].split()[0], lines[-3].split()[:4]] == ["epoch", "0", cells]
+    nll = np.mean(of_training.seen[len(of_training.seen) // 2 :])
+    cells = ["2", f"{nll:.4f}", f"{numbers['NLL']:.4f}", f"{numbers['CIDEr']:.4f}"]
+    assert [lines[0].split()[0], lines[1].split()[0], lines[-3].split()[:4]] == ["epoch", "1", cells]
     assert len(lines) == 1 + 2 * (1 + 2)
     trainer.validate(module, data, verbose=False)
     assert capsys.readouterr().err == ""
@@ -183,7 +185,7 @@ def test_the_model_that_training_starts_from_is_reported(tmp_path: Path, reader:
     options = {"seed": 1, "warm_start": str(tmp_path / "first.ckpt")}
     again = fit(tmp_path, reader, EpochReport(), average(decay=0.5), **options)
     _, start, epoch = (line.split() for line in capsys.readouterr().err.splitlines())
-    assert (start[:4], epoch[0]) == (["start", "–", *last[2:4]], "0")
+    assert (start[:4], epoch[0]) == (["start", "–", *last[2:4]], "1")
     silent = fit(tmp_path, reader, average(decay=0.5), **options)
     assert not differing(weights(again), weights(silent))
 
@@ -213,9 +215,9 @@ def test_the_best_so_far_is_marked_and_captions_do_not_steer_the_terminal(
     trainer.is_global_zero = False  # of several processes, the first reports
     report.on_validation_end(trainer, module)
     head, *lines = capsys.readouterr().err.splitlines()
-    assert head == "    epoch     loss      NLL    CIDEr  seconds"
+    assert head == "      epoch  train NLL    val NLL      CIDEr    seconds"
     rows, captions = lines[::2], lines[1::2]
-    assert {row[:45] for row in rows} == {"        3        –   1.0000   2.0000        0"}
+    assert {row[:55] for row in rows} == {"          4          –     1.0000     2.0000          0"}
     assert [number for number, row in enumerate(rows) if row.endswith("  best so far")] == best
     assert captions == ["  a\\x1b[2J: a\\ndog"] * len(scores)
 
@@ -233,9 +235,9 @@ def test_the_bar_is_one_line_of_80_columns(tmp_path: Path, reader: Shapes, monke
     trainer.fit(make_training(data), data)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     lines = re.split(r"[\r\n]+", shown)
-    of_training = [line for line in lines if "loss" in line]
+    of_training = [line for line in lines if "NLL" in line]
     assert of_training
-    assert all(re.fullmatch(r"Epoch 0/0 .* \d/5 .* loss: [\d.]+ NLL: [\d.]+ *", line) for line in of_training)
+    assert all(re.fullmatch(r"Epoch 1/1 .* \d/5 .* NLL: [\d.]+ *", line) for line in of_training)
     # As wide with thousands of batches and a hundred epochs.
     assert max(map(len, lines)) <= 80 - 2 * len("9999") - 2
     assert "v_num" not in shown

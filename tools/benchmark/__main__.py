@@ -1,10 +1,4 @@
-"""The cost of training and search, beside that of the usual implementations of attention in captioning.
-
-    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
-
-Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
-them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
-"""
+"""The cost of training and search, beside that of the usual implementations of attention in captioning."""
 
 from __future__ import annotations
 
@@ -23,13 +17,22 @@ from tools.benchmark import sgrvinod
 from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
+HELP = """\
+The cost of training and search, beside that of the usual implementations of attention in captioning.
+
+    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
+
+Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
+them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
+"""
+
 SECTIONS = ("training", "search", "sgrvinod", "photos", "explore")
 """Each is measured by the function of this name in the module of this name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print the sections one after the other, and with --write, write them into a document."""
-    parser = make_parser("benchmark", __doc__)
+    parser = make_parser("benchmark", HELP)
     parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")

@@ -1,4 +1,22 @@
-"""Train, test and write a table of docs/results.
+"""Train, test and write a table of docs/results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.core.errors import UserError
+from tools import make_parser
+from tools.documents import write_sections
+from tools.tables.render import sections
+from tools.tables.runs import Bench, publishing, read_runs
+from tools.tables.table import Row, read_table
+
+HELP = """\
+Train, test and write a table of docs/results.
 
     python -m tools.tables attention --rows dot additive --seeds 0      # trains missing runs, and prints
     python -m tools.tables flickr8k --data DATA --write                 # and writes document and JSON
@@ -16,26 +34,11 @@ If settings have changed in name only, as when a class is renamed, `--rows --ren
 Exit codes: 0 all done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
-
-from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.core.errors import UserError
-from tools import make_parser
-from tools.documents import write_sections
-from tools.tables.render import sections
-from tools.tables.runs import Bench, publishing, read_runs
-from tools.tables.table import Row, read_table
-
 WRONG_USAGE = 2
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = make_parser("tables", __doc__)
+    parser = make_parser("tables", HELP)
     add = parser.add_argument
     add("table", help="name of a file in tools/tables, or the path of one")
     add("--rows", nargs="*", metavar="NAME", help="rows to train; default all")

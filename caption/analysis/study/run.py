@@ -30,8 +30,9 @@ class Study:
     @property
     def title(self) -> str:
         names = [subject.name for subject in self.subjects]
-        models = f"the model {names[0]} looks" if len(names) == 1 else f"{', '.join(names)} look"
-        return f"Where {models}, and whether that is why"
+        if len(names) == 1:
+            return f"Where the model {names[0]} looks, and whether that explains its words"
+        return f"Where {', '.join(names)} look, and whether that explains their words"
 
     def text(self) -> str:
         """The tables, each under its question; for a measure that was not possible, the remedy."""
