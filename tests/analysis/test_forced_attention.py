@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from caption.analysis.interventions.forced_attention import (
@@ -129,6 +130,17 @@ def test_an_unfinished_caption_has_no_step_for_its_end():
 def test_impossible_edits_are_refused_before_any_work(change: Change, said: str):
     with pytest.raises(ValueError, match=said):
         change.edit(CAPTION)
+
+
+def test_a_box_beyond_the_photo_is_refused_but_not_one_in_its_padding():
+    caption = replace(CAPTION, box=(-10, 0, 50, 40), image=Image.new("RGB", (40, 40)))
+    for box, said in (
+        ((20, 20, 900, 1000), "coordinates from 0 to 1000"),
+        ((20, 20, 60, 40), "reaches beyond"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            amounts(box, caption)
+    assert amounts((-10, 0, 10, 20), caption)[0].tolist() == [1, 0, 0]
 
 
 # -- effects ---------------------------------------------------------------------------------------------------
