@@ -24,7 +24,7 @@ class PatchTransform(WholePhotoTransform):
     def pixels(self, image: Image.Image) -> Tensor:
         try:
             inputs = self.processor(images=[image], return_tensors="pt")
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise ImageError(
                 f"{type(self.processor).__name__} refuses a photo of {image.size[0]}x{image.size[1]} pixels: {error}"
             ) from error

@@ -116,7 +116,7 @@ class TransformersModel(ForeignModel):
     def check_pieces(self, pieces: Sequence[Any]) -> None:
         """Raise a UserError if the model has no such pieces."""
         count = self.whole.config.get_text_config(decoder=True).vocab_size
-        unknown = [piece for piece in pieces if not isinstance(piece, int) or not 0 <= piece < count]
+        unknown = [piece for piece in pieces if type(piece) is not int or not 0 <= piece < count]
         if unknown or not pieces:
             raise UserError(
                 f"{type(self.whole).__name__} has pieces 0 to {count - 1}, and its captions begin or end with "

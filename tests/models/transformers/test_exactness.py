@@ -494,6 +494,10 @@ def test_photos_of_other_proportions_are_captioned_in_one_call() -> None:
         model.encode([PHOTO, tall])
     with pytest.raises(ImageError, match="1x300"):
         model(Image.new("RGB", (1, 300)))
+    parts = qwen2_vl()
+    parts.processor.image_processor.do_resize = False
+    with pytest.raises(ImageError, match="Qwen2VLImageProcessor refuses a photo of 60x44 pixels"):
+        from_transformers(*parts)(Image.new("RGB", (60, 44)))
 
 
 def test_the_summary_puts_tiles_and_the_whole_on_one_grid() -> None:

@@ -129,6 +129,7 @@ MISUSES: dict[str, tuple[str, Change, str]] = {
                                   r"architecture \\x1b\]0;a\\x07 of"),
     "end out of range": ("vit_gpt2", changed(GENERATION, "eos_token_id", to=10**6), f"{PIECES} 1000000: check"),
     "end as text": ("vit_gpt2", changed(GENERATION, "eos_token_id", to="a"), f"{PIECES} 'a': check"),
+    "end as truth": ("vit_gpt2", changed(GENERATION, "eos_token_id", to=True), f"{PIECES} True: check"),
     "end before 0": ("vit_gpt2", changed(GENERATION, "eos_token_id", to=-1), f"{PIECES} -1: check"),
     "start out of range": ("vit_gpt2", changed(GENERATION, "decoder_start_token_id", to=999), f"{PIECES} 999: check"),
     "start of BLIP": ("blip", changed("config.json", TEXT, "bos_token_id", to=999), f"{PIECES} 999: check"),
