@@ -24,7 +24,7 @@ class VisionEncoderDecoder(CrossAttentionModel):
         ends = ends or end_pieces(model, tokenizer.sep_token_id)
         projection = getattr(model, "enc_to_dec_proj", nn.Identity())
         size = getattr(projection, "out_features", model.encoder.config.hidden_size)
-        super().__init__(model, processor, prompt, ends, size)
+        super().__init__(model, processor, tokenizer, prompt, ends, size)
         self.tower, self.projection = model.encoder, projection
         self.find_sites()
 
@@ -39,7 +39,7 @@ class Blip(CrossAttentionModel):
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
         text = model.config.text_config
         size = model.config.vision_config.hidden_size
-        super().__init__(model, processor, [text.bos_token_id], [text.sep_token_id], size)
+        super().__init__(model, processor, tokenizer, [text.bos_token_id], [text.sep_token_id], size)
         self.tower = model.vision_model
         self.generation = self.decoder.generation_config  # the one that BLIP's `generate` uses
         self.hook_sites([layer.crossattention.self for layer in self.decoder.bert.encoder.layer])

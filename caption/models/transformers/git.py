@@ -20,23 +20,27 @@ class Git(PrefixModel):
         ends = end_pieces(model) or end_pieces(model, tokenizer.sep_token_id)
         start = (model.generation_config.bos_token_id, model.config.bos_token_id, tokenizer.cls_token_id)
         prompt = [next(piece for piece in start if piece is not None)]
-        super().__init__(model, getattr(processor, "image_processor", processor), prompt, ends)
+        images = getattr(processor, "image_processor", processor)
+        super().__init__(model, images, tokenizer, prompt, ends)
         self.region_size = model.config.vision_config.hidden_size
         self.tower = model.git.image_encoder
         self.hook_sites([layer.attention.self for layer in model.git.encoder.layer])
 
     def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
-        class_tokens, first = tokens.class_tokens.shape[1], tokens.patches[0]
-        hidden = self.whole.git.visual_projection(torch.cat((tokens.class_tokens, first), 1))
-        cache = DynamicCache()
-        attention_mask = None
+        class_tokens, patches = tokens.class_tokens.shape[1], tokens.patches[0]
+        image = self.whole.git.visual_projection(torch.cat((tokens.class_tokens, patches), 1))
+        pieces = torch.tensor(self.prompt[:-1], dtype=torch.long, device=image.device).expand(len(image), -1)
+        hidden = torch.cat((image, self.whole.git.embeddings(pieces)), 1)
+        # Image tokens attend to each other in both directions, words to the image and to earlier words.
+        places = torch.arange(hidden.shape[1], device=hidden.device)
+        visible = (places < image.shape[1]) | (places <= places[:, None])
         if mask is not None:
-            visible = torch.cat((mask.new_ones(len(hidden), class_tokens), mask), 1)
-            attention_mask = torch.zeros_like(visible, dtype=hidden.dtype)
-            attention_mask = attention_mask.masked_fill(~visible, torch.finfo(hidden.dtype).min)[
-                :, None, None
-            ]
-        encoder = self.whole.git.encoder  # image tokens attend only to each other, in both directions
-        encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
-        patches = torch.arange(class_tokens, hidden.shape[1], device=hidden.device)
-        return Prefix(cache, patches, 0, patches.new_zeros(len(hidden), 0))
+            visible = visible.expand(len(image), -1, -1).clone()
+            visible[:, :, class_tokens : image.shape[1]] &= mask[:, None]
+        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
+            ~visible, torch.finfo(hidden.dtype).min
+        )
+        cache = DynamicCache()
+        attention_mask = added.view(-1, 1, *visible.shape[-2:])
+        self.whole.git.encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
+        return Prefix(cache, places[class_tokens : image.shape[1]], pieces.shape[1], pieces)

@@ -81,14 +81,21 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
 
     Raises:
         UserError: the architecture is not supported, weights are not finite, its attention cannot be found, or its
-            processor is not supported.
+            processor is not supported or makes pixels of another size.
     """
     cls = _family(_architecture(model.config, type(model).__name__))
     check_finite(model)
     family = cls(frozen_copy(model), processor, tokenizer).eval()
     size = model.config.get_text_config(decoder=True).vocab_size
     search = configured_search(family.generation, len(family.prompt), family.ends, size)
-    return ForeignCaptioner(family, PieceVocabulary(tokenizer, size), family.transform, search)
+    vocabulary = PieceVocabulary(tokenizer, size)
+    try:
+        return ForeignCaptioner(family, vocabulary, family.transform, search)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{type(model).__name__} cannot read the pixels of its {type(processor).__name__}, which probably belongs "
+            f"to another model ({kind_and_reason(error)[:200]}): set the model's size in preprocessor_config.json"
+        ) from error
 
 
 def _architecture(config: Any, name: str | None = None) -> str:

@@ -11,7 +11,11 @@ from caption.models.transformers.prefix import PromptModel
 
 
 class PaliGemma(PromptModel):
-    """`PaliGemmaForConditionalGeneration`: SigLIP and Gemma."""
+    """`PaliGemmaForConditionalGeneration`: SigLIP and Gemma.
+
+    The last piece of the prompt is fed in the first step. The other pieces and the patches, which read it, too, are not
+    computed again: a map forced at the first step changes what that piece reads, not what was read from it.
+    """
 
     first_question = "caption en"
 

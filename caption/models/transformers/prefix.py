@@ -119,7 +119,7 @@ class PromptModel(PrefixModel):
                 "supported: use a model without it, such as the first PaliGemma"
             )
         ends = end_pieces(model) or end_pieces(model, tokenizer.eos_token_id)
-        super().__init__(model, processor.image_processor, [0], ends)
+        super().__init__(model, processor.image_processor, tokenizer, [0], ends)
         self.processor, self.region_size = processor, text.hidden_size
         self.prompts: dict[tuple[Grid, ...], Prompt] = {}
         self.question = self.first_question

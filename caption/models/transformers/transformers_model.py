@@ -21,7 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from caption.core.errors import UserError, first_few
 from caption.core.tensor_tree import TensorTree
-from caption.models.transformers.attention import LayerMemory
+from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention
 from caption.models.transformers.model import Attend, ForeignModel, ImageTokens, Memory
 from caption.models.transformers.preprocessing import ProcessorTransform, WholePhotoTransform
 
@@ -103,15 +103,31 @@ class TransformersModel(ForeignModel):
     processor_loader: str = "AutoImageProcessor"
     """The class of transformers that loads the family's processor."""
 
-    def __init__(self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int]) -> None:
+    def __init__(
+        self, model: Any, processor: Any, tokenizer: Any, prompt: Sequence[int], ends: Sequence[int]
+    ) -> None:
         super().__init__()
-        self.whole = model
+        self.whole, self.tokenizer = model, tokenizer
+        self._question = ""
         self.transform = self.transform_class(processor)
         self.generation = model.generation_config
         self.prompt = tuple(prompt)
         self.check_pieces(prompt)
         self.check_pieces(ends)
         self.start, self.ends = self.prompt[-1], tuple(ends)
+
+    @property
+    def question(self) -> str:
+        """The text that captions continue, or that they answer; may be set. It is not part of the captions."""
+        return self._question
+
+    @question.setter
+    def question(self, question: str) -> None:
+        pieces = self.tokenizer(question, add_special_tokens=False)["input_ids"]
+        self.check_pieces([self.prompt[0], *pieces])
+        self._question = question
+        self.prompt = (self.prompt[0], *pieces)
+        self.start = self.prompt[-1]
 
     def check_pieces(self, pieces: Sequence[Any]) -> None:
         """Raise a UserError if the model has no such pieces."""
@@ -204,16 +220,22 @@ class CrossAttentionModel(TransformersModel):
     """A decoder whose layers attend to image tokens by cross-attention.
 
     Args:
-        model, processor: the whole model and its image processor. Its decoder is called with `input_ids`,
-            `encoder_hidden_states` and a cache.
+        model, processor, tokenizer: the whole model, its image processor and its tokenizer. Its decoder is called with
+            `input_ids`, `encoder_hidden_states` and a cache.
         prompt, ends: see `TransformersModel` and `ForeignModel`.
         size: length of `encoder_hidden_states`.
     """
 
     def __init__(
-        self, model: Any, processor: Any, prompt: Sequence[int], ends: Sequence[int], size: int
+        self,
+        model: Any,
+        processor: Any,
+        tokenizer: Any,
+        prompt: Sequence[int],
+        ends: Sequence[int],
+        size: int,
     ) -> None:
-        super().__init__(model, processor, prompt, ends)
+        super().__init__(model, processor, tokenizer, prompt, ends)
         self.decoder, self.region_size = model.get_decoder(), size
 
     def find_sites(self) -> None:
@@ -234,17 +256,24 @@ class CrossAttentionModel(TransformersModel):
 
     def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
         hidden = torch.cat((tokens.class_tokens, *tokens.patches), 1)
-        fed = torch.tensor(self.prompt[:-1] or self.prompt, device=hidden.device).expand(len(hidden), -1)
+        prompt = torch.tensor(self.prompt, device=hidden.device).expand(len(hidden), -1)
         cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        self._run(fed, hidden, cache)
+        self._run(prompt[:, :1], hidden, cache)
         patches = torch.arange(tokens.class_tokens.shape[1], hidden.shape[1], device=hidden.device)
         layers = layer_memories(cache.cross_attention_cache.layers, patches, mask, tokens.patches[0].shape[1])
-        kept = len(self.prompt) - 1
-        past = tuple(
-            (layer.keys[:, :, :kept], layer.values[:, :, :kept])
-            for layer in cache.self_attention_cache.layers
+
+        def read(layer: int, query: Tensor) -> Tensor:
+            """Attention with the mask, which BLIP's own does not heed."""
+            image = layers[layer]
+            heads = HeadQuery.of(query[:, None], image.other_keys[:, None], image.other_values[:, None])
+            return PatchAttention()(heads, image).context.view_as(query)
+
+        past: TensorTree = tuple(
+            (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in cache.self_attention_cache.layers
         )
-        return Memory(layers, past, fed[:, :kept])
+        for pieces in prompt[:, :-1].unbind(1):
+            past = self.step(pieces, past, read)[1]
+        return Memory(layers, past, prompt[:, :-1])
 
     def step(self, pieces: Tensor, past: TensorTree, attend: Attend) -> tuple[Tensor, TensorTree]:
         blank = past[0][0].new_zeros(len(pieces), *past[0][0].shape[1:2], 1, past[0][0].shape[3])

@@ -24,6 +24,7 @@ from caption.analysis.self_attention.rollout import tower_rollout
 from caption.attention.map_hooks import edit_maps
 from caption.core.box import cell_box
 from caption.core.errors import ImageError, UserError
+from caption.core.tensor_tree import leaves
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.decoder import on_first_grid
 from caption.models.transformers.loading import from_transformers
@@ -426,6 +427,70 @@ def test_hidden_patches_are_read_by_nothing(family: str) -> None:
         return of_words
 
     torch.testing.assert_close(answer(), answer(vectors=vectors))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("question", ["a red circle", "two"])
+@pytest.mark.parametrize("family", [*CROSS, "git"])
+def test_a_caption_continues_a_text_as_in_generate(family: str, question: str, beams: int) -> None:
+    model, given = captioner(family).decoder.model, inputs(family)
+    model.question = question
+    fed = torch.tensor([model.prompt])
+    with_end = torch.cat((fed, torch.tensor([[model.ends[0]]])), 1)  # which BLIP's `generate` removes
+    name = "decoder_input_ids" if "vit" in family else "input_ids"
+    given[name] = with_end if family == "blip" else fed
+    written = tiny(family).model.generate(**given, num_beams=beams, max_new_tokens=LENGTH)[0, fed.shape[1] :]
+    ours = pieces_of(captioner(family)(PHOTO, search(beams)), family)
+    views = captioner(family).encode([PHOTO])
+    mask = torch.ones(1, views[0].vectors.shape[1], dtype=torch.bool)
+    mask[0, 2:] = False
+    vectors = views[0].vectors.clone()
+    vectors[:, 2:, : model.region_size] += 1
+    one, other = (
+        captioner(family).project((views[0]._replace(mask=mask, vectors=seen),))
+        for seen in (views[0].vectors, vectors)
+    )
+    model.question = ""
+    assert ours == written[: len(ours)].tolist()
+    read_by_text = [
+        (memory.past, [layer.other_keys for layer in memory.projected]) for memory in (one, other)
+    ]
+    for before, after in zip(*map(leaves, read_by_text), strict=True):
+        torch.testing.assert_close(before, after)  # the text does not read hidden patches
+
+
+def test_a_map_forced_at_paligemmas_first_step_changes_what_its_last_piece_reads() -> None:
+    parts = paligemma(num_hidden_layers=3)
+    ours = from_transformers(*parts).double()
+    given = dict(inputs("paligemma"))
+    model, ids = parts.model.double(), given.pop("input_ids")
+
+    def first(maps: Tensor, step: int, grid: tuple[int, int]) -> Tensor:
+        forced = torch.zeros_like(maps)
+        forced[..., 0] = maps.sum(-1)
+        return forced
+
+    def attention(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, scaling: float, **_: Any) -> Any:
+        k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
+        weights = (q @ k.mT * scaling).softmax(-1)
+        weights = torch.cat((first(weights[..., :16], 0, (4, 4)), weights[..., 16:]), -1)
+        return (weights @ v).transpose(1, 2), weights
+
+    AttentionInterface.register("first", attention)
+    AttentionMaskInterface.register("first", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    views = ours.encode([PHOTO])
+    with torch.no_grad(), edit_maps(ours.decoder, first, [view.grid for view in views]):
+        log_p, _ = ours.decoder.step(ours.decoder.start(ours.project(views)), torch.tensor([[START]]))
+    with torch.no_grad():
+        kept = model(input_ids=ids, **given, use_cache=True).cache
+        kept.crop(-1)
+        model.model.language_model.set_attn_implementation("first")
+        expected = model(
+            input_ids=ids[:, -1:], position_ids=torch.tensor([[ids.shape[1]]]), cache=kept, use_cache=True
+        ).logits[0, -1]
+    pieces = log_p[0, 0, 4:]
+    shown = pieces > -torch.inf
+    np.testing.assert_allclose(pieces[shown], expected.log_softmax(-1)[shown], atol=1e-5)
 
 
 # -- geometry ------------------------------------------------------------------------------------------------------

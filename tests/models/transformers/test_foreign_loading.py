@@ -149,6 +149,16 @@ def test_a_processor_without_a_size_and_attention_that_cannot_be_seen_are_said()
         from_transformers(*tiny)
 
 
+@pytest.mark.parametrize("make", [vit_gpt2, blip])
+def test_a_processor_of_another_size_is_refused(make: Any) -> None:
+    tiny = make()
+    tiny.processor.size = {"height": 64, "width": 64}
+    with pytest.raises(
+        UserError, match=r"cannot read the pixels of its \w+Processor.*preprocessor_config.json"
+    ):
+        from_transformers(*tiny)
+
+
 def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
     captioner = from_transformers(*blip())
     photo = Image.fromarray(np.random.default_rng(2).integers(0, 255, (40, 40, 3), dtype=np.uint8))
