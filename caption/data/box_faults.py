@@ -51,7 +51,8 @@ def boxes_fault(photos: Iterable[tuple[str, Mapping[str, Sequence[BoxLike]], Box
     Args:
         photos: of each its name for the message, the boxes, and where it lies, see `box_fault`.
     """
-    count, beyond = 0, []
+    count = 0
+    beyond: list[tuple[str, BoxLike, BoxLike]] = []
     for name, objects, photo in photos:
         # A box may have several names.
         boxes = {id(box): box for box in chain.from_iterable(objects.values())}

@@ -74,7 +74,7 @@ def plot_caption(
     """
     tiles = caption_tiles(caption, image, **options)
     page = _page(tiles, caption if title else None, legend, columns, rows)
-    drawn = _draw(fig or new_figure(page.size), tiles, page)
+    drawn: Figure = _draw(fig or new_figure(page.size), tiles, page)
     choose_fonts(drawn)  # a figure of pyplot would not look for them
     return drawn
 
