@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -129,7 +130,12 @@ def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
         "grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES, "chair": NEED_REFERENCES,
         "persons": NEED_REFERENCES,
     }  # fmt: skip
-    assert page.count("Left out.") == 5
+    tiles, left_out = re.search("<nav>.*?</nav>", page, re.DOTALL)[0], page.partition("<h2>Left out</h2>")[2]
+    assert tiles.count("<a ") == len([name for name in MEASURED if name in data]) - 5
+    assert "not measured" not in page
+    assert left_out.count("<li>") == 5
+    assert all(html.escape(reason) in left_out for reason in missing.values())
+    assert not re.search(r"falls by [-−]", page)
     assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
 
 

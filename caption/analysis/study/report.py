@@ -60,21 +60,20 @@ def report_html(study: Study, setting: str) -> str:
     Raises:
         caption.core.errors.ImageError: a photo of the examples cannot be opened.
     """
-    drawn = {
-        "grounding": lambda: "".join(
-            _examples(subject, len(study.subjects) > 1) for subject in study.subjects
-        ),
-        "faithfulness": lambda: _figure(draw_curves(study)),
-    }
-    pictures = {
-        name: draw() for name, draw in drawn.items() if name in study.tables
-    }  # they take as long as the tables
-    tables = study.tables.items()
+    measured = {name: table for name, table in study.tables.items() if not table.missing}
+    pictures: dict[str, str] = {}  # they take as long as the tables
+    if "faithfulness" in measured:
+        pictures["faithfulness"] = _figure(draw_curves(study))
+    # Without boxes, the curves say which maps are best.
+    if (of_examples := "grounding" if "grounding" in measured else "faithfulness") in measured:
+        drawn = "".join(_examples(subject, len(study.subjects) > 1) for subject in study.subjects)
+        pictures[of_examples] = pictures.get(of_examples, "") + drawn
+    missing = [table for table in study.tables.values() if table.missing]
     body = f"""<h1>{_text(study.title)}</h1>
 <p class="setting">{_text(setting)}</p>
 <nav>
-{"".join(_link(name, table) for name, table in tables)}</nav>
-{"".join(_section(name, table, pictures.get(name, "")) for name, table in tables)}"""
+{"".join(_link(name, table) for name, table in measured.items())}</nav>
+{"".join(_section(name, table, pictures.get(name, "")) for name, table in measured.items())}{_left_out(missing)}"""
     return document(printable(study.title), body, web_resource("report.css"))
 
 
@@ -129,7 +128,8 @@ def _falls(subject: Subject) -> Mapping[int, list[ExampleWord]]:
     words: dict[int, list[ExampleWord]] = {}
     for photo, gain in zip(curves.images.tolist(), gains.tolist(), strict=True):
         of_photo = words.setdefault(photo, [])
-        verdict = f"p(word) falls by {gain:.2f} more in the order of α"
+        more = "more" if gain >= 0 else "less"
+        verdict = f"p(word) falls by {abs(gain):.2f} {more} in the order of α than at random"
         of_photo.append(ExampleWord(gain, subject.captions[photo], len(of_photo), {}, verdict))
     return words
 
@@ -140,18 +140,22 @@ def _text(text: object) -> str:
 
 def _link(name: str, table: AnalysisTable) -> str:
     """A link to the table."""
-    missing = " not measured" if table.missing else ""
-    return f'<a href="#{name}"><span>{_text(table.title)}</span>{missing}</a>\n'
+    return f'<a href="#{name}"><span>{_text(table.title)}</span></a>\n'
 
 
 def _section(name: str, table: AnalysisTable, pictures: str) -> str:
-    if table.missing:
-        answer = f'<p class="missing">Left out. {_text(table.missing)}</p>\n{pictures}'
-    else:
-        notes = "".join(f"<p>{_text(note)}</p>\n" for note in table.notes)
-        rows = f'<div class="table" tabindex="0">{table.html(_cell)}</div>\n'
-        answer = f'<p class="meaning">{_text(table.meaning)}</p>\n{pictures}{rows}{notes}'
+    notes = "".join(f"<p>{_text(note)}</p>\n" for note in table.notes)
+    rows = f'<div class="table" tabindex="0">{table.html(_cell)}</div>\n'
+    answer = f'<p class="meaning">{_text(table.meaning)}</p>\n{pictures}{rows}{notes}'
     return f'<section id="{name}">\n<h2>{_text(table.title)}</h2>\n{answer}</section>\n'
+
+
+def _left_out(tables: Sequence[AnalysisTable]) -> str:
+    """The questions that were not answered, each with what it needs."""
+    if not tables:
+        return ""
+    reasons = "".join(f"<li>{_text(table.title)} {_text(table.missing)}</li>\n" for table in tables)
+    return f'<section id="left-out">\n<h2>Left out</h2>\n<ul class="missing">\n{reasons}</ul>\n</section>\n'
 
 
 def _cell(cell: Cell) -> str:
