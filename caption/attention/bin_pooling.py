@@ -15,6 +15,7 @@ from caption.attention.options import at_least_one
 from caption.attention.pooling import Pooling
 from caption.core.errors import UserError
 from caption.core.regions import Grid
+from caption.core.tensor_tree import indices
 
 PooledBy = Literal["max", "mean"]
 
@@ -40,7 +41,7 @@ class BinPooling(Pooling):
     def _counts(self, values: Tensor, real: Tensor, cells: list[int]) -> Tensor:
         """(B, L) the contribution of each region to a non-empty bin; the sum is 1, or the number of features for
         maxima."""
-        regions = torch.tensor(cells, device=values.device)
+        regions = indices(cells, values.device)
         if self.pooled_by == "max":
             largest = values.masked_fill(~real[..., None], -torch.inf)[:, regions].argmax(1)  # (B, D)
             return functional.one_hot(regions[largest], values.shape[1]).sum(1).to(values.dtype)
@@ -55,7 +56,8 @@ class BinPooling(Pooling):
         """(B, K, D) of one bin; present (B, K, L) bool."""
         if not cells:
             return values.new_zeros(*present.shape[:2], values.shape[-1])
-        inside, mask = values[:, :, cells], present[:, :, cells, None]
+        regions = indices(cells, values.device)
+        inside, mask = values[:, :, regions], present[:, :, regions, None]
         if self.pooled_by == "max":
             largest = inside.masked_fill(~mask, -torch.inf).amax(2)
             return largest.where(largest > -torch.inf, 0.0)

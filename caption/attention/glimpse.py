@@ -111,9 +111,11 @@ class GlimpseAttention(Stochastic, Attention):
         if weighed is None or maps is not weighed.maps:  # edited maps are read as they are
             return ReadOutput(weighted_sum(maps, memory.values), nowhere, nowhere.new_zeros(maps.shape[:2]))
         centre, sampled = weighed.state
-        density = torch.distributions.Normal(centre, self.deviation, validate_args=False)
+        density = torch.distributions.Normal(
+            centre, torch.full_like(centre, self.deviation), validate_args=False
+        )
         draws = self.training or self.at_test == "sample"  # else a graph can be exported
-        point = density.sample() if draws and bool(sampled.any()) else centre.detach()
+        point = density.sample() if draws else centre.detach()
         location = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
         weights = torch.where(sampled[..., None], self._window(location, memory), maps)
         return ReadOutput(

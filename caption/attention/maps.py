@@ -24,6 +24,15 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
         return weights.to(vectors.dtype) @ vectors
 
 
+def categorical(weights: Tensor) -> Tensor:
+    """(...,) int64 indices, each drawn with probabilities proportional to weights (..., L).
+
+    The arg max of weights over exponential numbers has this distribution. `Tensor.multinomial` draws the same numbers,
+    but checks the weights, for which the host waits for a GPU.
+    """
+    return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
+
+
 def overlap(rows: Tensor) -> Tensor:
     """‖R Rᵀ − I‖²_F of S rows (..., S, N), the mean over "...": 0 if they are orthogonal and of length 1."""
     products = rows @ rows.mT - torch.eye(rows.shape[-2], device=rows.device)

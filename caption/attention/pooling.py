@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import categorical
 from caption.attention.options import at_least_one
 from caption.core.errors import UserError
 from caption.core.regions import Grid, Views, WeightProperties
@@ -261,9 +262,8 @@ class StochasticPooling(Pooling):
         probabilities = self._probabilities(values, weights > 0)  # (B, K, L, D)
         if not self.training:
             return (probabilities * values).sum(2)
-        flat = probabilities.detach().transpose(2, 3).flatten(0, -2)
-        empty = flat.sum(-1) <= 0
-        drawn = flat.masked_fill(empty[:, None], 1.0).multinomial(1)
-        indices = drawn.view(*probabilities.shape[:2], 1, probabilities.shape[3])
-        samples = values.expand_as(probabilities).gather(2, indices).squeeze(2)
-        return samples.masked_fill(empty.view(samples.shape), 0.0)
+        of_features = probabilities.detach().mT  # (B, K, D, L)
+        empty = of_features.sum(-1) <= 0
+        indices = categorical(of_features.masked_fill(empty[..., None], 1.0))
+        samples = values.expand_as(probabilities).gather(2, indices[:, :, None]).squeeze(2)
+        return samples.masked_fill(empty, 0.0)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from caption.attention.maps import categorical
 from caption.core.errors import UserError
 from caption.core.parts import check_choice
 
@@ -48,8 +49,7 @@ class Stochastic(nn.Module):
         """
         if self._draw is not None:
             return self._draw(weights)
-        flat = weights.detach().float().flatten(0, -2)
-        return flat.multinomial(1).view(weights.shape[:-1])
+        return categorical(weights.detach().float())
 
 
 def stochastic_parts(model: nn.Module) -> list[Stochastic]:

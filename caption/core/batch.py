@@ -20,11 +20,13 @@ class CaptionBatch(NamedTuple):
     """(B, K, T) int64, the target word of each step: the caption, then the end token. Padding of `words` and `targets`
     is arbitrary."""
     lengths: Tensor
-    """(B, K) int64, the number of real steps of each caption, its end token included; 0 for an absent caption."""
+    """(B, K) int64, the number of real steps of each caption, its end token included; 0 for an absent caption. Those of
+    a loader stay in the host's memory, where shapes are made from them without waiting for a GPU."""
 
     def real(self) -> Tensor:
         """(B, K, T) bool: True for real steps, False for padding."""
-        return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
+        lengths = self.lengths.to(self.words.device, non_blocking=True)
+        return torch.arange(self.words.shape[2], device=self.words.device) < lengths[..., None]
 
     def repeated(self, times: int) -> CaptionBatch:
         """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""

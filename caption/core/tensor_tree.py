@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 TensorTree = Any  # Tensor | None | int | float | NamedTuple | tuple | list | dict of trees: a recursive type
@@ -83,6 +84,11 @@ def with_leaves(tree: TensorTree, tensors: Sequence[Tensor]) -> TensorTree:
     """The tree with its tensors replaced by these, in the order of `leaves`."""
     replacements = iter(tensors)
     return _map(lambda _: next(replacements), tree)
+
+
+def indices(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """(N,) int64 on a device, for which the host does not wait."""
+    return torch.tensor(list(numbers), dtype=torch.long).to(device, non_blocking=True)
 
 
 def select_images(tree: TensorTree, images: Tensor) -> TensorTree:

@@ -221,14 +221,15 @@ class CaptionData(LightningDataModule):
         }
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:
-        """Moves the tensors; stored regions become single precision. Names, references and boxes stay as they are."""
+        """Moves the tensors; stored regions become single precision. Lengths, names, references and boxes stay."""
 
         def move(tensor: Tensor) -> Tensor:
             tensor = tensor.to(device, non_blocking=True)
             return tensor.float() if tensor.dtype is torch.float16 else tensor
 
         images, views, captions, *metadata = batch
-        return Batch(*map_tensors(move, (images, views, captions)), *metadata)
+        moved = Batch(*map_tensors(move, (images, views, captions)), *metadata)
+        return moved._replace(captions=moved.captions._replace(lengths=captions.lengths))
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

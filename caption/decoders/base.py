@@ -65,7 +65,7 @@ class Unrolled(NamedTuple):
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, K, T, ...) -> (N, ...): the entries of the real steps, e.g. of the target words."""
-        return padded.flatten(0, 2)[self.positions]
+        return padded.flatten(0, 2).index_select(0, self.positions)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(N, ...) -> (B, K, T, ...), zero where there is no step, so that sums over T include only real steps."""
@@ -176,21 +176,33 @@ class Decoder(Part, nn.Module):
         Args:
             memory: of the B images.
             words: (B, K, T) int64, the input words: the start token, then the caption without its end token.
-            lengths: (B, K) int64, number of real steps of each caption; 0 for an absent caption.
+            lengths: (B, K) int64, number of real steps of each caption; 0 for an absent caption. In the host's memory
+                a GPU is not waited for.
         """
-        images, hypotheses, steps = words.shape
-        state = self.start(memory, hypotheses)
+        state = self.start(memory, words.shape[1])
         columns = []
-        for t in range(steps):
+        for inputs in words.unbind(2):
             query = self.query_of(state.carried).detach()
-            log_probs, state = self.step(state, words[:, :, t])
+            log_probs, state = self.step(state, inputs)
             columns.append((log_probs, state.trace, query))
-        real = torch.arange(steps, device=words.device) < lengths[..., None]
-        positions = real.flatten().nonzero().squeeze(-1)
-        logits, trace, queries = combine(
-            lambda column: torch.stack(column, 2).flatten(0, 2)[positions], columns
-        )
-        return Unrolled(logits, trace, queries, positions, (images, hypotheses, steps))
+        positions = real_positions(lengths, words)
+        logits, trace, queries = select_real(columns, positions)
+        return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
+
+
+def real_positions(lengths: Tensor, words: Tensor) -> Tensor:
+    """(N,) int64 `Unrolled.positions` of captions of `lengths` (B, K) in `words` (B, K, T), on the device of the words.
+
+    Lengths in the host's memory are counted there, so that the host does not wait for a GPU.
+    """
+    real = torch.arange(words.shape[-1], device=lengths.device) < lengths[..., None]
+    return real.flatten().nonzero().squeeze(-1).to(words.device, non_blocking=True)
+
+
+def select_real(columns: Sequence[TensorTree], positions: Tensor) -> TensorTree:
+    """One tree of tensors (B, K, ...) per time -> one tree (N, ...) of the real steps."""
+    # `index_select` and not an index: its gradient needs no sorting on a GPU.
+    return combine(lambda column: torch.stack(column, 2).flatten(0, 2).index_select(0, positions), columns)
 
 
 def in_working_precision(views: Views, weight: Tensor) -> Views:

@@ -22,7 +22,14 @@ from caption.core.parts import Spec
 from caption.core.regions import Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors
-from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
+from caption.decoders.base import (
+    Decoder,
+    Memory,
+    Trace,
+    Unrolled,
+    in_working_precision,
+    real_positions,
+)
 
 
 class Cache(NamedTuple):
@@ -139,19 +146,17 @@ class TransformerDecoder(Decoder):
         return logits.float().log_softmax(-1), State(state.shared, tuple(extended), trace_of(outputs))
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
-        images, hypotheses, longest = words.shape
         hidden = self._embedded(words, first=0)
         inputs = hidden
         outputs = []
         for layer, projected in zip(self.layers, memory.projected, strict=True):
             hidden, _, output = layer(hidden, projected, None)
             outputs.append(output)
-        real = torch.arange(longest, device=words.device) < lengths[..., None]
-        positions = real.flatten().nonzero().squeeze(-1)
-        trace = map_tensors(lambda tensor: tensor.flatten(0, 1)[positions], trace_of(outputs))
-        queries = inputs.detach().flatten(0, 2)[positions]
-        logits = self.to_words(self.norm(hidden.flatten(0, 2)[positions]))
-        return Unrolled(logits, trace, queries, positions, (images, hypotheses, longest))
+        positions = real_positions(lengths, words)
+        trace = map_tensors(lambda tensor: tensor.flatten(0, 1).index_select(0, positions), trace_of(outputs))
+        queries = inputs.detach().flatten(0, 2).index_select(0, positions)
+        logits = self.to_words(self.norm(hidden.flatten(0, 2).index_select(0, positions)))
+        return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
 
     def trace_name(self, number: int, name: str) -> str:
         return f"layer {number} {name}"

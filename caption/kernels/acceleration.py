@@ -24,6 +24,7 @@ from caption.kernels.compiled import CompiledEncoder, CompiledStep, check_compil
 from caption.kernels.encoder import FoldedEncoder
 from caption.kernels.exchange import exchange, plain_class, restore
 from caption.kernels.linear import OneDNNLinear, least_outputs
+from caption.kernels.packed_unroll import PackedUnroll
 from caption.kernels.scaled_dot_product import FusedScaledDotProduct
 from caption.kernels.unroll import JoinedUnroll
 
@@ -34,6 +35,7 @@ NAMES = {
     OneDNNLinear: "products by oneDNN",
     TiledAdditiveScore: "additive scores in tiles",
     FusedScaledDotProduct: "fused self-attention",
+    PackedUnroll: "steps of running captions only",
     JoinedUnroll: "gradients of large weights once per batch",
     CompiledEncoder: "compiled encoder",
     CompiledStep: "compiled step",
@@ -120,4 +122,6 @@ def _kernel(module: nn.Module, owner: nn.Module | None, device: str) -> type[nn.
         return TiledAdditiveScore
     if cls is ScaledDotProduct:
         return FusedScaledDotProduct
-    return JoinedUnroll if isinstance(module, RecurrentDecoder) and device in ("cpu", "cuda") else None
+    if isinstance(module, RecurrentDecoder):
+        return {"cpu": PackedUnroll, "cuda": JoinedUnroll}.get(device)
+    return None

@@ -8,14 +8,14 @@ Compiled functions belong to a class: stored on a module, they would use that mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.core.tensor_tree import State, map_tensors
+from caption.core.tensor_tree import State
 from caption.decoders.unroll import RecurrentDecoder
 from caption.encoders.base import Encoder
 from caption.kernels.exchange import plain_class
@@ -34,10 +34,9 @@ class CompiledStep(RecurrentDecoder):
     def advance(self, state: State, embedded: Tensor) -> tuple[State, tuple[Tensor, ...]]:
         if any(attention.maps._forward_hooks for attention in self.attentions.values()):
             return super().advance(state, embedded)  # code compiled without hooks would not run them
-        # Copies, because a slice is recompiled for every shape of its base tensor.
-        fresh = partial(torch.clone, memory_format=torch.contiguous_format)
-        state = state._replace(carried=map_tensors(fresh, state.carried))
-        return compiled(plain_class(type(self)).advance, dynamic=True)(self, state, fresh(embedded))
+        # A copy, because a slice is recompiled for every shape of its base tensor.
+        embedded = embedded.clone(memory_format=torch.contiguous_format)
+        return compiled(plain_class(type(self)).advance, dynamic=True)(self, state, embedded)
 
 
 @cache

@@ -8,7 +8,7 @@ the gates is one product before them. Both are exact, but cannot be differentiat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from caption.decoders.cells import GRUCell, LSTMCell, ResetBeforeGRUCell
 from caption.decoders.show_and_tell import ShowAndTellDecoder
 from caption.decoders.show_attend_and_tell import ShowAttendAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
-from caption.decoders.unroll import PackedCaptions, RecurrentDecoder
+from caption.decoders.unroll import RecurrentDecoder
 from caption.kernels.exchange import plain_class
 from caption.kernels.first_order import require_first_order
 from caption.kernels.linear import linear
@@ -39,19 +39,35 @@ class JoinedUnroll(RecurrentDecoder):
     """`RecurrentDecoder` whose unroll computes the words' part of the gates and large weights' gradients once."""
 
     def unroll(
-        self, state: State, embedded: Tensor, packing: PackedCaptions
+        self, state: State, embedded: Tensor, positions: Tensor
     ) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
-        with ExitStack() as stack:
-            layer = layer_of_words(self)
-            if layer is not None:
-                dropped: Tensor = self.dropout(embedded)  # type: ignore[operator]
-                parts = iter(layer(dropped).split(packing.sizes))
-                stack.enter_context(forward(layer, lambda x: next(parts).unflatten(0, x.shape[:-1])))
-            if torch.is_grad_enabled():
-                for module in self.modules():
-                    if module is not layer and is_large(module):
-                        stack.enter_context(forward(module, DeferredLinear(module)))  # type: ignore[arg-type]
-            return super().unroll(state, embedded, packing)
+        with joined(self, embedded, lambda parts: parts.unbind(2)):
+            return super().unroll(state, embedded, positions)
+
+
+@contextmanager
+def joined(
+    decoder: RecurrentDecoder, embedded: Tensor, split: Callable[[Tensor], Sequence[Tensor]]
+) -> Iterator[None]:
+    """Context in which the steps of an unroll take the words' part of the gates from one product, and leave the
+    gradients of large weights to another.
+
+    Args:
+        decoder: whose `advance` is called once for each step, in order.
+        embedded: (..., E) the words' vectors of all steps.
+        split: (..., G) the parts of all steps -> those of each step.
+    """
+    with ExitStack() as stack:
+        layer = layer_of_words(decoder)
+        if layer is not None:
+            dropped: Tensor = decoder.dropout(embedded)  # type: ignore[operator]
+            parts = iter(split(layer(dropped)))
+            stack.enter_context(forward(layer, lambda x: next(parts).view(*x.shape[:-1], -1)))
+        if torch.is_grad_enabled():
+            for module in decoder.modules():
+                if module is not layer and is_large(module):
+                    stack.enter_context(forward(module, DeferredLinear(module)))  # type: ignore[arg-type]
+        yield
 
 
 def layer_of_words(decoder: RecurrentDecoder) -> nn.Linear | None:

@@ -173,7 +173,8 @@ def count_elements(captions: CaptionBatch, unrolled: Unrolled, samples: int = 1)
         samples: number of samples of each caption in the unroll.
     """
     present = captions.lengths > 0
-    counts = total(torch.stack([present.any(1).sum(), present.sum(), captions.lengths.sum()]))
+    counts = torch.stack([present.any(1).sum(), present.sum(), captions.lengths.sum()])
+    counts = total(counts.to(unrolled.logits.device, non_blocking=True))
     return Elements(counts[0], counts[1], counts[2], unrolled.trace.weights.shape[-1], samples)
 
 

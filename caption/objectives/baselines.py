@@ -89,7 +89,7 @@ class MovingAverage(Baseline):
 
     def learn(self, rewards: Rewards) -> None:
         has_steps = rewards.unrolled.has_steps().view(rewards.totals.shape)
-        totals = rewards.totals[has_steps]
+        totals = rewards.totals.where(has_steps, 0.0)
         # The mean over all processes. A batch without captions has no reward and does not change the average.
         reward, count = total(torch.stack([totals.sum(), has_steps.sum().to(totals.dtype)]))
         updated = self.decay * self.value + (1 - self.decay) * reward / count

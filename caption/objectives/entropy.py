@@ -37,8 +37,10 @@ class Entropy(Term):
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, unrolled: Unrolled, captioner: Captioner) -> Tensor:
-        started = not self.after or bool(self.batches >= self.after)
-        if self.training and self.after:
+        total = entropy(unrolled.trace.weights, captioner.decoder.properties).sum()
+        if not self.after:
+            return total
+        started = self.batches >= self.after
+        if self.training:
             self.batches += 1
-        weights = unrolled.trace.weights
-        return entropy(weights, captioner.decoder.properties).sum() if started else weights.new_zeros(())
+        return total.where(started, 0.0)

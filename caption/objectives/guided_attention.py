@@ -90,7 +90,7 @@ class GuidedAttention(Objective):
         scores = self.detectors(views[0])
         log_absent = self.detectors.log_absent(scores)
         shares = self.detectors.shares(captions.targets, captions.real())
-        captioned = (captions.lengths > 0).any(1)
+        captioned = captions.real().flatten(1).any(1)
         detection = elements.mean((self.detectors.loss(log_absent, shares) * captioned).sum(), PER_IMAGE)
         divergence = self._divergence(captioner.decoder, unrolled, captions, scores, log_absent).sum()
         divergence = elements.mean(divergence)

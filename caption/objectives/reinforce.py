@@ -136,7 +136,8 @@ class Reinforce(Objective):
         def greedy() -> Tensor:
             with eval_mode(decoder), torch.no_grad(), override_at_test(decoder, "argmax"):
                 best = decoder(memory, captions.words, captions.lengths)
-            return self._credited(best.unpack(word_log_likelihoods(best, captions.targets)), captions.lengths)
+            words = best.unpack(word_log_likelihoods(best, captions.targets))
+            return self._credited(words, captions.lengths.to(words.device, non_blocking=True))
 
         words = unrolled.unpack(log_likelihoods)  # (B, K·S, T)
         lengths = unrolled.unpack(torch.ones_like(log_likelihoods)).sum(-1)

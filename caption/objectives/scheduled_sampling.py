@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from caption.attention.maps import categorical
 from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
+from caption.core.tensor_tree import indices
 from caption.objectives.base import Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.text.vocabulary import END, FORBIDDEN
@@ -59,10 +61,9 @@ class ScheduledSampling(Objective):
 def _mixed(captioner: Captioner, views: Views, captions: CaptionBatch, probability: Tensor) -> CaptionBatch:
     """The captions with some of their input words drawn from the model."""
     unrolled = captioner.unroll(views, captions.words, captions.lengths)
-    logits = unrolled.logits.float().index_fill(
-        1, torch.tensor((*FORBIDDEN, END), device=probability.device), -torch.inf
-    )
-    drawn = unrolled.unpack(logits.softmax(-1).multinomial(1).squeeze(1))
+    logits = unrolled.logits.float()
+    logits = logits.index_fill(1, indices((*FORBIDDEN, END), logits.device), -torch.inf)
+    drawn = unrolled.unpack(categorical(logits.softmax(-1)))
     words = captions.words.clone()
     replaced = captions.real() & (torch.rand(words.shape, device=words.device) < probability)
     # The word drawn at a step is the input of the next one.

@@ -12,6 +12,7 @@ from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError
 from caption.core.regions import Views
 from caption.core.runtime.eval_mode import eval_mode
+from caption.core.tensor_tree import indices
 from caption.decoders.base import Decoder, Memory
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
@@ -69,8 +70,7 @@ class SelfCriticalSequence(Objective):
                 "self-critical training has no gradient for sampled attention: train soft attention with it"
             )
         logits = unrolled.logits.float()
-        forbidden = torch.tensor(FORBIDDEN, device=logits.device)
-        log_probs = logits.index_fill(1, forbidden, -torch.inf).log_softmax(-1)
+        log_probs = logits.index_fill(1, indices(FORBIDDEN, logits.device), -torch.inf).log_softmax(-1)
         log_likelihoods = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
         rewards = self._rewards(sampled, captions).to(logits)
         baselines = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)

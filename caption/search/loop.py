@@ -21,6 +21,7 @@ from caption.core.tensor_tree import (
     State,
     TensorTree,
     combine,
+    indices,
     leaves,
     map_tensors,
     select_hypotheses,
@@ -29,6 +30,9 @@ from caption.core.tensor_tree import (
 from caption.search.base import Hypotheses, SearchRecord, Step
 from caption.search.repeats import lower_repeats
 from caption.search.top_k import top_k
+
+EVERY = 4
+"""Steps of a search on a GPU after which the host reads whether an image is unfinished."""
 
 
 class Extension(NamedTuple):
@@ -255,10 +259,11 @@ class Search(ABC):
     ) -> Hypotheses:
         """Caption a batch of images, until each is finished or `max_length` steps have been taken.
 
-        Finished images are removed from the batch. This copies the `shared` tensors of the others, and copying an image
-        takes about as long as a step of one hypothesis. So finished images are removed together, when one hypothesis
-        per unfinished image has been computed for nothing. Reading which images are unfinished is the only time in a
-        step that the host waits for the device.
+        On a CPU, finished images are removed from the batch. This copies the `shared` tensors of the others, and
+        copying an image takes about as long as a step of one hypothesis. So finished images are removed together, when
+        one hypothesis per unfinished image has been computed for nothing. A GPU takes as long for few images as for
+        many, but the host should not wait for it: all images stay, and every few steps the host reads whether one is
+        unfinished.
 
         Args:
             step: scores the next word, see `Step`.
@@ -285,9 +290,7 @@ class Search(ABC):
         carried, trace = select_hypotheses((state.carried, state.trace), torch.zeros_like(words))
         state = State(state.shared, carried, trace)
         rows = torch.arange(images, device=device)
-        forbidden_words, content_words = (
-            torch.tensor(list(ids), dtype=torch.long, device=device) for ids in (forbidden, content)
-        )
+        forbidden_words, content_words = indices(forbidden, device), indices(content, device)
         penalty = self.repeat_penalty
         said = words.new_empty(*words.shape, 0) if penalty else None  # (B', K, time)
         history = History(images)
@@ -309,10 +312,14 @@ class Search(ABC):
                 extension = _with_true_log_probs(extension, ranked, admissible)
                 said = torch.cat((said, extension.words[..., None]), dim=2)
             history.add(rows, extension, (trace, best), unfinished)
+            state, words = State(state.shared, carried, trace), extension.words
+            if not is_host(device):
+                if time % EVERY == EVERY - 1 and not unfinished.any():
+                    break
+                continue
             staying = unfinished.nonzero().squeeze(1)
             if len(staying) == 0:
                 break
-            state, words = State(state.shared, carried, trace), extension.words
             wasted += (len(rows) - len(staying)) * words.shape[1]
             if wasted >= len(staying):
                 wasted = 0
@@ -350,6 +357,11 @@ def _admissible(log_probs: Tensor, forbidden: Tensor) -> Tensor:
     log_probs = log_probs.to(torch.promote_types(log_probs.dtype, torch.float32))
     log_probs = log_probs.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
     return log_probs.index_fill_(2, forbidden, -math.inf)  # in place: nan_to_num has just made a copy
+
+
+def is_host(device: torch.device) -> bool:
+    """Whether reading a tensor of this device takes no waiting."""
+    return device.type == "cpu"
 
 
 def _only(word: int, log_probs: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ class Sampling(Search):
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
         # Uniform in [0, 1); in double precision, so that rare words can be drawn.
         shape = images, self.samples, self.max_length
-        uniform = torch.rand(shape, dtype=torch.float64, generator=generator).to(device)
+        uniform = torch.rand(shape, dtype=torch.float64, generator=generator).to(device, non_blocking=True)
 
         def choose(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
             return self._draw(log_probs, uniform[rows, :, time])

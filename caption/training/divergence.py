@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -23,8 +23,27 @@ FAR = 5.0
 """An NLL of more than this many times that of an untrained model, log V per word, is a divergence."""
 
 
+WAIT = 16
+"""Steps on a GPU whose numbers are read together, because the host waits for the GPU each time."""
+
+
+class Step(NamedTuple):
+    """The numbers of an optimizer's step."""
+
+    number: int
+    epoch: int
+    """Counted from 1."""
+    batches: list[tuple[int, list[int | str]]]
+    """Number and image ids of each batch of the step."""
+    losses: Tensor
+    """(batches,)."""
+    norm: Tensor
+    """Of the gradient, before clipping."""
+
+
 class StopOnDivergence(Callback):
-    """Raises a `UserError` at the first step whose loss or gradient is NaN or infinite.
+    """Raises a `UserError` for the first step whose loss or gradient is NaN or infinite: at once on a CPU, within 16
+    steps on a GPU.
 
     The message names the step and the last checkpoint; diverged.json in the log folder has the losses and image ids of
     the step's batches. With a gradient scaler (16-mixed), a step with an infinite gradient is skipped, as the scaler
@@ -37,9 +56,10 @@ class StopOnDivergence(Callback):
     """
 
     def __init__(self) -> None:
-        self.skipped = 0
+        self.skipped: Tensor | int = 0
         self._batches: list[tuple[int, list[int | str]]] = []
         self._losses: list[Tensor] = []
+        self._unread: list[Step] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int
@@ -59,31 +79,47 @@ class StopOnDivergence(Callback):
         ]
         norm = get_total_norm(gradients)
         pl_module.log("train/gradient_norm", norm)
-        finite = bool(losses.isfinite().all())
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            self.skipped += not norm.isfinite()
-            pl_module.log("train/skipped_steps", float(self.skipped))
-        else:
-            finite &= bool(norm.isfinite())
+            self.skipped = self.skipped + (~norm.isfinite()).float()
+            pl_module.log("train/skipped_steps", self.skipped)
+            norm = torch.zeros_like(norm)
+        self._unread.append(Step(trainer.global_step, trainer.current_epoch + 1, batches, losses, norm))
+        if norm.device.type == "cpu" or len(self._unread) == WAIT:
+            self._read(trainer)
+
+    def _read(self, trainer: Trainer) -> None:
+        """Raise for the first of the unread steps with a number that is not finite."""
+        steps, self._unread = self._unread, []
+        if not steps:
+            return
+        finite = torch.stack([step.losses.isfinite().all() & step.norm.isfinite() for step in steps]).tolist()
         # One process raises only if all do, or the others would wait for it.
-        if trainer.strategy.reduce_boolean_decision(not finite, all=False):
+        if trainer.strategy.reduce_boolean_decision(not all(finite), all=False):
+            step = steps[finite.index(False)] if False in finite else steps[-1]
             report = {
-                "step": trainer.global_step,
-                "epoch": trainer.current_epoch + 1,
-                "gradient_norm": str(norm.item()),
+                "step": step.number,
+                "epoch": step.epoch,
+                "gradient_norm": str(step.norm.item()),
                 "batches": [
                     {"batch": number, "loss": str(loss), "ids": ids}
-                    for (number, ids), loss in zip(batches, losses.tolist(), strict=True)
+                    for (number, ids), loss in zip(step.batches, step.losses.tolist(), strict=True)
                 ],
             }
-            numbers = f"the loss is {losses.mean().item():g} and the gradient's norm {norm.item():g}"
-            raise UserError(f"{numbers} {_where(trainer)}, {_write(trainer, report)}{_remedy(trainer)}")
+            numbers = (
+                f"the loss is {step.losses.mean().item():g} and the gradient's norm {step.norm.item():g} "
+                f"{_at(step.number, step.epoch)}"
+            )
+            raise UserError(f"{numbers}, {_write(trainer, report)}{_remedy(trainer)}")
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._read(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self.on_train_epoch_end(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self._read(trainer)
         metrics, untrained = trainer.callback_metrics, math.log(len(pl_module.captioner.vocabulary))
         nll = float(metrics.get("val/NLL", metrics.get("train/NLL", 0.0)))
         if not nll <= FAR * untrained:
@@ -103,14 +139,18 @@ class StopOnDivergence(Callback):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"skipped": self.skipped}
+        return {"skipped": int(self.skipped)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.skipped = state_dict["skipped"]
 
 
 def _where(trainer: Trainer) -> str:
-    return f"at step {trainer.global_step} (epoch {trainer.current_epoch + 1})"
+    return _at(trainer.global_step, trainer.current_epoch + 1)
+
+
+def _at(step: int, epoch: int) -> str:
+    return f"at step {step} (epoch {epoch})"
 
 
 def _write(trainer: Trainer, report: dict[str, Any]) -> str:

@@ -202,19 +202,52 @@ class Affirmative(FakeTensorMode):
 
     avoid_device_init = True
 
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.waits: list[str] = []
+        """Where the host read a number of the device, or waited until one was copied to it."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in READS and args[0].device.type == NAME:
+            self.waits.append(f"{func}: {place()}")
+        if func is torch.ops.aten._to_copy.default and not kwargs.get("non_blocking"):
+            devices = {args[0].device.type, torch.device(kwargs.get("device") or args[0].device).type}
+            if devices == {NAME, "cpu"}:
+                self.waits.append(f"{func}: {place()}")
         if func is torch.ops.aten._local_scalar_dense.default and args[0].constant is None:
             return True if args[0].dtype == torch.bool else EVERY_NUMBER
         if func is torch.ops.aten.nonzero.default:
             return args[0].new_empty((args[0].numel(), args[0].dim()), dtype=torch.long)
-        return super().__torch_dispatch__(func, types, args, kwargs or {})
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    @contextmanager
+    def without_waiting(self, most: int = 0) -> Iterator[None]:
+        """Within, the host waits for the device so many times at most."""
+        self.waits.clear()
+        yield
+        assert len(self.waits) <= most, (len(self.waits), sorted(set(self.waits)))
+
+
+def place() -> str:
+    """The innermost line of the package that is running."""
+    lines = [frame for frame in traceback.extract_stack() if "/caption/" in frame.filename]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+
+
+READS = (
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.multinomial.default,  # checks its numbers
+)
 
 
 @contextmanager
-def fake_gpu() -> Iterator[torch.device]:
+def fake_gpu() -> Iterator[tuple[torch.device, Affirmative]]:
     """Within, models and tensors move to the device with `to`. Only in a process of `fake_gpu_process`."""
-    with Affirmative(allow_non_fake_inputs=True):
-        yield torch.device(NAME, 0)
+    with Affirmative() as mode:
+        yield torch.device(NAME, 0), mode
 
 
 def fake_gpu_process() -> ProcessPoolExecutor:
@@ -241,18 +274,31 @@ def _register() -> None:
 
 
 def train(name: str) -> None:
-    """The numbers of a model in training mode, in which attention samples."""
-    model = mechanisms.captioner(mechanisms.decoder(name))
-    with fake_gpu() as device:
-        numbers(model.train(), device)
+    """The loss, gradients and steps of a model in training mode, in which attention samples, without waiting."""
+    model = mechanisms.captioner(mechanisms.decoder(name)).train()
+    with fake_gpu() as (device, mode):
+        words, pixels = torch.full((2, 3, 5), 4).to(device), pixels_for(model).to(device)
+        views = model.to(device).encoder(pixels)
+        with mode.without_waiting():
+            memory = model.project(views)
+            unrolled = model.decoder(memory, words, torch.tensor(LENGTHS))
+            loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
+            loss.backward()
+            state = model.decoder.start(memory, 3)
+            for t in range(3):
+                log_probs, state = model.decoder.step(state, words[:, :, t])
+        found = [log_probs, *(p.grad for p in model.parameters() if p.grad is not None), *leaves(state)]
+        assert all(tensor.device == device for tensor in found)
 
 
 def write(name: str, method: search.Search) -> None:
-    """A search for captions."""
+    """A search for captions, in which the host reads every few steps whether it goes on, and how long they are."""
     model = mechanisms.captioner(mechanisms.decoder(name))
-    with fake_gpu() as device:
+    with fake_gpu() as (device, mode):
         model = model.to(device)
-        found = model.generate(model.encoder(pixels_for(model).to(device)), method)
+        views = model.encoder(pixels_for(model).to(device))
+        with mode.without_waiting(most=2):
+            found = model.generate(views, method)
         assert all(tensor.device == device for tensor in leaves(found))
 
 
@@ -263,13 +309,16 @@ def learn(name: str) -> None:
     model = mechanisms.captioner(mechanisms.decoder("hard" if samples else "additive"))
     objective.build(model.decoder.query_size, view_sizes(model.encoder), len(model.vocabulary))
     objective.prepare([[[4, 5, 2], [5, 6, 2]], [[6, 4, 2]]])
-    with fake_gpu() as device:
-        words, targets, lengths = torch.full((3, 2, 3, 5), 4).to(device)
+    with fake_gpu() as (device, mode):
+        words, targets = torch.full((2, 2, 3, 5), 4).to(device)
         model, objective = model.to(device), objective.to(device)
         views = model.encoder(pixels_for(model).to(device))
         model.decoder.train()
-        loss = objective(model, views, CaptionBatch(words, targets, lengths[..., 0]))
-        loss.value.backward()
+        # Sampled captions are scored on the host.
+        rewarded = any(isinstance(part, objectives.SelfCriticalSequence) for part in objective.modules())
+        with mode.without_waiting(most=10_000 if rewarded else 0):
+            loss = objective(model, views, CaptionBatch(words, targets, torch.tensor(LENGTHS)))
+            loss.value.backward()
         assert all(tensor.device == device for tensor in (loss.value, *loss.logged.values()))
 
 
@@ -284,7 +333,7 @@ def refine(name: str, masked: bool) -> None:
     """A refiner's regions and gradients."""
     refiner, views = case(name), views_of(name, masked)
     # It looks for images without regions, and would be told that there are some.
-    with fake_gpu() as device, mock.patch("caption.encoders.refiners.base.check_views"):
+    with fake_gpu() as (device, _), mock.patch("caption.encoders.refiners.base.check_views"):
         there = map_tensors(
             lambda tensor: tensor.to(device).requires_grad_(tensor.is_floating_point()), views
         )  # not every refiner has weights
@@ -296,7 +345,7 @@ def refine(name: str, masked: bool) -> None:
 def encode(name: str) -> None:
     """An encoder's regions and gradients."""
     encoder = ENCODERS[name]()
-    with fake_gpu() as device:
+    with fake_gpu() as (device, _):
         views = encoder.to(device)(torch.zeros(2, 3, 64, 64, dtype=torch.uint8).to(device))
         sum(view.vectors.sum() for view in views).backward()
         assert all(tensor.device == device for tensor in leaves(views))

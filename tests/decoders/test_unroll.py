@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.dispatched import Dispatched
+from helpers.shapes_of_calls import shapes
 from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention import Multinoulli
-from caption.core.tensor_tree import leaves
 from caption.decoders import Gate, ShowAttendAndTellDecoder, Unrolled
 from caption.objectives import word_log_likelihoods
 
@@ -90,14 +90,7 @@ def test_packing_by_hand():
     assert unrolled.has_steps().tolist() == [[True, True, False]]
 
 
-def shapes(module: nn.Module) -> list[tuple[int, ...]]:
-    """Collects the shape of the first tensor that each call of a module gets."""
-    calls: list[tuple[int, ...]] = []
-    module.register_forward_hook(lambda _, given, result: calls.append(tuple(leaves(given[0])[0].shape)))
-    return calls
-
-
-def test_finished_captions_leave_the_loop_and_what_does_not_depend_on_it_runs_once():
+def test_what_does_not_depend_on_the_loop_runs_once():
     """Keys neither at each step nor for each of the K captions, the output layer for real steps only."""
     model = decoder()
     parts = (
@@ -109,27 +102,15 @@ def test_finished_captions_leave_the_loop_and_what_does_not_depend_on_it_runs_on
     )
     keys, initials, embeddings, outputs, attended = map(shapes, parts)
     lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
-    unroll(model, images(3), sentences(lengths, longest=9), lengths)
+    unroll(model, images(3), sentences(lengths), lengths)
     assert keys == [(3, 6, REGION_SIZE)]
     assert len(initials) == len(embeddings) == 1
     assert outputs == [(12, 5)]
-    assert [shape[:2] for shape in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
+    assert [shape[:2] for shape in attended] == 4 * [(3, 2)]
     state = model.start(model.project(one_row(images(2))), hypotheses=3)
     for _ in range(4):
         _, state = model.step(state, torch.ones(2, 3, dtype=torch.long))
     assert keys == [(3, 6, REGION_SIZE), (2, 6, REGION_SIZE)]
-
-
-def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
-    """The gradient of a slice of the whole would be as large as the whole at each step."""
-    model, lengths = decoder(), torch.tensor([[5], [3], [3], [1]])
-    logits = unroll(model, images(4), sentences(lengths), lengths).logits
-    with Dispatched() as ran:
-        logits.sum().backward()
-    keys = model.attention.score.keys(one_row(images(1))[0]).shape[1:]
-    slices = [result for name, _, result in ran.calls if name == "slice_backward"]
-    made_whole = sorted(shape for shape in slices if shape[1:] == keys)
-    assert made_whole == [(3, *keys), (4, *keys)]
 
 
 # -- precision ---------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from functools import partial
 
 import pytest
 import torch
+from helpers import mechanisms
+from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS
 from helpers.tiny_captioner import captioner
 from helpers.tiny_views import one_row
 from torch import Tensor
@@ -21,7 +23,7 @@ from caption.decoders import ShowAttendAndTellDecoder
 from caption.kernels import accelerate
 from caption.kernels.compiled import CompiledEncoder, CompiledStep, compiled
 from caption.kernels.exchange import exchange, plain_class, restore
-from caption.kernels.unroll import JoinedUnroll
+from caption.kernels.packed_unroll import PackedUnroll
 
 CPU = torch.device("cpu")
 
@@ -108,7 +110,7 @@ def test_search_finds_the_same_also_in_a_copy_and_with_edits():
 
 def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caption.kernels.acceleration.check_compiler", lambda device: None)
-    for device, kernel in (("cpu", JoinedUnroll), ("cuda", CompiledStep)):
+    for device, kernel in (("cpu", PackedUnroll), ("cuda", CompiledStep)):
         model = captioner()
         accelerate(model, device, compile=True)
         assert isinstance(model.encoder, CompiledEncoder)
@@ -117,6 +119,22 @@ def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytes
             type(part) for part in model.decoder.modules() if plain_class(type(part)) is not type(part)
         ]
         assert (len(exchanged) > 1) == (device == "cpu")  # the compiler takes the plain parts
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("name", [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS])
+def test_a_step_is_one_graph_forward_and_backward(name: str):
+    """Nothing in it asks for a number, which would break the graph."""
+    model = mechanisms.captioner(mechanisms.decoder(name)).train()
+    with torch.no_grad():
+        views = model.encoder(torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8).double())
+    state = model.decoder.start(model.project(views), 3)
+    words = torch.randint(4, 8, (2, 3))
+    log_probs, after = torch.compile(model.decoder.step, fullgraph=True)(state, words)
+    (log_probs.sum() + after.trace.weights.square().sum()).backward()
+    assert any(parameter.grad is not None for parameter in model.decoder.parameters())
+    forget()
 
 
 @pytest.mark.nightly

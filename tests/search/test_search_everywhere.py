@@ -10,8 +10,8 @@ import torch
 from helpers.search_models import END, START, HashModel, captions
 from torch import Tensor
 
-from caption.core.tensor_tree import State, map_tensors
-from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.core.tensor_tree import State, leaves, map_tensors
+from caption.search import BeamSearch, Greedy, Sampling, Search, loop
 
 SEARCHES = [
     Greedy(12),
@@ -65,6 +65,28 @@ def test_the_models_tensor_is_left_alone_and_neither_nan_is_said_nor_a_gradient_
     assert torch.equal(log_probs.nan_to_num(nan=7.0), before.nan_to_num(nan=7.0))
     assert not hypotheses.log_probs.requires_grad
     assert not (hypotheses.words >= 2).any()
+
+
+@every_search
+def test_the_loop_for_a_gpu_finds_the_same(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished images stay in the batch, and the host asks every few steps. The log-probabilities of real steps, and
+    the record of a beam, are the same."""
+    model, batch, found = HashModel(9, seed=6), list(range(10)), []
+    for host in (True, False):
+        monkeypatch.setattr(loop, "is_host", lambda device, host=host: host)
+        found.append(search(model.step, model.start(batch), len(batch), START, END, [START], record=True))
+    here, there = found
+    for one, other in zip(
+        leaves(here._replace(record=None)), leaves(there._replace(record=None)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+    assert here.record is not None
+    assert there.record is not None
+    assert torch.equal(here.record.steps, there.record.steps)
+    for image, steps in enumerate(here.record.steps.tolist()):
+        for name in ("words", "parents", "log_probs"):
+            one, other = (getattr(record, name)[image, :steps] for record in (here.record, there.record))
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

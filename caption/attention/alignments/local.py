@@ -43,8 +43,7 @@ class PredictedWindow(Alignment):
 
     def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         cells = cell_positions(memory.grid, scores)
-        last = torch.tensor(memory.grid, dtype=scores.dtype, device=scores.device) - 1
-        centre = self.centre(query.hidden).sigmoid() * last  # (B, K, 2)
+        centre = self.centre(query.hidden).sigmoid() * cells.amax(0)  # (B, K, 2)
         offsets = cells - centre[:, :, None]
         weights = _softmax_within(scores, offsets, self.reach)
         gaussian = (-offsets.square().sum(-1) / (2 * (self.reach / 2) ** 2)).exp()
