@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,18 +12,48 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from caption.core.errors import DataError
+from caption.core.errors import DataError, kind_and_reason, optional_package
 from caption.core.runtime.inputs import CONFIGURATION, TEXT, Kind, read_input
 
 
 def read_text(path: str | os.PathLike[str], kind: Kind = TEXT) -> str:
-    """The text of a UTF-8 file, with or without byte order mark. `~` is the home folder; line ends are kept.
+    """The text of a UTF-8 file, with or without byte order mark; of a Parquet table, its rows as JSON lines.
+
+    `~` is the home folder; line ends are kept.
 
     Raises:
-        UserError: the file cannot be read (see `caption.core.runtime.inputs.read_input`), or is not UTF-8.
+        UserError: the file cannot be read (see `caption.core.runtime.inputs.read_input`), or is not UTF-8; or it is a
+            Parquet table, and damaged, too large, or pyarrow is missing.
     """
     path = user_path(path)
-    return utf8_text(read_input(path, kind), f"'{path}'")
+    data = read_input(path, kind)
+    return (_parquet_lines if data[:4] == PARQUET else utf8_text)(data, f"'{path}'")
+
+
+PARQUET = b"PAR1"
+"""The first bytes of a Parquet table, such as the metadata.parquet of Hugging Face's image folders."""
+
+
+def _parquet_lines(data: bytes, name: str) -> str:
+    """The rows of a Parquet table as JSON lines; bytes, dates and the like become null."""
+    with optional_package(f"the Parquet table {name}", "pyarrow"):
+        from pyarrow import parquet
+    lines, size = [], 0
+    try:
+        for batch in parquet.ParquetFile(io.BytesIO(data)).iter_batches(100):
+            lines += [
+                json.dumps(row, default=lambda _: None, ensure_ascii=False) for row in batch.to_pylist()
+            ]
+            size += sum(map(len, lines[-batch.num_rows :]))
+            if size > TEXT.most:
+                break
+        else:
+            return "\n".join(lines)
+    except Exception as error:  # pyarrow raises almost anything on damaged files
+        raise DataError(
+            f"{name} is a damaged Parquet table: {kind_and_reason(error)}. Get it again."
+        ) from error
+    raise DataError(f"{name} has more than {TEXT.most / 1e9:.1f} GB of text. Is it the right file?")
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:

@@ -35,7 +35,7 @@ EXPECTED = (
 METADATA = {
     "*/metadata.csv": ("csv, ", "csv.DictReader(table.open(encoding='utf-8-sig', newline=''))"),
     "*/metadata.jsonl": ("", "map(json.loads, filter(str.strip, table.open(encoding='utf-8-sig')))"),
-    "**/metadata.parquet": ("pyarrow.parquet, ", "pyarrow.parquet.read_table(table).to_pylist()"),
+    "*/metadata.parquet": ("pyarrow.parquet, ", "pyarrow.parquet.read_table(table).to_pylist()"),
 }
 """Tables of Hugging Face's image folders that no reader accepts: the module to import, and code for `table`'s rows."""
 JOIN = (
@@ -154,7 +154,9 @@ def _caption_files(folder: Path) -> list[DetectedFile]:
         paths = sorted(
             path
             for path in folder.iterdir()
-            if path.suffix.lower() in SUFFIXES and path.name[0] != "." and not path.is_dir()
+            if (path.suffix.lower() in SUFFIXES or path.name == "metadata.parquet")
+            and path.name[0] != "."
+            and not path.is_dir()
         )
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}.") from None

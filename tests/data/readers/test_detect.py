@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
-from caption.core.errors import DataError
+from caption.core.errors import DataError, UserError
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText
 from caption.data.readers.detect import ALL, reader_for
 from caption.data.readers.tables import JsonLines
+from caption.metrics.caption_files import read_captions
 
 COCO = {
     "images": [{"id": 1, "file_name": "a.jpg"}],
@@ -119,6 +122,43 @@ def test_a_table_for_each_split_is_read_after_the_line_that_joins_them(tmp_path:
     assert [(entry.file, entry.split, entry.captions) for entry in JsonLines.entries(text, Findings())] == [
         (f"{folder}/a.jpg", split, ["A dog, Tom's."]) for folder, split in splits.items()
     ]
+
+
+class ParquetFile:
+    """As much of pyarrow's class as is used, over a file whose rows are JSON behind the mark."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.rows = json.loads(file.read()[4:])
+
+    def iter_batches(self, size: int) -> Iterator[Any]:
+        for start in range(0, len(self.rows), size):
+            rows = [{**row, "picture": b"pixels"} for row in self.rows[start : start + size]]
+            yield SimpleNamespace(num_rows=len(rows), to_pylist=lambda rows=rows: rows)
+
+
+def test_a_parquet_table_is_read_as_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = [{"file_name": f"{number}.jpg", "text": f"Un café, {number}."} for number in range(120)]
+    files = {f"{number}.jpg": IMAGE for number in range(120)}
+    folder = written(tmp_path / "photos", {**files, "metadata.parquet": f"PAR1{json.dumps(rows)}"})
+    path = folder / "metadata.parquet"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        UserError, match=r"metadata.parquet' needs the package pyarrow.*: run pip install pyarrow"
+    ):
+        reader_for(str(path), {}, {})
+    monkeypatch.setitem(
+        sys.modules, "pyarrow", SimpleNamespace(parquet=SimpleNamespace(ParquetFile=ParquetFile))
+    )
+    for data in (folder, path):
+        spec = reader_for(str(data), {}, {})
+        assert spec["class_path"] == "caption.data.readers.JsonLines"
+        images = JsonLines(**spec["init_args"]).read()["train"]
+        assert {image.path.name: list(image.captions) for image in images} == {
+            row["file_name"]: [row["text"]] for row in rows
+        }
+    assert read_captions(str(path)).captions == {row["file_name"]: [row["text"]] for row in rows}
+    path.write_bytes(path.read_bytes()[:40])
+    assert "is a damaged Parquet table: JSONDecodeError" in refused(path)
 
 
 # -- COCO ------------------------------------------------------------------------------------------------------
