@@ -117,7 +117,7 @@ def beam_tree(
             break
         steps.append(nodes)
         places.append(of_step)
-        before = {slot: place for slot, place in of_step.items() if not nodes[place].ended}
+        before = dict(of_step)
     paths = [
         [places[step][slot] for step, slot in enumerate(path) if slot >= 0] for path in record.places.tolist()
     ]
