@@ -76,7 +76,7 @@ def live_html(title: str, settings: dict[str, Any], **options: Unpack[OverlayOpt
 
     Args:
         title: plain text.
-        settings: of the script `live.js`: `models`, `largest_bytes`, `scenes`.
+        settings: of the script `live.js`: `models`, `largest_bytes`, `examples`.
         options: see `to_html`.
     """
     data = embedded_json({**style_record(OverlayStyle(**options)), **settings})

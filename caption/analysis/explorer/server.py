@@ -74,8 +74,8 @@ def application(
         waiting: requests that may wait while one is answered; further ones are refused with status 503.
     """
     places, model = asyncio.Semaphore(1 + waiting), asyncio.Lock()
-    settings = {"models": list(service.models), "largest_bytes": largest_photo, "scenes": service.has_scenes}
-    page = live_html(TITLE, settings)
+    settings = {"models": list(service.models), "largest_bytes": largest_photo}
+    page = live_html(TITLE, {**settings, "examples": service.examples})
     about = f"Captions with attention that is moved by hand. Models: {', '.join(service.models)}."
     info = {"title": TITLE, "version": package_version(), "description": about}
     description = {**page_description(), "info": info}

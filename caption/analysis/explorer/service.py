@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from caption.analysis.explorer.explorer import Explorer
 from caption.analysis.explorer.requests import check
@@ -18,11 +18,23 @@ from caption.core.errors import ImageError, UserError, printable
 from caption.data.photos import identified, open_image
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
+from caption.visualize.page import data_uri
 
 KEPT_PHOTOS = 16
 MOST_PIXELS = 40_000_000
 """The limit of one photo, and of all photos in memory together; the last photo always stays."""
 LONGEST_NAME = 200
+PREVIEW = 96
+"""Width and height of an example's preview, in pixels."""
+SCENES = 6
+"""Number of example scenes."""
+PHOTOS = {
+    "photographer": ((0, 0, 512, 512), False),
+    "photographer, mirrored": ((0, 0, 512, 512), True),
+    "photographer, closer": ((60, 50, 370, 360), False),
+    "field and buildings": ((300, 130, 512, 342), False),
+}
+"""Example photos: a part (left, top, right, bottom) of the one that is installed, and whether it is mirrored."""
 
 
 class GoneError(UserError):
@@ -52,13 +64,28 @@ class Service:
             for model in self.models.values()
         )
 
+    @property
+    def examples(self) -> list[dict[str, str]]:
+        """The name of each example picture, and a small preview as a data URI."""
+        names = [f"scene {number + 1}" for number in range(SCENES)] if self.has_scenes else [*PHOTOS]
+        previews = [self._example(number).resize((PREVIEW, PREVIEW)) for number in range(len(names))]
+        return [
+            {"name": name, "preview": data_uri(image)} for name, image in zip(names, previews, strict=True)
+        ]
+
     def example(self, number: int) -> bytes:
-        """An example picture: a generated scene as PNG for models of scenes, else a photo as JPEG."""
-        if not self.has_scenes:
-            return files("caption.analysis.explorer").joinpath("photographer.jpg").read_bytes()
+        """An example picture, counted from 0: a generated scene as PNG for models of scenes, else a photo as JPEG."""
         file = io.BytesIO()
-        render(random_scene(0, "test", number % 1_000_000)).save(file, "PNG")
+        self._example(number).save(file, "PNG" if self.has_scenes else "JPEG", quality=85)
         return file.getvalue()
+
+    def _example(self, number: int) -> Image.Image:
+        if self.has_scenes:
+            return render(random_scene(0, "test", 1 + number % SCENES))
+        box, mirrored = [*PHOTOS.values()][number % len(PHOTOS)]
+        with files("caption.analysis.explorer").joinpath("photographer.jpg").open("rb") as file:
+            part = Image.open(file).crop(box)
+        return ImageOps.mirror(part) if mirrored else part
 
     def add(self, data: bytes, name: str, watch: Callable[[], None] | None = None) -> dict[str, Any]:
         """Caption a photo with every model.

@@ -30,9 +30,13 @@ class LivePage {
     const choose = button("satt-choose", "Choose a photo");
     choose.addEventListener("click", () => this.input.click());
     const buttons = root.querySelector(".satt-buttons");
-    const example = button("satt-example", this.data.scenes ? "A scene of shapes" : "An example photo");
-    example.addEventListener("click", () => this.openExample());
-    buttons.replaceChildren(choose, example);
+    const examples = this.data.examples.map(({ name, preview }, number) => {
+      const example = button("satt-example", "", `Example: ${name}`);
+      example.append(Object.assign(new Image(), { src: preview, alt: "", title: name }));
+      example.addEventListener("click", () => this.openExample(number, name));
+      return example;
+    });
+    buttons.replaceChildren(choose, ...examples);
     window.addEventListener("dragover", (event) => event.preventDefault());
     for (const kind of ["dragenter", "dragleave", "drop"]) {
       window.addEventListener(kind, () => root.classList.toggle("satt-over", kind === "dragenter"));
@@ -44,11 +48,9 @@ class LivePage {
     window.addEventListener("paste", (event) => event.clipboardData.files.length && this.open(event.clipboardData.files[0]));
   }
 
-  async openExample() {
-    this.example = (this.example || 0) + 1;
+  async openExample(number, name) {
     try {
-      const response = await fetch(`api/example?number=${this.example}`);
-      const name = this.data.scenes ? `scene ${this.example}.png` : "photographer.jpg";
+      const response = await fetch(`api/example?number=${number}`);
       this.open(new File([await response.blob()], name));
     } catch {
       this.problem.textContent = LOST;

@@ -176,11 +176,13 @@ def test_the_check_of_a_request_can_be_stopped():
         check([FORCE], "Changes", watch)
 
 
-def test_there_is_a_photo_to_begin_with_and_scenes_for_models_of_scenes():
+def test_there_are_photos_to_begin_with_and_scenes_for_models_of_scenes():
     photos, scenes = Service({"": captioner()}), Service({"": load("shapes")})
     assert photos.add(photos.example(1), "example")["photos"][0]["size"] == (512, 512)
-    assert photos.example(2) == photos.example(1)
-    assert scenes.example(2) != scenes.example(1)
+    for service, number in ((photos, 4), (scenes, 6)):
+        assert len(service.examples) == len({service.example(place) for place in range(number)}) == number
+        assert all(example["preview"].startswith("data:image/jpeg;") for example in service.examples)
+        assert service.example(number) == service.example(0)
 
 
 def test_photos_of_many_pixels_are_forgotten_sooner(monkeypatch):
