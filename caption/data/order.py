@@ -82,6 +82,8 @@ class EpochPlace:
     """Counts the batches that a loader has yielded in its epoch. Lightning writes `state_dict` into checkpoints."""
 
     given = 0
+    split: tuple[int, int] = (1, 1)
+    """The numbers of processes, and of workers in each, among which the examples of an epoch are divided."""
     _restored: dict[str, int] | None = None
 
     @property
@@ -93,14 +95,32 @@ class EpochPlace:
         """Begin an epoch. Returns the number of batches to leave out, because training used them before it was stopped.
 
         Lightning sets the epoch of a resumed run only after it has called iter(): call this from a generator.
+
+        Raises:
+            UserError: the examples were divided differently, so that some would be read twice and others never.
         """
         restored, self._restored = self._restored, None
-        self.given = restored["given"] if restored is not None and restored["epoch"] == self.epoch else 0
+        if restored is None or restored["epoch"] != self.epoch:
+            self.given = 0
+            return 0
+        before = restored.get("processes", 0), restored.get("workers", 0)
+        if before != self.split:
+            stopped, now = (
+                f"{processes} process{'es' * (processes != 1)}"
+                + f" with data.workers {workers}" * (before[1] != self.split[1])
+                for processes, workers in (before, self.split)
+            )
+            raise UserError(
+                f"the checkpoint lies inside epoch {self.epoch}, whose images were divided among {stopped}, and now "
+                f"among {now}: resume it with the same numbers until the epoch ends; after that both may change"
+            )
+        self.given = restored["given"]
         return self.given
 
     def state_dict(self) -> dict[str, int]:
         """The place in the epoch."""
-        return {"epoch": self.epoch, "given": self.given}
+        processes, workers = self.split
+        return {"epoch": self.epoch, "given": self.given, "processes": processes, "workers": workers}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue at a place in an epoch, if that epoch is next."""
@@ -139,6 +159,10 @@ class TrainingLoader(EpochPlace, BatchLoader):
         super().__init__(dataset, batch_sampler=batches, **options)
         # By this attribute Lightning sees that the examples are already divided among the processes.
         vars(self)["sampler"] = batches.sampler
+        self.split = (
+            batches.sampler.num_replicas,
+            1,
+        )  # workers take batches, which do not depend on their number
 
     @property
     def epoch(self) -> int:

@@ -20,7 +20,7 @@ LINES = ("-", "--", "-.", ":")
 MOST_RUNS = 20
 
 
-def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[int, float]]]) -> Figure:
+def plot_learning_curves(runs: Mapping[str, Mapping[str, Mapping[float, float]]]) -> Figure:
     """Draw the curves of runs, a panel for each of `PANELS` that a run has. A dot marks the best epoch of scores.
 
     Args:

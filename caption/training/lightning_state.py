@@ -23,6 +23,13 @@ def validates_next(trainer: Trainer) -> bool:
     return loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
 
 
+def ends_inside_epoch(trainer: Trainer) -> bool:
+    """Whether training ends here, after a batch that is not the last one of its epoch."""
+    loop = trainer.fit_loop
+    ends = trainer.global_step == trainer.max_steps or (trainer.should_stop and loop._can_stop_early)
+    return ends and not trainer.is_last_batch
+
+
 def restart_validation(checkpoint: dict[str, Any]) -> None:
     """Change a checkpoint that was written inside a validation, so that the validation begins again.
 
@@ -66,7 +73,7 @@ def check_state(contents: dict[str, Any], trainer: Trainer, schedules: Sequence[
     callbacks = {callback.state_key: callback for callback in trainer.callbacks}  # type: ignore[attr-defined]
     loop = trainer.fit_loop.state_dict()
     # There is none before the first epoch.
-    loop["state_dict"] = {"combined_loader": [{"epoch": 0, "given": 0}]}
+    loop["state_dict"] = {"combined_loader": [{"epoch": 0, "given": 0, "processes": 1, "workers": 1}]}
     data = trainer.datamodule  # type: ignore[attr-defined]
     usual = {
         "seed": 0,

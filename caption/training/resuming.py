@@ -26,6 +26,7 @@ from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
 from caption.training.lightning_state import (
     complete_epoch,
+    ends_inside_epoch,
     is_number,
     restart_validation,
     validates_next,
@@ -43,6 +44,9 @@ class LastCheckpoint(Checkpoint):
     On Ctrl-C, SIGTERM, SIGHUP and SIGUSR1, training completes its step, writes the file, and raises `Stopped`. The
     file is written between two optimizer steps; in validation, before which it restarts; but not between training and
     validation, because Lightning would leave that validation out.
+
+    If `max_steps`, `max_time` or early stopping ends training inside an epoch, the file has that place, and a longer
+    training reads the rest of the epoch first.
 
     Args:
         folder: where to write it.
@@ -62,6 +66,7 @@ class LastCheckpoint(Checkpoint):
         self._metrics: dict[str, Tensor] = {}
         self._accumulating = False
         self._in_validation = False
+        self._ends_inside_epoch = False
 
     # -- when it is written ---------------------------------------------------------------------------------------
 
@@ -71,6 +76,7 @@ class LastCheckpoint(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._ends_inside_epoch = False
         # Early stopping and the best checkpoint look at the last validation also in epochs that have none.
         trainer.callback_metrics.update(self._metrics)
         self._saved_step = self._step = trainer.global_step
@@ -85,8 +91,13 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._accumulating, self._step = trainer.global_step == self._step, trainer.global_step
-        ends = trainer.is_last_batch or trainer.global_step == trainer.max_steps
-        if not (self._accumulating or ends or validates_next(trainer)):
+        if self._accumulating:
+            # Training ends between two steps. `Timer` asks for it again after the next batch.
+            trainer.should_stop = False
+        elif ends_inside_epoch(trainer):
+            self._ends_inside_epoch = True
+            self._save(trainer)
+        elif not (trainer.is_last_batch or validates_next(trainer)):
             self._save_if_due(trainer)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
@@ -97,8 +108,16 @@ class LastCheckpoint(Checkpoint):
             finally:  # also when a signal stops training here
                 self._in_validation = False
 
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Early stopping has decided by now, since Lightning calls checkpoint callbacks last.
+        in_training = trainer.state.fn == "fit" and not trainer.sanity_checking
+        if in_training and not self._ends_inside_epoch and ends_inside_epoch(trainer):
+            self._ends_inside_epoch = True
+            self._save(trainer)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer)
+        if not self._ends_inside_epoch:
+            self._save(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stop.restore()

@@ -22,8 +22,8 @@ CAPTIONS, _, SCORES = RESULTS["test"]
 PROTOCOL = ("split", "search", "hard")
 """Entries of a signature that tell how the captions were made."""
 
-Curve = dict[int, float]
-"""A number by epoch, from 0."""
+Curve = dict[float, float]
+"""A number by epoch, from 0: by 2 at the end of epoch 2, by 1.5 in the middle of it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RunResults:
     name: str
     """Its folder, as the user named it."""
     curves: dict[str, Curve]
-    """Of each number that training has logged, such as "val/CIDEr"; the mean of an epoch where it has several."""
+    """Of each number that training has logged, such as "val/CIDEr"; of one of the training, the mean of each epoch."""
     watched: tuple[str, str]
     """The number that has chosen the best checkpoint, and its better direction, "min" or "max"."""
     captions: CaptionFile | None
@@ -48,8 +48,8 @@ class RunResults:
     """The checkpoint of the best epoch; it may be missing."""
 
     @property
-    def best_epoch(self) -> int | None:
-        """The epoch with the best value of the number that was watched; None without validation."""
+    def best_epoch(self) -> float | None:
+        """The place in `Curve` with the best value of the number that was watched; None without validation."""
         number, mode = self.watched
         curve = {
             epoch: value for epoch, value in self.curves.get(number, {}).items() if not math.isnan(value)
@@ -60,7 +60,7 @@ class RunResults:
     @property
     def epochs(self) -> int:
         """Number of epochs that were begun."""
-        return max((epoch + 1 for curve in self.curves.values() for epoch in curve), default=0)
+        return max((math.ceil(epoch) + 1 for curve in self.curves.values() for epoch in curve), default=0)
 
 
 def read_run(name: str) -> RunResults:
@@ -77,7 +77,7 @@ def read_run(name: str) -> RunResults:
         raise UserError(
             f"'{printable(name)}' is not the folder of a run, such as runs/shapes_soft: it has neither logs nor {BEST}"
         )
-    curves: dict[str, Curve] = {}
+    logged: dict[str, Logged] = {}
     watched = (MONITOR, "max")
     for version in versions:
         config = _configuration(version)
@@ -87,8 +87,11 @@ def read_run(name: str) -> RunResults:
         if isinstance(checkpoints, dict) and checkpoints.get("monitor") is not None:
             watched = str(checkpoints["monitor"]), str(checkpoints.get("mode"))
         if (version / "metrics.csv").is_file():
-            for metric, curve in _curves(version / "metrics.csv").items():
-                curves.setdefault(metric, {}).update(curve)  # a resumed run goes on in another folder of logs
+            for metric, numbers in _logged(version / "metrics.csv").items():
+                logged.setdefault(metric, {}).update(
+                    numbers
+                )  # a resumed run goes on in another folder of logs
+    curves = {metric: _curve(metric, numbers) for metric, numbers in logged.items()}
     tests = [
         version for version in versions if (version / CAPTIONS).is_file() and (version / SCORES).is_file()
     ]
@@ -123,22 +126,37 @@ def _versions(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _curves(path: Path) -> dict[str, Curve]:
-    """The curves of one file of Lightning's."""
+Logged = dict[tuple[int, int], float]
+"""A number by epoch and step."""
+
+
+def _logged(path: Path) -> dict[str, Logged]:
+    """The numbers in one file of Lightning's."""
     name = f"'{printable(path)}'"
+    numbers: dict[str, Logged] = {}
     try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path))))
-        values: dict[tuple[str, int], list[float]] = {}
-        for row in rows:
+        for row in csv.DictReader(io.StringIO(read_text(path))):
             for metric, text in row.items():
                 if metric and text and metric.startswith(("train/", "val/")):
-                    values.setdefault((metric, int(row["epoch"])), []).append(float(text))
+                    numbers.setdefault(metric, {})[int(row["epoch"]), int(row["step"])] = float(text)
     except (csv.Error, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{name} is not a table of Lightning's ({type(error).__name__}: {error})") from None
-    curves: dict[str, Curve] = {}
-    for (metric, epoch), numbers in values.items():
-        curves.setdefault(metric, {})[epoch] = sum(numbers) / len(numbers)
-    return curves
+    return numbers
+
+
+def _curve(metric: str, numbers: Logged) -> Curve:
+    """The curve of a number: the mean of each epoch of training; all validations, evenly spaced in their epoch."""
+    by_epoch: dict[int, list[float]] = {}
+    for (epoch, _), number in sorted(numbers.items()):
+        by_epoch.setdefault(epoch, []).append(number)
+    if metric.startswith("train/"):
+        return {epoch: sum(values) / len(values) for epoch, values in by_epoch.items()}
+    most = max(map(len, by_epoch.values()))
+    return {
+        epoch if place == most else epoch - 1 + place / most: value
+        for epoch, values in by_epoch.items()
+        for place, value in enumerate(values, start=1)
+    }
 
 
 def _configuration(version: Path) -> dict[str, Any]:

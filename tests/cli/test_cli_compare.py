@@ -177,3 +177,15 @@ def test_curves_are_drawn_with_a_panel_for_each_number():
         plot_learning_curves({"one": {}})
     with pytest.raises(ValueError, match="told apart"):
         plot_learning_curves({str(number): {"val/NLL": {0: 1.0}} for number in range(21)})
+
+
+def test_all_validations_of_an_epoch_count(tmp_path: Path):
+    """Two validations in each epoch, the second epoch resumed after its first one; the best is in its middle."""
+    checkpoint.save(captioner(), tmp_path / "best.ckpt")
+    for version, rows in enumerate((["0,1,,0.1", "0,3,4,", "0,4,,0.2", "1,6,,0.9"], ["1,8,2,", "1,9,,0.3"])):
+        logs = tmp_path / "logs" / f"version_{version}"
+        logs.mkdir(parents=True)
+        (logs / "metrics.csv").write_text("\n".join(["epoch,step,train/loss,val/CIDEr", *rows]))
+    run = read_run(str(tmp_path))
+    assert run.curves["val/CIDEr"] == {-0.5: 0.1, 0: 0.2, 0.5: 0.9, 1: 0.3}
+    assert (run.best_epoch, run.epochs) == (0.5, 2)

@@ -153,16 +153,23 @@ def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, w
     for _ in range(3):
         next(batches)
     state = stopped.state_dict()
-    assert state == {"epoch": 1, "given": 3}
+    assert state == {"epoch": 1, "given": 3, "processes": 1, "workers": 1}
 
     resumed.load_state_dict(state)
     started = iter(resumed)  # Lightning calls iter() before it sets the epoch
     resumed.sampler.set_epoch(1)
     assert contents(started) == epochs[1][3:]
-    assert resumed.state_dict() == {"epoch": 1, "given": 5}
+    assert resumed.state_dict() == state | {"given": 5}
     resumed.load_state_dict(state)
     resumed.sampler.set_epoch(2)
     assert contents(resumed) == epochs[2]  # the place is one in another epoch
+    resumed.load_state_dict(state | {"processes": 2})
+    resumed.sampler.set_epoch(1)
+    with pytest.raises(UserError, match=r"inside epoch 1, .* among 2 processes, and now among 1 process:"):
+        next(iter(resumed))
+    resumed.load_state_dict(state | {"processes": 2})
+    resumed.sampler.set_epoch(2)  # after the epoch they may change
+    assert contents(resumed) == epochs[2]
 
 
 # -- errors ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from PIL import Image
 
 pytest.importorskip("webdataset")
 
-from caption.core.errors import DataError
+from caption.core.errors import DataError, UserError
 from caption.data.module import CaptionData
 from caption.data.photos import ImageTransform
 from caption.data.readers import JsonLines
@@ -136,7 +136,7 @@ def test_a_restart_goes_on_behind_the_batches_that_were_given(shards: Path, give
     every, running = list(whole), iter(stopped)
     for _ in range(given):
         next(running)
-    again.load_state_dict(stopped.state_dict() if given else {"epoch": 3, "given": 0})
+    again.load_state_dict(stopped.state_dict())
     again.set_epoch(3)
     rest = list(again)
     assert len(rest) == len(every) - given
@@ -145,6 +145,14 @@ def test_a_restart_goes_on_behind_the_batches_that_were_given(shards: Path, give
         assert mine.captions.targets.equal(theirs.captions.targets)
     again.set_epoch(4)
     assert len(list(again)) == len(every)
+
+
+def test_a_restart_with_other_workers_is_refused(shards: Path):
+    stopped, again = (ShardLoader(make_batches(shards, workers=workers)) for workers in (1, 2))
+    next(iter(stopped))
+    again.load_state_dict(stopped.state_dict())
+    with pytest.raises(UserError, match=r"among 1 process with data.workers 1, and now .* data.workers 2"):
+        next(iter(again))
 
 
 # -- damage ----------------------------------------------------------------------------------------------------

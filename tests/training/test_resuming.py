@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.training import Watch, make_data, make_trainer, make_training
-from pytorch_lightning import seed_everything
+from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
@@ -245,6 +245,55 @@ def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Pa
     run.fit(resume=True)
     assert run.events == 0
     assert (run.folder / "last.ckpt").read_bytes() == before
+
+
+class StopAfter(Callback):
+    """Stops training after a batch, as `max_time` does."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.batches -= 1
+        trainer.should_stop = trainer.should_stop or self.batches <= 0
+
+
+@pytest.mark.parametrize(
+    ("case", "shorter"),
+    [
+        ("soft", {"max_steps": 8}),
+        pytest.param("soft", {"callback": lambda: StopAfter(8)}, marks=pytest.mark.nightly),
+        pytest.param("soft", {"callback": lambda: StopAfter(10)}, marks=pytest.mark.nightly),
+        pytest.param("accumulated", {"callback": lambda: StopAfter(7)}, marks=pytest.mark.nightly),
+        pytest.param("plateau", {"max_steps": 8}, marks=pytest.mark.nightly),
+        pytest.param("steps", {"max_steps": 8}, marks=pytest.mark.nightly),
+        pytest.param("twice", {"max_steps": 8}, marks=pytest.mark.nightly),
+        pytest.param("twice", {"max_steps": 9}, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_run_that_ends_inside_an_epoch_goes_on_there(
+    whole: Callable[[str], Run], tmp_path: Path, case: str, shorter: dict[str, Any]
+):
+    run = Run(whole(case).reader, tmp_path, **CASES[case][0] | shorter)
+    run.fit()
+    run.options = CASES[case][0]
+    run.fit(resume=True)
+    assert differing(whole(case), run) == []
+
+
+@pytest.mark.nightly
+def test_early_stopping_inside_an_epoch_goes_on_there(reader: Shapes, tmp_path: Path):
+    options = EARLY | {"val_check_interval": 2, "max_epochs": 3}
+    patient = Run(reader, tmp_path / "patient", **options | {"patience": 50})
+    patient.fit()
+    run = Run(reader, tmp_path / "run", **options | {"patience": 1})
+    run.fit()
+    assert run.state()["global_step"] % 5  # inside an epoch
+    run.fit(resume=True)
+    assert run.events == 0
+    run.options = options | {"patience": 50}
+    run.fit(resume=True)
+    assert differing(patient, run) == ["early"]  # which remembers that it had stopped
 
 
 @pytest.mark.nightly

@@ -118,6 +118,7 @@ class ShardLoader(EpochPlace):
             )
         self.batches = batches
         self.options = options
+        self.split = batches.processes, batches.workers
         self.sampler = self
         """Lightning calls `set_epoch` of a loader's sampler."""
 
