@@ -67,7 +67,9 @@ class Hypotheses(NamedTuple):
 
 
 LARGEST = 1000
-"""Largest number of hypotheses or words, so that an untrusted model cannot use all memory or time for a photo."""
+"""Largest number of hypotheses or words, so that an untrusted model cannot use all memory for a photo."""
+MOST_STEPS = 50_000
+"""Largest number of hypotheses times words, for the same reason: about ten seconds for a photo on two CPU cores."""
 
 
 def require_count(name: str, count: int) -> None:
@@ -76,6 +78,15 @@ def require_count(name: str, count: int) -> None:
         raise UserError(f"{name} is {count!r}: it must be a whole number")
     if not 1 <= count <= LARGEST:
         raise UserError(f"{name} is {count}: it must be at least 1 and at most {LARGEST}")
+
+
+def require_time(name: str, hypotheses: int, max_length: int) -> None:
+    """Raise a `UserError` if a photo would take minutes: the option `name` is the number of hypotheses."""
+    if hypotheses * max_length > MOST_STEPS:
+        raise UserError(
+            f"{name} is {hypotheses} and max_length {max_length}: each photo would take minutes; their product may be "
+            f"at most {MOST_STEPS:,}"
+        )
 
 
 def require_number(name: str, number: float) -> None:

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from caption.core.errors import UserError
 from caption.core.tensor_tree import State
-from caption.search.base import require_count, require_number, require_penalty
+from caption.search.base import require_count, require_number, require_penalty, require_time
 from caption.search.loop import Endings, Extension, Frontier, Search
 from caption.search.top_k import top_k
 
@@ -61,6 +61,7 @@ class BeamSearch(Search):
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
         require_count("beam_size", self.beam_size)
+        require_time("beam_size", self.beam_size, self.max_length)
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
         require_penalty(self.repeat_penalty)

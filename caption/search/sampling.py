@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from caption.core.errors import UserError
-from caption.search.base import require_count, require_number, require_penalty
+from caption.search.base import require_count, require_number, require_penalty, require_time
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Frontier, Search
 from caption.search.top_k import inverse_cdf, top_k
@@ -57,6 +57,7 @@ class Sampling(Search):
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
         require_count("samples", self.samples)
+        require_time("samples", self.samples, self.max_length)
         require_number("temperature", self.temperature)
         require_penalty(self.repeat_penalty)
         for name, value in (("top_k", self.top_k), ("seed", self.seed)):

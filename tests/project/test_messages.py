@@ -210,6 +210,8 @@ PYTHON = r"""
     CAPTIONER(["dog.png"], search="greedy")
     search.Greedy(max_length=0)
     search.BeamSearch(beam_size=1001)
+    search.BeamSearch(beam_size=1000, max_length=1000)
+    search.Sampling(samples=1000, max_length=1000)
     search.BeamSearch(beam_size=0)
     search.BeamSearch(beam_size=2, candidates=3)
     search.BeamSearch(candidates=1.0)

@@ -14,7 +14,7 @@ from caption.core.errors import UserError
 from caption.core.tensor_tree import State
 from caption.models.transformers.decoder import Carried
 from caption.models.transformers.generation import GenerateOptions, generate_options
-from caption.search.base import LARGEST, Hypotheses
+from caption.search.base import LARGEST, MOST_STEPS, Hypotheses
 from caption.search.beam import Beam, BeamSearch
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Endings, Extension, Frontier, Search
@@ -229,7 +229,9 @@ def _first(chosen: Tensor, count: int) -> Tensor:
 
 
 def configured_search(generation: Any, prompt: int, ends: tuple[int, ...], vocabulary_size: int) -> Search:
-    """The search that a `GenerationConfig` of transformers describes. Captions have at most `LARGEST` pieces.
+    """The search that a `GenerationConfig` of transformers describes.
+
+    Captions have at most `LARGEST` pieces, or fewer if there are more than `MOST_STEPS / LARGEST` beams.
 
     Args:
         generation: the configuration.
@@ -245,7 +247,9 @@ def configured_search(generation: Any, prompt: int, ends: tuple[int, ...], vocab
     penalty = _in_range(generation, "length_penalty", GenerateBeam.least_exponent, 100, default=1.0)
     new = _in_range(generation, "max_new_tokens", 1, math.inf, default=LONGEST)
     total = _in_range(generation, "max_length", 1, math.inf, default=prompt + LONGEST)
-    longest = max(1, min(LARGEST, total - prompt if generation.max_new_tokens is None else new))
+    longest = max(
+        1, min(LARGEST, MOST_STEPS // beams, total - prompt if generation.max_new_tokens is None else new)
+    )
     if generation.early_stopping not in (None, False, True, "never"):
         raise UserError(
             f"early_stopping of the model's generation_config is {generation.early_stopping!r}: it must be true, "
