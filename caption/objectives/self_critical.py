@@ -18,10 +18,12 @@ from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives.base import Loss, Objective, count_elements
 from caption.search import Sampling
+from caption.text.sense import is_nonsense, names_person
 from caption.text.vocabulary import END, FORBIDDEN, START
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
+    from caption.text.vocabulary import Vocabulary
 
 
 class SelfCriticalSequence(Objective):
@@ -31,7 +33,9 @@ class SelfCriticalSequence(Objective):
     end token counts as a word; otherwise the model learns to stop early. b_s is the mean reward of the image's other
     samples (leave-one-out), instead of the reward of the greedy caption in Rennie et al. 2017, "Self-Critical Sequence
     Training for Image Captioning", so no second search is needed. Weights of n-grams come from the training captions.
-    With `bleu`, BLEU-4 is added to r.
+    With `bleu`, BLEU-4 is added to r. CIDEr-D pays for frequent n-grams whether they make sense or not ("a man in a").
+    So `sense` lowers r for samples that name a person where no caption of the image does, and for nonsense ("a kitchen
+    with a kitchen"), by the rules of `caption.text.sense` for English.
 
     Train with cross-entropy first, and start from that model with `warm_start`. The decoder's dropout is off, so that
     the captions are samples of the distribution whose gradient is taken.
@@ -40,20 +44,22 @@ class SelfCriticalSequence(Objective):
         samples: S, at least 2.
         max_length: largest number of words of a sample, with the end token.
         bleu: weight of the sample's BLEU-4 (`sentence_bleu`, 0 to 1) in r, added to CIDEr-D (0 to 10).
+        sense: subtracted from r for each of the two faults.
 
     Raises:
         UserError: fewer than two samples, or a weight below 0.
     """
 
-    def __init__(self, samples: int = 5, max_length: int = 25, bleu: float = 0.0) -> None:
+    def __init__(self, samples: int = 5, max_length: int = 25, bleu: float = 0.0, sense: float = 0.0) -> None:
         super().__init__()
         if samples < 2:
             raise UserError(
                 f"samples must be 2 or more, not {samples}, because each sample is compared with the others"
             )
-        if not bleu >= 0:
-            raise UserError(f"bleu must be a weight of at least 0, not {bleu}")
-        self.bleu = bleu
+        for name, weight in (("bleu", bleu), ("sense", sense)):
+            if not weight >= 0:
+                raise UserError(f"{name} must be a weight of at least 0, not {weight}")
+        self.bleu, self.sense = bleu, sense
         self.search = Sampling(samples=samples, max_length=max_length)
         self.cider: CiderD | None = None
 
@@ -72,7 +78,10 @@ class SelfCriticalSequence(Objective):
         logits = unrolled.logits.float()
         log_probs = logits.index_fill(1, indices(FORBIDDEN, logits.device), -torch.inf).log_softmax(-1)
         log_likelihoods = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
-        rewards = self._rewards(sampled, captions).to(logits)
+        rewards = self._rewards(sampled, captions)
+        if self.sense:
+            rewards -= self.sense * _faults(sampled, captions, captioner.vocabulary)
+        rewards = rewards.to(logits)
         baselines = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
         elements = count_elements(sampled, unrolled)
         value = -elements.mean(((rewards - baselines) * unrolled.unpack(log_likelihoods).sum(-1)).sum())
@@ -98,6 +107,18 @@ class SelfCriticalSequence(Objective):
         if self.bleu:
             rewards += self.bleu * torch.tensor([sentence_bleu(group, texts) for group, texts in images])
         return rewards
+
+
+def _faults(sampled: CaptionBatch, captions: CaptionBatch, vocabulary: Vocabulary) -> Tensor:
+    """(B, S) the faults of each sample, 0 to 2: a person where no caption of the image has one, and nonsense."""
+    rows = []
+    for samples, references in zip(_sentences(sampled), _sentences(captions), strict=True):
+        of_samples, of_people = (
+            [vocabulary.decode(map(int, ids)) for ids in group] for group in (samples, references)
+        )
+        nobody = not any(map(names_person, of_people))
+        rows.append([(nobody and names_person(words)) + is_nonsense(words) for words in of_samples])
+    return torch.tensor(rows, dtype=torch.float)
 
 
 def _sentences(captions: CaptionBatch) -> list[list[list[str]]]:

@@ -18,7 +18,8 @@ from caption.decoders import ShowAttendAndTellDecoder
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives import CaptionBatch, SelfCriticalSequence
-from caption.text.vocabulary import END, START
+from caption.objectives.self_critical import _faults
+from caption.text.vocabulary import END, START, Vocabulary
 
 A, B = 4, 5  # the two words, after the special ones
 REFERENCES = [[[A, B, END], [A, END]], [[B, B, END], [B, END]], [[A, A, B, END], [END]]]
@@ -121,3 +122,30 @@ def test_sampled_attention_is_refused():
     made = decoder(Multinoulli())
     with pytest.raises(UserError, match="sampled attention"):
         objective(2)(WithoutEncoder(made), views(), captions(REFERENCES[0]))
+
+
+def test_persons_where_nobody_is_and_nonsense_cost_reward():
+    """Each costs `sense`; a person whom people name costs nothing."""
+    words = ("a", "man", "kitchen", "with", "sits")
+    ids = {word: number for number, word in enumerate(words, 4)}
+    model = WithoutEncoder(
+        with_large_weights(ScoredAttention(AdditiveScore(4), Softmax()), (2, 3, 4, 9), seed=5, dropout=0.0)
+    )
+    model.vocabulary = Vocabulary(words)
+
+    def written(*texts: str) -> list[list[int]]:
+        return [[*(ids[word] for word in text.split()), END] for text in texts]
+
+    samples = written("a man sits", "a kitchen with a kitchen", "a man with a kitchen sits sits", "a kitchen")
+    people = written("a kitchen", "a kitchen with a"), written("a man sits", "a kitchen")
+    faults = _faults(captions(samples, samples), captions(*people), model.vocabulary)
+    assert faults.tolist() == [[1, 1, 2, 0], [0, 1, 1, 0]]
+
+    made = SelfCriticalSequence(4, sense=0.25)
+    made.prepare(people)
+    made._sample = lambda *_: captions(samples, samples)
+    with_faults = made(model, views(2), captions(*people))
+    made.sense = 0.0
+    without = made(model, views(2), captions(*people))
+    assert (without.logged["reward"] - with_faults.logged["reward"]).item() == pytest.approx(0.25 * 6 / 8)
+    assert with_faults.value != without.value
