@@ -58,7 +58,10 @@ def main(options: argparse.Namespace) -> int:
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
         raise UserError("standard input ('-') can be one file only, but it is named twice.")
-    metrics = [*(METRICS if "all" in options.metrics else options.metrics), *map(_own_metric, options.metric)]
+    metrics: list[str | Metric] = [
+        *(METRICS if "all" in options.metrics else options.metrics),
+        *map(_own_metric, options.metric),
+    ]
     check_metrics(metrics)
     protocol = _protocol(options)
     file = read_captions(options.references, options.split)

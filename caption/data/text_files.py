@@ -38,7 +38,8 @@ def _parquet_lines(data: bytes, name: str) -> str:
     """The rows of a Parquet table as JSON lines; bytes, dates and the like become null."""
     with optional_package(f"the Parquet table {name}", "pyarrow"):
         from pyarrow import parquet
-    lines, size = [], 0
+    lines: list[str] = []
+    size = 0
     try:
         for batch in parquet.ParquetFile(io.BytesIO(data)).iter_batches(100):
             lines += [

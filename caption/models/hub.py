@@ -46,11 +46,28 @@ def fetch(address: str) -> Path:
         UserError: the package huggingface_hub is missing, or there is no such model, or no connection.
     """
     repository, revision = parse(address)
+    check_reachable(address, repository, MODEL, revision)
     with _client(address) as hub:
-        if not isinstance(hub.try_to_load_from_cache(repository, MODEL, revision=revision), str):
-            # Fails at once without a connection, where the download would try again for half a minute.
-            hub.get_hf_file_metadata(hub.hf_hub_url(repository, MODEL, revision=revision))
         return Path(hub.hf_hub_download(repository, MODEL, revision=revision))
+
+
+def check_reachable(address: str, repository: str, name: str, revision: str | None = None) -> None:
+    """Check once that a file is in the hub's cache or on the hub.
+
+    Without a connection this fails at once, where a download would try again for half a minute.
+
+    Args:
+        address: as the user gave it, for messages.
+        repository: owner/name.
+        name: of the file.
+        revision: a branch, tag or commit; None = the main branch.
+
+    Raises:
+        UserError: see `fetch`.
+    """
+    with _client(address, name) as hub:
+        if not isinstance(hub.try_to_load_from_cache(repository, name, revision=revision), str):
+            hub.get_hf_file_metadata(hub.hf_hub_url(repository, name, revision=revision))
 
 
 def push(
@@ -150,7 +167,7 @@ result.plot()
 
 
 @contextmanager
-def _client(address: str) -> Iterator[Any]:
+def _client(address: str, name: str = MODEL) -> Iterator[Any]:
     """The package huggingface_hub, whose errors become UserErrors of one sentence."""
     with optional_package(address, "huggingface_hub"):
         import huggingface_hub
@@ -162,7 +179,7 @@ def _client(address: str) -> Iterator[Any]:
             raise UserError(
                 f"{address} cannot be reached, and is not in the cache: check the connection"
             ) from error
-        raise UserError(f"{address} has no {MODEL}: it is not a model of this package") from error
+        raise UserError(f"{address} has no {name}: is it the right repository?") from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(
             f"{address} does not exist, or is private: check the name, or log in with `hf auth login`"

@@ -144,8 +144,9 @@ def test_without_a_connection_nothing_waits(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_, **__: url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("time.sleep", wait)
-    with pytest.raises(UserError, match="cannot be reached"):
-        caption.load("hf://me/nothing")
+    for address in ("hf://me/nothing", "transformers:me/nothing"):
+        with pytest.raises(UserError, match=f"^{address}: the hub refused or cannot be reached"):
+            caption.load(address)
 
 
 def test_what_is_not_there_or_not_trusted_or_needs_the_package(served: Path, monkeypatch: pytest.MonkeyPatch):

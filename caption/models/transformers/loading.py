@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.core.errors import UserError, kind_and_reason, optional_package, printable
+from caption.models.hub import check_reachable
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.families import FAMILIES
 from caption.models.transformers.pieces import PieceVocabulary
@@ -44,6 +45,8 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
         raise UserError(f"there is no folder {name}: name a folder of transformers, or owner/name of the hub")
     transformers = _transformers(address)
     source = folder if is_folder else name
+    if not is_folder:
+        check_reachable(address, name, "config.json")
     options = {"trust_remote_code": False, "local_files_only": is_folder}
     with _reading(address, "config.json"):
         config = transformers.AutoConfig.from_pretrained(source, **options)

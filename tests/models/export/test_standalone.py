@@ -155,6 +155,10 @@ def test_it_reads_deep_and_transparent_photos_as_the_package_does(tmp_path: Path
     Image.fromarray(deep.astype(np.float32)).save(path)
     with pytest.raises(ValueError, match="save it with 8 or 16"):
         captioner.pixels(path)
+    small, large = Image.new("RGB", (8, 8)), Image.new("RGB", (64, 64))
+    small.save(tmp_path / "pages.tif", save_all=True, append_images=[large])
+    with pytest.raises(ValueError, match="one of several images"):
+        captioner.pixels(tmp_path / "pages.tif")
 
 
 @pytest.mark.parametrize("name", ["characters", "ptb"])
