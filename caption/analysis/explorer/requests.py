@@ -22,7 +22,7 @@ from caption.analysis.interventions import Erase, Force, Mask
 from caption.analysis.interventions.selection import amounts, step_of, steps_of, tokens_of
 from caption.core.errors import UserError, printable
 from caption.results.caption import Caption
-from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.search import BeamSearch, Greedy, Sampling, Search, adjusted
 from caption.visualize.page_script import page_description
 
 Change = Force | Mask | Erase
@@ -138,5 +138,5 @@ def search_from(request: dict[str, Any] | None, default: Search) -> Search:
     if request["kind"] == "sample":
         return Sampling(max_length=longest, seed=request.get("seed", 0), repeat_penalty=penalty)
     size = request.get("beam_size", 5)
-    power = getattr(default, "length_normalization", 0.0)
-    return BeamSearch(size, longest, power, min(size, SHOWN), penalty)
+    beam = default if isinstance(default, BeamSearch) else BeamSearch(1, longest, repeat_penalty=penalty)
+    return adjusted(beam, size, min(size, SHOWN))

@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 from helpers.tiny_foreign import Tiny, blip, vit_gpt2
 from models.transformers.test_exactness import PHOTO, paligemma
 
+from caption.analysis.explorer.requests import search_from
 from caption.analysis.interventions.encoded_photo import EncodedPhoto
 from caption.captioner import Captioner
 from caption.core.errors import UserError
@@ -166,6 +167,15 @@ def test_a_config_that_draws_the_likeliest_piece_is_greedy(chosen: dict[str, Any
 def test_an_option_that_cannot_be_used_is_refused_by_its_name(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         from_transformers(*configured("vit-gpt2", options)[0])
+
+
+def test_a_wider_beam_in_the_explorer_keeps_the_options() -> None:
+    options = {"length_penalty": -1.0, "repetition_penalty": 1.7}
+    narrow, wide = (
+        from_transformers(*configured("vit-gpt2", {"num_beams": beams, **options})[0]) for beams in (1, 3)
+    )
+    search = search_from({"kind": "beam", "beam_size": 3}, narrow.search)
+    assert narrow(PHOTO, search).text == wide(PHOTO).text
 
 
 def test_a_length_that_the_prompt_fills_is_refused() -> None:
