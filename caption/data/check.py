@@ -171,7 +171,7 @@ def check_captions(
                         text = f"{where}: {len(words)} words, {short_repr(caption)}"
                         findings.add(Kind.LONG, text, image.path)
                 advance(1)
-            if split != "train" and alike([*map(tokenize, image.captions)] for image in images):
+            if split != "train" and images and alike([*map(tokenize, image.captions)] for image in images):
                 findings.add(
                     Kind.ALIKE, f"'{split}': the same captions for {number_of(len(images), 'image')}"
                 )
