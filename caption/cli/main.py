@@ -15,7 +15,7 @@ from typing import Any
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.core.errors import Stopped, UserError, did_you_mean, printable, shortened
+from caption.core.errors import Stopped, UserError, did_you_mean, own_code_message, printable, shortened
 from caption.core.runtime.allocator import keep_freed_memory
 from caption.core.runtime.signals import name_of, stopping_at_once
 
@@ -168,8 +168,6 @@ def _run(args: list[str]) -> int:
     except OSError:
         raise
     except Exception as error:
-        from caption.cli.configuration.errors import own_code_message
-
         if (of_own_code := own_code_message(error)) is not None:
             return _failed(f"{of_own_code} (--debug shows the traceback)", WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+from sysconfig import get_path
 
 LONGEST_MESSAGE = 3000
 """Maximal characters of an error message; names in untrusted files may have millions."""
@@ -67,6 +70,18 @@ class CheckpointError(UserError):
 def kind_and_reason(error: Exception) -> str:
     """Type and message of another package's error, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+LIBRARIES = ("<", str(Path(__file__).parents[1]), get_path("stdlib"))
+"""Beginnings of the file names of code that is not the user's: generated code, this package, Python."""
+
+
+def own_code_message(error: Exception) -> str | None:
+    """The error with the innermost line of the user's own code, such as a mechanism; None if there is no such line."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(LIBRARIES) and "-packages" not in frame.filename:
+            return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {kind_and_reason(error)}"
+    return None
 
 
 class Stopped(BaseException):

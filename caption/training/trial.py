@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from caption.captioner import Captioner
-from caption.core.errors import UserError, kind_and_reason
+from caption.core.errors import UserError, kind_and_reason, own_code_message
 from caption.data.photos import ImageTransform
 from caption.models.checkpoint.rebuild import without_drawing
 from caption.text.vocabulary import START, Vocabulary
@@ -77,9 +77,8 @@ def _refused(section: str) -> Iterator[None]:
         known = text.startswith("the configuration cannot be used")
         raise UserError(text if known else f"the configuration cannot be used: {text}") from error
     except Exception as error:
-        raise UserError(
-            f"the configuration cannot be used: in the section {section}, {kind_and_reason(error)}"
-        ) from error
+        fault = own_code_message(error) or f"in the section {section}, {kind_and_reason(error)}"
+        raise UserError(f"the configuration cannot be used: {fault}") from error
 
 
 def _first_word(captioner: Captioner) -> None:

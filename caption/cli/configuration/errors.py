@@ -1,18 +1,15 @@
-"""Errors of a configuration and of the user's own code, in one line."""
+"""Errors of a configuration, in one line."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-import traceback
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from sysconfig import get_path
 from typing import NamedTuple
 
-from caption.core.errors import UserError, did_you_mean, kind_and_reason
+from caption.core.errors import UserError, did_you_mean
 
 NOISE = re.compile(
     r"Does not validate against.*|Sub(class )?types\b.*|Errors:|Given value type: .*"
@@ -55,8 +52,6 @@ OF_PARTS = {
     "max_length": "model.search.init_args.max_length",
 }
 """Arguments of the classes of parts, which users look for among the options."""
-LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
-"""Beginnings of the file names of code that is not the user's: generated code, this package, Python."""
 
 
 def jsonargparse_message(message: str, parser: ArgumentParser) -> str:
@@ -195,11 +190,3 @@ def _names(path: str) -> Iterable[str]:
         return inspect.signature(owner).parameters if inspect.isclass(owner) else ()
     except ValueError:  # a class written in C
         return ()
-
-
-def own_code_message(error: Exception) -> str | None:
-    """The error with the innermost line of the user's own code, such as a mechanism; None if there is no such line."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(LIBRARIES) and "-packages" not in frame.filename:
-            return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {kind_and_reason(error)}"
-    return None

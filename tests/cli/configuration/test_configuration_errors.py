@@ -80,7 +80,7 @@ LINEAR, SIZE = "nn.Linear(region_sizes[0], query", "self.context_size = region_s
     ("right", "wrong", "said"),
     [
         (LINEAR, "nn.Linear(3, query", "my_own.py, line 10, in memory: RuntimeError: "),
-        (SIZE, "self.context_size = 5", "Mine reads a context of shape (8, 3, 8)|must be (B, K, 5)"),
+        (SIZE, "self.context_size = 5", "Mine reads a context of shape (1, 1, 8)|must be (B, K, 5)"),
     ],
     ids=["a layer of another size", "another context size"],
 )
