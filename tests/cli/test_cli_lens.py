@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from caption.data.photos import ImageTransform
 from caption.encoders import EfficientNetLite
 from caption.encoders.efficientnet_lite import efficientnet_lite
 from caption.models import checkpoint
+from caption.results.lens_reading import OUT_OF_DISTRIBUTION
 
 MAKE = ("lens", "model.ckpt", "-c", "config.yaml", "--trust", "weights.pth", "--out")
 LITE = "efficientnet_lite0"
@@ -70,3 +72,18 @@ def test_what_cannot_be_is_said_before_the_work(cli: Cli, folder: Path) -> None:
         assert not list(folder.glob("x.*"))
     ran = cli("describe", "1.png", "--model", "model.ckpt", "--lens", "--trust", "weights.pth")
     assert (ran.code, "not calibrated" in ran.err) == (0, True)  # without a file, with a note
+
+
+def test_a_page_says_what_the_terminal_says(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a picture that is not a photo, with the installed model, and without --lens."""
+    monkeypatch.chdir(tmp_path)
+    picture = Path(__file__).parents[2] / "docs" / "demo.png"
+    described = cli("describe", picture, "--html", "page.html", "--format", "jsonl")
+    assert described.code == 0, described.err
+    assert json.loads(described.out)["lens"] is None
+    remarks = [line.partition("demo.png: ")[2] for line in described.err.splitlines()]
+    assert OUT_OF_DISTRIBUTION in remarks
+    (found,) = re.findall(r'"remarks":(\[[^]]*\])', Path("page.html").read_text(encoding="utf-8"))
+    assert json.loads(found) == [remark for remark in remarks if remark]
