@@ -112,11 +112,12 @@ ATTACKS = [
 READ = """
 images --model --compare --list model state -c --config --ckpt_path data --data --base --images --splits
 --encoder --encoder-weights --options --vocabulary --word-map --references --candidates --model.warm_start
---data.features --data.shards --boxes --captions --photos name words runs models address
+--data.features --data.shards --boxes --captions --photos --scores name words runs models address
 """
 VALUES = """
 --trust --device --host --cmap --words --metrics --protocol --split --tokenizer --report --names --print_config
---measures --checkpoint.mode --checkpoint.monitor --early_stopping.mode --early_stopping.monitor --last_checkpoint.every
+--metric --license --measures --checkpoint.mode --checkpoint.monitor
+--early_stopping.mode --early_stopping.monitor --last_checkpoint.every
 --data.tokenizer --trainer.accelerator --trainer.devices+ --trainer.gradient_clip_algorithm --trainer.max_time
 --trainer.model_registry --trainer.strategy --trainer.val_check_interval --trainer.plugins+
 """
