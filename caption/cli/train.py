@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shlex
@@ -379,6 +380,17 @@ class CaptionCLI(LightningCLI):
                     f"the best model, {callback.monitor} {score:.4f}, is {path}. Next:",
                     shlex.join(["caption", "describe", "PHOTO", "--model", path]),
                 )
+                self._say_if_start_is_better(callback, float(score))
+
+    def _say_if_start_is_better(self, callback: ModelCheckpoint, score: float) -> None:
+        """Say that the model that training started from is better than all epochs."""
+        reports = [part for part in self.trainer.callbacks if isinstance(part, EpochReport)]  # type: ignore[attr-defined]
+        start = reports[0].start if reports and callback.monitor == self.model.monitor else math.nan
+        if start > score if callback.mode == "max" else start < score:
+            self._say(
+                f"the model that training started from is better, {callback.monitor} {start:.4f}: no epoch has "
+                "improved it"
+            )
 
     def validate(self, verbose: bool, **options: Any) -> None:
         self.trainer.validate(**options, verbose=False)

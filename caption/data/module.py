@@ -97,9 +97,13 @@ class CaptionData(LightningDataModule):
         self.mirrored = None if flip is None or flip.features is None else FeatureStore(flip.features)
         self.splits: Splits = reader.read()
         if self.store is not None:
-            self.store.check([image.id for images in self.splits.values() for image in images])
+            paths = {image.id: image.path for images in self.splits.values() for image in images}
+            self.store.check([*paths])
+            self.store.check_photos(paths)
         if self.mirrored is not None:
-            self.mirrored.check([image.id for image in self.splits.get("train", ())])
+            paths = {image.id: image.path for image in self.splits.get("train", ())}
+            self.mirrored.check([*paths])
+            self.mirrored.check_photos(paths)
         self.shards = shards
         if shards is not None:
             if features is not None or batching != "images":

@@ -129,7 +129,15 @@ class EpochReport(Callback):
     def __init__(self, samples: int = 0) -> None:
         self.samples = samples
         self.best: float | None = None
+        self.start = math.nan
+        """The watched metric of the model that training started from, if that is another one's."""
         self._begin()
+
+    def state_dict(self) -> dict[str, float]:
+        return {"start": self.start}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self.start = state_dict["start"]
 
     def _begin(self) -> None:
         """Begin to measure what the next line reports."""
@@ -167,7 +175,9 @@ class EpochReport(Callback):
             return
         if self.best is None:
             _print_row("epoch", "train NLL", "val NLL", "CIDEr", "seconds")
-        when = "start" if trainer.sanity_checking else trainer.current_epoch + 1
+        when: str | int = trainer.current_epoch + 1
+        if trainer.sanity_checking:
+            when, self.start = "start", float(trainer.callback_metrics.get(pl_module.monitor, math.nan))
         of_training = self.nll / max(1, self.batches)
         nll = f"{of_training:.4f}" if self.batches and not math.isnan(of_training) else "–"
         scores = [f"{evaluation.numbers[name]:.4f}" for name in ("NLL", "CIDEr")]

@@ -50,6 +50,7 @@ from caption.training.rates import adopt_rates, check_rates, configured_rates
 from caption.training.resuming import check_optimizer_state
 from caption.training.warm_start import load_model, load_pretrained
 from caption.training.watched import AUTO, mode_of
+from caption.training.weight_averaging import check_averages
 
 RATES = ("learning_rate", "encoder_learning_rate")
 """Names of the optimizer's rates in the logs, in the order of its groups."""
@@ -313,6 +314,7 @@ class CaptionTraining(LightningModule):
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
+            check_averages(checkpoint_contents, self.trainer)
             optimizer, schedule = self._make_optimizer()
             interval = interval_of(schedule, self.scheduler_interval)
             rates = configured_rates(optimizer, schedule, interval)

@@ -247,7 +247,13 @@ def check_optimizer_state(contents: dict[str, Any], path: object, optimizer: Opt
         state = contents["optimizer_states"][0]
         stored, configured = len(state["param_groups"]), len(optimizer.param_groups)
         if stored == configured:
+            options = [
+                {name: value for name, value in group.items() if name != "params"}
+                for group in optimizer.param_groups
+            ]
             optimizer.load_state_dict(copy.deepcopy(state))  # whose tensors the step changes in place
+            for group, configured_options in zip(optimizer.param_groups, options, strict=True):
+                group |= configured_options  # which a resumed training takes, see `adopt_rates`
             for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
                 parameter.grad = torch.zeros_like(parameter)
             optimizer.step(lambda: 0.0)

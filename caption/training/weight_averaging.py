@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import WeightAveraging
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from caption.core.errors import CheckpointError
+
+
+def check_averages(contents: Mapping[str, Any], trainer: Trainer) -> None:
+    """Check that averaged weights are not resumed without their callback: the optimizer's moments are not theirs.
+
+    Args:
+        contents: of the checkpoint.
+        trainer: of the training that is to be resumed.
+
+    Raises:
+        CheckpointError: the callback is missing.
+    """
+    averaged = "current_model_state" in contents
+    if averaged and not any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+        raise CheckpointError(
+            "the weights in the checkpoint are averages: resume it with the callback that averaged them, such as "
+            f"--trainer.callbacks+={AveragedWeights.__module__}.{AveragedWeights.__name__}, or start from the averages "
+            "with model.warm_start"
+        )
 
 
 class AveragedWeights(WeightAveraging):

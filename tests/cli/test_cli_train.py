@@ -106,6 +106,17 @@ def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path):
         assert cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)[:2] == (0, "")
 
 
+def test_a_start_that_no_epoch_improves_is_said(cli: Cli, tiny: Path, trained: Trained):
+    options = (
+        "--attention_figures.images=0",
+        "--checkpoint.monitor=val/NLL",
+        "--model.optimizer.init_args.lr=0.8",
+    )
+    ran = cli("fit", "-c", tiny, *options, "--model.warm_start", trained.folder / "last.ckpt")
+    assert ran.code == 0, ran.err
+    assert "the model that training started from is better, val/NLL" in ran.err
+
+
 def test_the_direction_of_what_is_watched():
     assert (mode_of("val/NLL", AUTO, "--x"), mode_of("val/CIDEr", AUTO, "--x")) == ("min", "max")
     assert mode_of("mine", "min", "--x") == "min"

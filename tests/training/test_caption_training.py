@@ -16,7 +16,7 @@ from caption.encoders import SelfAttentionRefiner
 from caption.objectives import CrossEntropy, GreedyAttentionBaseline, LeaveOneOut, RefinerPenalty, Reinforce
 from caption.training.diagnostics import AttentionDiagnostics, StillMaps
 
-HARD_NUMBERS = ("NLL", "entropy", "baseline", "advantage", "advantage_variance", "sampled")
+HARD_NUMBERS = ("NLL", "entropy", "baseline", "advantage", "advantage_variance", "sampled", "learning_rate")
 MAP_NUMBERS = ("attention_entropy", "attention_change", "coverage_min", "coverage_max")
 
 

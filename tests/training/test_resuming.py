@@ -21,7 +21,7 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
 from caption.attention import Multinoulli, Softmax
-from caption.core.errors import Stopped, UserError
+from caption.core.errors import CheckpointError, Stopped, UserError
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
 from caption.objectives import Critic, CrossEntropy, GuidedAttention, Reinforce
@@ -390,6 +390,23 @@ def test_changed_rates_take_effect_from_where_the_run_goes_on(
         new = Run(reader, tmp_path / "new", max_epochs=2, **after)
         new.fit()
         assert run.rates() == pytest.approx(new.rates())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ({}, {"adam": {"lr": 0.01, "amsgrad": True}}, r"does not fit model.optimizer \(KeyError"),
+        ({"callback": AveragedWeights}, {"callback": None}, "the weights in the checkpoint are averages"),
+    ],
+)
+def test_a_state_that_the_configuration_cannot_use_is_refused(
+    reader: Shapes, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], message: str
+):
+    run = Run(reader, tmp_path, **before)
+    run.stop(3, signal.SIGTERM)
+    run.options = after
+    with pytest.raises(CheckpointError, match=message):
+        run.fit(resume=True)
 
 
 @pytest.mark.nightly

@@ -5,7 +5,6 @@ Threads decode, the caller's thread runs the encoder, and one more thread writes
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections import deque
@@ -25,11 +24,10 @@ from caption.core.errors import DataError, ImageError, first_few, number_of
 from caption.core.regions import Views
 from caption.core.runtime.atomic_files import check_room, locked
 from caption.core.runtime.eval_mode import eval_mode
-from caption.core.runtime.inputs import PHOTO, read_input
 from caption.core.runtime.prefetch import prefetch
 from caption.core.runtime.progress import progress_bar
 from caption.data.augmentation import mirror
-from caption.data.features.format import REMEDY, FeatureWriter, Header, PhotoFile, feature_paths
+from caption.data.features.format import REMEDY, FeatureWriter, Header, PhotoFile, feature_paths, photo_digest
 from caption.data.features.key import feature_key
 from caption.data.features.store import FeatureStore
 from caption.data.photos import ImageTransform
@@ -176,15 +174,6 @@ def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile
     if digest is None:
         raise ImageError(f"'{path}' changed while it was read. Wait until it is complete, and try again.")
     return photo.pixels, PhotoFile(*photo.size, digest)
-
-
-def photo_digest(path: Path) -> int | None:
-    """BLAKE2b of a file's bytes, 64 bits, independent of name and date; None if the file cannot be read."""
-    try:
-        data = read_input(path, PHOTO)
-    except ImageError:
-        return None
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:

@@ -15,6 +15,7 @@ grids.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import save
 
-from caption.core.errors import DataError, UserError
+from caption.core.errors import DataError, ImageError, UserError
 from caption.core.runtime.atomic_files import creating
-from caption.core.runtime.inputs import STREAM
+from caption.core.runtime.inputs import PHOTO, STREAM, read_input
 from caption.core.runtime.safe_loading import load_safetensors
 
 FORMAT = 2
@@ -43,6 +44,15 @@ class PhotoFile(NamedTuple):
     width: int
     height: int
     digest: int
+
+
+def photo_digest(path: Path) -> int | None:
+    """BLAKE2b of a file's bytes, 64 bits, independent of name and date; None if the file cannot be read."""
+    try:
+        data = read_input(path, PHOTO)
+    except ImageError:
+        return None
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 class Header(NamedTuple):

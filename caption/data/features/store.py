@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,22 @@ import torch
 
 from caption.core.errors import DataError, first_few, number_of
 from caption.core.regions import Regions, Views
-from caption.data.features.format import REMEDY, FeatureFile, PhotoFile, checksums, feature_paths
+from caption.data.features.format import (
+    REMEDY,
+    FeatureFile,
+    PhotoFile,
+    checksums,
+    feature_paths,
+    photo_digest,
+)
 from caption.data.features.key import differences, feature_key
 
 if TYPE_CHECKING:
     from caption.encoders.base import Encoder
+
+
+COMPARED = 48
+"""Photos whose files are compared with a store before training."""
 
 
 class FeatureStore:
@@ -129,6 +140,32 @@ class FeatureStore:
                 f"the feature store '{self.folder}' lacks {len(missing)} of {number_of(len(image_ids), 'image')}: "
                 f"{first_few(missing)}. Run `caption features --config CONFIG --out {self.folder}` with this data's "
                 "configuration: it adds what is missing, and names images that cannot be read: remove these."
+            )
+
+    def check_photos(self, paths: Mapping[int | str, Path]) -> None:
+        """Make sure that some photos, evenly spaced among all, are those that the store was made from.
+
+        Args:
+            paths: of the photos by their ids, which are all in the store. Missing files are not compared, because
+                training does not need them.
+
+        Raises:
+            DataError: files have other bytes.
+        """
+        compared = {
+            image_id: photo_digest(path)
+            for image_id, path in [*paths.items()][:: max(1, len(paths) // COMPARED)]
+        }
+        others = [
+            paths[image_id]
+            for image_id, digest in compared.items()
+            if digest is not None and digest != self.photo(image_id).digest
+        ]
+        if others:
+            raise DataError(
+                f"the feature store '{self.folder}' was made from other photos: {first_few(others)}, of "
+                f"{len(compared)} compared, are not the files that it names. Give it the photos that it was made from, "
+                "or make another store with `caption features`."
             )
 
     def matches(self, encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> None:

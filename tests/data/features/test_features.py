@@ -197,6 +197,18 @@ def test_releases_match_in_all_but_the_last_number(
 # -- writing ------------------------------------------------------------------------------------------------
 
 
+def test_other_photos_with_the_same_ids_do_not_match(images: Images, finished: Path, tmp_path: Path):
+    store = FeatureStore(finished)
+    paths = {image.id: image.path for image in images}
+    store.check_photos(paths)
+    store.check_photos(dict.fromkeys(paths, tmp_path / "gone.png"))  # training does not need them
+    others = {image.id: image.path for image in make_images(tmp_path / "others", 23)}
+    for path in others.values():
+        path.write_bytes(path.read_bytes() + b"edited")
+    with pytest.raises(DataError, match=r"was made from other photos: .*000\.png.* of 23 compared"):
+        store.check_photos(others)
+
+
 def test_an_id_means_one_image(images: Images, tmp_path: Path):
     extract([images[0], images[0]], tmp_path / "store")
     assert len(FeatureStore(tmp_path / "store")) == 1

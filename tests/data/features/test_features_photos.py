@@ -18,8 +18,8 @@ from PIL import Image
 
 from caption.core.errors import DataError
 from caption.data.batches import CaptionedImages
-from caption.data.features.extraction import changed_photos, photo_digest
-from caption.data.features.format import PhotoFile
+from caption.data.features.extraction import changed_photos
+from caption.data.features.format import PhotoFile, photo_digest
 from caption.data.features.store import FeatureStore
 from caption.data.photos import FittedPhoto, ImageTransform
 from caption.data.splits import CaptionedImage
