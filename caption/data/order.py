@@ -111,7 +111,7 @@ class EpochPlace:
                 for processes, workers in (before, self.split)
             )
             raise UserError(
-                f"the checkpoint lies inside epoch {self.epoch + 1}, whose images were divided among {stopped}, and now "
+                f"the checkpoint lies inside epoch {self.epoch + 1}, whose images were divided among {stopped}, now "
                 f"among {now}: resume it with the same numbers until the epoch ends; after that both may change"
             )
         self.given = restored["given"]

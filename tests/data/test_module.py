@@ -165,7 +165,7 @@ def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, w
     assert contents(resumed) == epochs[2]  # the place is one in another epoch
     resumed.load_state_dict(state | {"processes": 2})
     resumed.sampler.set_epoch(1)
-    with pytest.raises(UserError, match=r"inside epoch 2, .* among 2 processes, and now among 1 process:"):
+    with pytest.raises(UserError, match=r"inside epoch 2, .* among 2 processes, now among 1 process:"):
         next(iter(resumed))
     resumed.load_state_dict(state | {"processes": 2})
     resumed.sampler.set_epoch(2)  # after the epoch they may change
