@@ -306,6 +306,28 @@ def test_intervals_in_tables_are_marked_before_and_after_correction():
         assert shown in render._table(table, section, known)
 
 
+def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together():
+    known = fake_runs(fewer=[1.001, 2.002], equal=[1.0, 2.001, 2.999])
+    table = read_table("seeds")
+    table = replace(
+        table, rows={name: replace(next(iter(table.rows.values())), title=name) for name in known}
+    )
+    others = ["worse", "maybe", "same", "fewer", "equal"]
+    pairs = [{"row": name, "less": "base", "scores": ["NLL"], "tests": ["test"]} for name in others]
+    text = render._differences(table, {"differences": pairs, "margin": {"NLL": 0.01}}, known)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert [(line[0], line[3], line[7]) for line in cells] == [
+        ("worse − base", "3", "differs"),
+        ("maybe − base", "3", "not shown"),  # p is 0.038, four times that after correction
+        ("same − base", "3", "not shown"),
+        ("fewer − base", "2", "equal within 0.01"),
+        ("equal − base", "3", "equal within 0.01"),
+    ]
+    assert cells[0][1:3] == ["NLL per word", "test"]
+    assert cells[0][4] == "+1.000 [+0.975, +1.025]"
+    assert (cells[1][5], cells[1][6]) == ("0.038", "0.151")
+
+
 def test_areas_of_deletion_are_means_over_words():
     areas = {"images": [0, 1, 2], "words": [2, 1, 1]}
     areas |= {"attention": [0.25, 0.2, 0.4], "random": [0.65, 0.5, 0.9]}

@@ -15,6 +15,8 @@ A section is a mapping in the table's YAML file:
     columns    see `Column`
     verdicts   true: for each column, how many mechanisms are above and below 0, in place of a row for each
     apart      {score: distance}: after the verdicts, the rows whose seeds are farther apart
+    differences  in place of rows and columns: a line for each pair of rows, score and test; see `_differences`
+    margin     {score: distance}: a difference whose interval lies within it is called equal
     show       how the values of seeds are shown, if a column has no `show`: a name of SHOWN
     empty      the text of cells without a value
     also       further lines, at the end
@@ -26,6 +28,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -70,6 +73,13 @@ class Column:
     """A score that follows the value: "of 4.39"."""
 
 
+SCORE_TITLES = {
+    "NLL": "NLL per word",
+    "attention_entropy": "H[α], nats",
+    "attention_in_box": "mass in the box",
+    "pointing_accuracy": "pointing",
+}
+"""Of scores in tables of differences; others have their own names."""
 SHOWN: dict[str, Callable[[list[Any], str], str]] = {
     "mean": lambda values, form: (
         f"{statistics.mean(values):{form}}"
@@ -98,7 +108,7 @@ def sections(described: TrainedTable, runs: Runs) -> dict[str, str]:
     texts: dict[str, list[str]] = {}
     for section in described.sections:
         text = section.get("text", "").format(**_facts(described, runs))
-        shown = _verdicts if section.get("verdicts") else _table
+        shown = _differences if "differences" in section else _verdicts if section.get("verdicts") else _table
         texts.setdefault(section["section"], []).append(
             f"{text}\n\n{shown(described, section, runs)}".strip()
         )
@@ -259,6 +269,37 @@ def _verdicts(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
     least_heads = [f"told by {n} seeds" for n in PLANNED]
     head = [section.get("head", ""), "comparisons", "above 0", "below 0", "undecided", *least_heads]
     return "\n".join([table(head, rows), "", *lines])
+
+
+def _differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """Means of differences over the seeds that both rows have; p-values are corrected for all lines of the table.
+
+    Each of `differences` has two rows, `row` and `less`, and lists of `scores` and `tests`; `less_test` is the name of
+    the test of `less`, if it has another.
+    """
+    heads, estimates, margins = [], [], []
+    for pair in section["differences"]:
+        row, less = pair["row"], pair["less"]
+        for score, test in product(pair["scores"], pair["tests"]):
+            column = Column("", score=score)
+            values = _values(column, test, runs[row])
+            base = _values(column, pair.get("less_test", test), runs[less])
+            shared = [seed for seed in values if seed in base]
+            estimate = over_seeds(*({seed: of[seed] for seed in shared} for of in (values, base)))
+            if estimate:
+                titles = f"{described.rows[row].title} − {described.rows[less].title}"
+                heads.append([titles, SCORE_TITLES.get(score, score), test, str(len(shared))])
+                estimates.append(estimate)
+                margins.append(section.get("margin", {}).get(score, 0))
+    corrected = holm([estimate.p_value for estimate in estimates])
+    rows = []
+    for head, estimate, p_value, margin in zip(heads, estimates, corrected, margins, strict=True):
+        mean, low, high = (f"{value:+.3f}".replace("-", "−") for value in estimate[:3])
+        is_equal = -margin <= estimate.low and estimate.high <= margin
+        verdict = "differs" if p_value < LEVEL else f"equal within {margin}" if is_equal else "not shown"
+        rows.append([*head, f"{mean} [{low}, {high}]", f"{estimate.p_value:.3f}", f"{p_value:.3f}", verdict])
+    titles = ["difference", "score", "test", "pairs", "mean [95 % interval]", "p", "p after Holm", "verdict"]
+    return table(titles, rows)
 
 
 def _given(column: Column, names: Iterable[str], runs: Runs) -> list[str]:
