@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from caption.analysis.interventions import Mask as Mask
     from caption.analysis.interventions import Move as Move
     from caption.analysis.interventions import force_everywhere as force_everywhere
-    from caption.analysis.interventions import intervene as intervene
+    from caption.analysis.interventions.intervene import intervene as intervene
     from caption.analysis.map_statistics import entropies as entropies
     from caption.analysis.map_statistics import measure_maps as measure_maps
     from caption.analysis.pointing_game import ground as ground

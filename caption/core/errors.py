@@ -67,7 +67,7 @@ class CheckpointError(UserError):
     """A file is not a checkpoint of this package, or cannot be trusted or loaded."""
 
 
-def kind_and_reason(error: Exception) -> str:
+def kind_and_reason(error: BaseException) -> str:
     """Type and message of another package's error, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 

@@ -177,7 +177,7 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
             (`caption.data.box_faults`).
     """
     instances = Instances(read_json(file), f"'{file}'")
-    boxes = {image: instances.boxes(image) for image in instances.images}
+    boxes: dict[int | str, Boxes] = {image: instances.boxes(image) for image in instances.images}
     places = {image: instances.place(image) for image in boxes}
     if fault := boxes_fault((f"image {image}", boxes[image], places[image]) for image in boxes):
         raise DataError(f"'{file}', {fault}. {COCO_BOX}")

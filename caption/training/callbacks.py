@@ -177,7 +177,7 @@ class EpochReport(Callback):
             _print_row("epoch", "train NLL", "val NLL", "CIDEr", "seconds")
         when: str | int = trainer.current_epoch + 1
         if trainer.sanity_checking:
-            when, self.start = "start", float(trainer.callback_metrics.get(pl_module.monitor, math.nan))
+            when, self.start = "start", float(trainer.callback_metrics.get(str(pl_module.monitor), math.nan))
         of_training = self.nll / max(1, self.batches)
         nll = f"{of_training:.4f}" if self.batches and not math.isnan(of_training) else "–"
         scores = [f"{evaluation.numbers[name]:.4f}" for name in ("NLL", "CIDEr")]

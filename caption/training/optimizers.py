@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 from torch.optim import Optimizer
@@ -19,7 +19,7 @@ STEPPED_EACH_BATCH = (OneCycleLR, CyclicLR)
 
 
 def make_optimizer(
-    optimizer: OptimizerCallable, module: LightningModule, encoder: nn.Module, encoder_rate: float | None
+    optimizer: OptimizerCallable, module: nn.Module, encoder: nn.Module, encoder_rate: float | None
 ) -> Optimizer:
     """The optimizer of a module's parameters.
 

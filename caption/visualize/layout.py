@@ -162,7 +162,7 @@ def _underline(
     right = text_width(line[:last], HEADING_POINTS)
     left = right - text_width(line[first:last], HEADING_POINTS)
     # Letters have their size in points, also on a figure that is not of the page's size.
-    origin = ScaledTranslation(MARGIN / size[0], 1 - baseline / size[1], fig.transSubfigure)
+    origin = ScaledTranslation(MARGIN / size[0], 1 - baseline / size[1], fig.transSubfigure)  # type: ignore[arg-type]
     fig.add_artist(
         Line2D(
             [left, right], [-BELOW, -BELOW], color="black", linewidth=1, solid_capstyle="butt",

@@ -110,7 +110,7 @@ class OnnxCaptioner:
         if (
             image is not photo
             and image.format == "TIFF"
-            and (image.n_frames > 1 or image.tag_v2.get(254, 0) & 1)
+            and (image.n_frames > 1 or image.tag_v2.get(254, 0) & 1)  # type: ignore[attr-defined]
         ):
             raise ValueError(
                 "the photo is one of several images of a TIFF or raw file: save it as JPEG or PNG"

@@ -22,7 +22,7 @@ old files."""
 
 def check_files(config: Any, source: str, is_folder: bool) -> None:
     """Refuse files of weights outside of the folder or repository, and other formats."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     named = [getattr(config, "transformers_weights", None) or SINGLE]
     options = {"local_files_only": is_folder, **dict.fromkeys(NOT_RAISED, False)}
