@@ -26,11 +26,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
 
 from caption import objectives, search
+from caption.attention.stochastic import stochastic_parts
 from caption.captioner import Captioner
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import leaves, map_tensors
 from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, TorchvisionEncoder
 from caption.encoders.base import view_sizes
+from caption.kernels import accelerate
 from caption.models import checkpoint
 from caption.objectives import CaptionBatch, Critic, Objective, Reinforce
 from tools.tables.table import laid_over
@@ -128,6 +130,31 @@ def test_every_refiner_gives_the_same_regions(name: str, masked: bool) -> None:
     found = leaves(refiner.to(GPU)(map_tensors(lambda tensor: tensor.to(GPU), views)))
     for theirs, ours in zip(expected, found, strict=True):
         torch.testing.assert_close(ours.cpu(), theirs)
+
+
+@contextmanager
+def waiting_is_an_error() -> Iterator[None]:
+    """Within, an operation for which the host waits for the GPU raises."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", MODELS)
+def test_the_host_waits_for_nothing_in_a_training_step(name: str) -> None:
+    model = mechanisms.captioner(mechanisms.decoder(name)).float().to(GPU).train()
+    accelerate(model)
+    objective = Reinforce() if stochastic_parts(model.decoder) else objectives.CrossEntropy()
+    with torch.no_grad():
+        views = model.encoder(pixels_for(model).float().to(GPU))
+    words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5)).to(GPU)
+    captions = CaptionBatch(words, targets, torch.tensor(LENGTHS))
+    objective(model, views, captions).value.backward()  # libraries wait when they are first used
+    with waiting_is_an_error():
+        objective(model, views, captions).value.backward()
 
 
 @needs_gpu
