@@ -147,7 +147,7 @@ FLICKR = {"class_path": "caption.data.readers.Flickr", "init_args": {"x": 1}}
         ({}, "no data.reader with a class_path"),
         ([1, 2], "is not a configuration"),
         ({"data": [3]}, "is not a configuration"),
-        ({"data": {"reader": "pathlib.Path"}}, "does not correspond to a subclass of CaptionReader"),
+        ({"data": {"reader": "pathlib.Path"}}, "data.reader: pathlib.Path is not a CaptionReader"),
         ({"data": {"reader": FLICKR}}, "'x'"),
     ],
 )
@@ -162,7 +162,10 @@ def test_wrong_configurations(wrong: Any, message: str, tmp_path: Path, cli: Cli
         ("--data.transform.sides 3", "--data.transform.sides"),
         ("--model.encoder.weights /no/such/file.pth", "/no/such/file.pth"),
         ("--model.encoder.layer features.99", "has no layer features.99"),
-        ("--model.encoder.class_path caption.encoders.Nothing", "caption.encoders.Nothing"),
+        (
+            "--model.encoder.class_path caption.encoders.Nothing",
+            "module 'caption.encoders' has no attribute 'Nothing'",
+        ),
         ("--device abacus", "device abacus cannot be used"),
         ("--model /no/such/file.ckpt", "/no/such/file.ckpt"),
         ("--config /no/such/file.yaml", "'/no/such/file.yaml' does not exist"),
