@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that needs a GPU: tests, the GPU sections of docs/results/performance.md, trainings on Flickr8k and MS COCO.
+# All that needs a GPU: tests, the GPU sections of docs/results/benchmarks.md, trainings on Flickr8k and MS COCO.
 #
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
@@ -58,7 +58,7 @@ python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU
 step tests python -m pytest -q tests/core/test_on_a_gpu.py tests/search/test_search_everywhere.py
 for section in training search photos ${SGRVINOD:+sgrvinod}; do
     step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda ${SGRVINOD:+--sgrvinod "$SGRVINOD"} \
-        --write docs/results/performance.md
+        --write docs/results/benchmarks.md
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     table controls_on_flickr8k "0 1 2" soft fixed_map mean_pooling show_and_tell

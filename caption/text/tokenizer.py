@@ -57,7 +57,7 @@ class PTBTokenizer(Tokenizer):
 
     By default its output equals that of `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 after
     coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java, on text in NFC.
-    docs/results/java.md lists the known differences. Some papers use the other three settings.
+    docs/scores.md lists the known differences. Some papers use the other three settings.
 
     Args:
         lower: False keeps capitals: "A" and "a" are two words.

@@ -105,7 +105,7 @@ KNOWN_DIFFERENCES = {
     "dog.\xad": (["dog."], ["dog"]),
     "a\xad@b.com": (["a\xad@b.com"], ["a@b.com"]),
 }
-"""Java's words and ours of kinds 7 and 8 in docs/results/java.md."""
+"""Java's words and ours of kinds 7 and 8 in docs/scores.md."""
 
 
 @pytest.mark.parametrize("text", KNOWN_DIFFERENCES)

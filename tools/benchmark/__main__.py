@@ -20,7 +20,7 @@ from tools.documents import read_sections, write_sections
 HELP = """\
 The cost of training and search, beside that of the usual implementations of attention in captioning.
 
-    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
+    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/benchmarks.md]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
 them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
