@@ -25,7 +25,7 @@ LOGGED = 4
 STORED_FROM = 1000
 """Least number of photos whose regions are stored; computing those of fewer takes less than a minute in each epoch."""
 FINE_TUNING_STEPS = 60
-"""Number of batches of fine-tuning for which its learning rate was chosen (docs/results/own-photos.md)."""
+"""Number of batches of fine-tuning for which its learning rate was chosen (docs/own-data.md)."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
 
 HEADER = """\
