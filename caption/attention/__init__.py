@@ -74,6 +74,7 @@ from caption.attention.scores.learned_query import (
     FeedForwardScore,
     LearnedQueryScore,
     NeighbourhoodScore,
+    WholeGridScore,
 )
 from caption.attention.scores.location_sensitive import LocationSensitiveScore
 from caption.attention.scores.mlp import MLPScore
@@ -153,6 +154,7 @@ __all__ = [
     "TopKMeanPooling",
     "TrilinearScore",
     "WeighOutput",
+    "WholeGridScore",
     "WindowAttention",
     "WordFeatures",
     "WordLSTM",

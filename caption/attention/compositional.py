@@ -12,28 +12,28 @@ from caption.attention.options import above_zero
 from caption.core.regions import Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
 
-GateForm = Literal["centred", "doubled"]
-"""The form of the gate. Distances are at least 0, so a plain σ(−distance) would never exceed ½."""
+GateForm = Literal["centred", "doubled", "plain"]
+"""The form of the gate. Distances are at least 0, so the plain σ(−distance) never exceeds ½."""
 
 
 class CompositionalDeAttention(Attention):
-    """α_i = tanh(α_s e_i) · g_i, e_i = q · k_i, n_i = −‖q − k_i‖₁, z = Σ_i α_i a_i; g_i = σ(β_s (n_i − mean n)), or
-    2σ(β_s n_i).
+    """α_i = tanh(α_s e_i) · g_i, e_i = q · k_i, n_i = −‖q − k_i‖₁, z = Σ_i α_i a_i; g_i = σ(β_s (n_i − mean n)),
+    2σ(β_s n_i) or σ(β_s n_i).
 
-    The form that surveys give, after Tay et al. 2019, "Compositional De-Attention Networks", with both forms of the
+    The form that surveys give, after Tay et al. 2019, "Compositional De-Attention Networks", with all forms of the
     gate. The tanh decides whether a region is added, ignored or subtracted; the gate decides how much of it. Weights
     are between -1 and 1 and do not sum to one; a heatmap shows their sign. The mean is over the real regions of the
     query's image. Products and distances use the same queries and keys.
 
     A dot product of A numbers grows as √A. A sum of A distances grows as A, but its differences between regions grow as
-    √A. The default scale factors follow from this. Other implementations divide both by √A, which nearly closes the
-    doubled gate for long keys.
+    √A. The default scale factors follow from this. Other implementations divide both by √A, which nearly closes a
+    gate that is not centred for long keys.
 
     Args:
         size: A, the length of keys and queries.
-        gate: "centred" or "doubled".
+        gate: "centred", "doubled" or "plain".
         affinity_scale: α_s; None = 1 / √A.
-        distance_scale: β_s; None = 1 / √A for the centred gate, 1 / A for the doubled one.
+        distance_scale: β_s; None = 1 / √A for the centred gate, 1 / A for the others.
 
     Raises:
         UserError: a scale is not above 0.
@@ -73,8 +73,8 @@ class CompositionalDeAttention(Attention):
 
     def _gate(self, nearness: Tensor, mask: Tensor | None) -> Tensor:
         """(B, K, L) negative distances n -> gates g."""
-        if self.gate == "doubled":
-            return 2 * (self.distance_scale * nearness).sigmoid()
+        if self.gate != "centred":
+            return (2 if self.gate == "doubled" else 1) * (self.distance_scale * nearness).sigmoid()
         if mask is None:
             mean = nearness.mean(-1, keepdim=True)
         else:

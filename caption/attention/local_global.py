@@ -1,4 +1,5 @@
-"""Local and global attention side by side (after Luong et al. 2015): a window of the grid, and all regions."""
+"""Local and global attention side by side (after Luong et al. 2015; Seo et al. 2017): a window of the grid, and all
+regions."""
 
 from __future__ import annotations
 
@@ -38,36 +39,45 @@ class LocalGlobalState(NamedTuple):
 
 
 class LocalGlobalAttention(Attention):
-    """z = [c_local; c_global]: c_local = Σ_i α_i a_i within a window, c_global = Σ_i β_i a_i with β a softmax over all
-    regions.
+    """z = [c_local; c_global]: c_local = Σ_i α_i a_i within a window, c_global = Σ_i β_i a_i over all regions, with β a
+    softmax by default.
 
-    Luong et al. 2015 compare the two (sections 3.1 and 3.2); here both are used.
+    Luong et al. 2015 compare the two (sections 3.1 and 3.2); here both are used. With `NeighbourhoodScore`,
+    `WholeGridScore` and two `Sigmoid`, it is the dual attention of D-Attn (Seo et al. 2017, section 3).
 
     Args:
         local_score: compares regions with the query in the local attention.
         window: the alignment of the local attention, such as `PredictedWindow` or `FollowingWindow`.
         global_score: compares regions with the query in the global attention.
+        everywhere: the alignment of the global attention; None = `Softmax`.
 
     Raises:
-        UserError: the window's alignment samples.
+        UserError: an alignment samples.
     """
 
     map_views = {"local_global": 0}
 
-    def __init__(self, local_score: Score, window: Alignment, global_score: Score) -> None:
+    def __init__(
+        self, local_score: Score, window: Alignment, global_score: Score, everywhere: Alignment | None = None
+    ) -> None:
         super().__init__()
-        if stochastic_parts(window):
-            raise UserError(
-                f"{type(window).__name__} samples a region, but LocalGlobalAttention reads weighted sums: take a "
-                "window such as PredictedWindow"
-            )
+        everywhere = everywhere or Softmax()
+        for alignment, other in ((window, "PredictedWindow"), (everywhere, "Softmax")):
+            if stochastic_parts(alignment):
+                raise UserError(
+                    f"{type(alignment).__name__} samples a region, but LocalGlobalAttention reads weighted sums: take "
+                    f"an alignment such as {other}"
+                )
         self.local = ScoredAttention(local_score, window)
-        self.everywhere = ScoredAttention(global_score, Softmax())
+        self.everywhere = ScoredAttention(global_score, everywhere)
 
     @property
     def properties(self) -> WeightProperties:  # type: ignore[override]
-        """The properties of the window's weights; the global weights are a distribution."""
-        return self.local.properties
+        """The properties of the mean of both maps."""
+        local, everywhere = self.local.properties, self.everywhere.properties
+        return WeightProperties(
+            sums_to_one=local.sums_to_one and everywhere.sums_to_one, signed=local.signed or everywhere.signed
+        )
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = 2 * region_sizes[0]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import categorical
-from caption.attention.options import at_least_one
+from caption.attention.options import at_least_one, fits_side
 from caption.core.errors import UserError
 from caption.core.regions import Grid, Views, WeightProperties
 from caption.core.tensor_tree import TensorTree
@@ -81,11 +81,7 @@ class FixedMap(MeanPooling):
         self.bias = nn.Parameter(torch.zeros(self.side, self.side))
 
     def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
-        if max(grid) > self.side:
-            raise UserError(
-                f"side {self.side} of FixedMap is too small for a grid of {grid[0]}x{grid[1]} regions: "
-                f"make it {max(grid)}"
-            )
+        fits_side(self, self.side, grid)
         bias = self.bias[: grid[0], : grid[1]].flatten()
         return bias.expand_as(real).masked_fill(~real, -torch.inf).softmax(-1).to(values.dtype)
 

@@ -31,9 +31,10 @@ class RotatoryAttention(Attention):
     right of it.
 
     r_t = mean of the target's vectors; r_l and r_r = attention over the contexts with the query r_t; r_lt and r_rt =
-    attention over the target with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the four attentions has
-    its own keys k, values v and score: e_i = score(query, k_i), r = Σ α_i v_i. In Zheng and Xia 2018 the score is
-    `ActivatedGeneralScore`, tanh(kᵀ W q + b).
+    attention over the target with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the three inputs has
+    keys k and values v of its own, so r_lt and r_rt read the same ones; each of the four attentions has a score of its
+    own: e_i = score(query, k_i), r = Σ α_i v_i. In Zheng and Xia 2018 the score is `ActivatedGeneralScore`,
+    tanh(kᵀ W q + b).
 
     There the target is given: words of a sentence. Here the decoder chooses it: region i is the target with probability
     τ_i, τ = softmax(f(a, h)). So i is left of the target with probability λ_i, the sum of τ_j over the columns right of
@@ -57,27 +58,30 @@ class RotatoryAttention(Attention):
         super().__init__()
         self.size = size
         self.target = target
-        self.left, self.right, self.target_by_left, self.target_by_right = map(
-            KeysAndValues, score_copies(score, 4)
-        )
+        self.left, self.right, self.target_by_left, self.target_by_right = score_copies(score, 4)
 
     @property
-    def parts(self) -> tuple[KeysAndValues, ...]:
-        """The four attentions, in the order of z."""
+    def scores(self) -> tuple[Score, ...]:
+        """The scores of the four attentions, in the order of z."""
         return self.left, self.right, self.target_by_left, self.target_by_right
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         region_size, size = region_sizes[0], self.size
         build_stateless(self, self.target, region_size, query_sizes)
-        for part, query_size in zip(self.parts, (region_size, region_size, size, size), strict=True):
-            build_stateless(self, part.score, size, QuerySizes(query_size))
-            part.build(region_size, size)
+        for score, query_size in zip(self.scores, (region_size, region_size, size, size), strict=True):
+            build_stateless(self, score, size, QuerySizes(query_size))
+        self.of_left, self.of_right, self.of_target = (KeysAndValues(region_size, size) for _ in range(3))
         self.context_size = 4 * size
 
     def memory(self, views: Views) -> tuple[GridMemory, ...]:
         """The regions with the keys of f, then the memory of each of the four attentions."""
         regions = views[0]
-        return GridMemory.of(regions, self.target.keys(regions)), *(part(regions) for part in self.parts)
+        of_target = self.of_target(regions)
+        inputs = (self.of_left(regions), self.of_right(regions), of_target, of_target)
+        return GridMemory.of(regions, self.target.keys(regions)), *(
+            GridMemory(score.keys(keys), values, regions.mask, regions.grid)
+            for score, (keys, values) in zip(self.scores, inputs, strict=True)
+        )
 
     def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: TensorTree) -> WeighOutput:
         regions, *grids = memory
@@ -88,10 +92,10 @@ class RotatoryAttention(Attention):
         target_query = Query(weighted_sum(target, regions.values))  # r_t
         context_maps, target_maps = [], []
         for side, members in enumerate((target @ right_of, target @ right_of.mT)):  # λ, ρ
-            weights = _among(members, self.parts[side].score(target_query, grids[side]), regions.mask)
+            weights = _among(members, self.scores[side](target_query, grids[side]), regions.mask)
             context_maps.append(weights * hide_masked(members, regions.mask).amax(-1, keepdim=True))
             context_query = Query(weighted_sum(context_maps[-1], grids[side].values))  # r_l, r_r
-            scores = self.parts[2 + side].score(context_query, grids[2 + side])
+            scores = self.scores[2 + side](context_query, grids[2 + side])
             target_maps.append(_among(target, scores, regions.mask))
         return WeighOutput(RotatoryMaps(torch.stack(target_maps, 2), *context_maps))
 
@@ -109,22 +113,18 @@ def _among(members: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class KeysAndValues(nn.Module):
-    """One of the four attentions: its keys, values and score.
+    """The keys and values of one of the three inputs.
 
     Args:
-        score: compares a query with a key; built by `RotatoryAttention`.
+        region_size: length of region vectors.
+        size: length of keys and values.
     """
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, region_size: int, size: int) -> None:
         super().__init__()
-        self.score = score
+        self.key = nn.Linear(region_size, size)
+        self.value = nn.Linear(region_size, size)
 
-    def build(self, inputs: int, size: int) -> None:
-        """Create the projections of vectors of length `inputs` to `size`. Called once."""
-        self.key = nn.Linear(inputs, size)
-        self.value = nn.Linear(inputs, size)
-
-    def forward(self, regions: Regions) -> GridMemory:
-        """The memory of a grid."""
-        keys = self.score.keys(regions._replace(vectors=self.key(regions.vectors)))
-        return GridMemory(keys, self.value(regions.vectors), regions.mask, regions.grid)
+    def forward(self, regions: Regions) -> tuple[Regions, Tensor]:
+        """Keys in the place of the regions' vectors, and values (B, L, `size`)."""
+        return regions._replace(vectors=self.key(regions.vectors)), self.value(regions.vectors)

@@ -38,7 +38,7 @@ POSITIONS = (
     "hierarchical",
     "pyramid_attention_pooled",
 )
-POSITIONS += ("chunk_max", "k_max", "spatial_pyramid", "fixed_map", "smoothed", "rotatory")
+POSITIONS += ("chunk_max", "k_max", "spatial_pyramid", "fixed_map", "smoothed", "rotatory", "global_")
 """First parts of the names of mechanisms to which the place of a region in the grid matters."""
 OF_EACH_FAMILY = [
     "additive",

@@ -56,9 +56,9 @@ def activated(bend: Callable[[float], float]) -> Equation:
 
 
 def cosine(p: Weights, name: str, a: Vector, h: Vector) -> float:
-    """s · cos(q, k) (Graves et al. 2014, section 3.3.1)."""
+    """s · cos(q, k) (Graves et al. 2014, section 3.3.1); s = 1 without a learned strength."""
     q, k = linear(p, f"{name}.query", h), linear(p, f"{name}.key", a)
-    return np.exp(p[f"{name}.log_strength"]) * dot(q, k) / np.sqrt(dot(q, q)) / np.sqrt(dot(k, k))
+    return np.exp(p.get(f"{name}.log_strength", 0.0)) * dot(q, k) / np.sqrt(dot(q, q)) / np.sqrt(dot(k, k))
 
 
 def mlp(p: Weights, name: str, a: Vector, h: Vector) -> float:
@@ -71,7 +71,7 @@ def mlp(p: Weights, name: str, a: Vector, h: Vector) -> float:
 
 
 def feed_forward(p: Weights, name: str, a: Vector, h: Vector) -> float:
-    """q · tanh(W a + b), the learned query of Yang et al. 2016, eqs. 5, 6, 8 and 9: h is not in it."""
+    """q · tanh(W a + b), the learned query of Yang et al. 2016, eqs. 5, 6, 8 and 9, perhaps without b: no h."""
     return dot(p[f"{name}.query.weight"][0], np.tanh(linear(p, f"{name}.region", a)))
 
 
@@ -106,9 +106,11 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "activated, relu": (lambda: library.ActivatedGeneralScore("relu"), activated(relu)),
     "activated, sigmoid": (lambda: library.ActivatedGeneralScore("sigmoid"), activated(sigmoid)),
     "cosine": (lambda: library.CosineScore(6), cosine),
+    "cosine without strength": (lambda: library.CosineScore(6, strength=None), cosine),
     "mlp": (lambda: library.MLPScore((6,)), mlp),
     "mlp, two layers": (lambda: library.MLPScore((6, 7)), mlp),
     "feed-forward, two layers": (lambda: library.FeedForwardScore(6), feed_forward),
+    "feed-forward, without bias": (lambda: library.FeedForwardScore(6, bias=False), feed_forward),
     "feed-forward, one layer": (library.LearnedQueryScore, learned_query),
     "feed-forward, one layer with tanh": (library.BoundedLearnedQueryScore, bounded_query),
     "concatenation": (library.ConcatenationScore, concatenation),

@@ -19,17 +19,18 @@ class Sigmoid(Alignment):
     Self-Attention", who set b = −log L so that the weights of scores near 0 sum to about 1, as in a softmax.
 
     Args:
-        initial_offset: b before training.
+        initial_offset: b before training; None = no b.
     """
 
     properties = WeightProperties(sums_to_one=False)
 
-    def __init__(self, initial_offset: float = 0.0) -> None:
+    def __init__(self, initial_offset: float | None = 0.0) -> None:
         super().__init__()
         self.initial_offset = initial_offset
 
     def build(self, query_sizes: QuerySizes) -> None:
-        self.offset = nn.Parameter(torch.tensor(float(self.initial_offset)))
+        if self.initial_offset is not None:
+            self.offset = nn.Parameter(torch.tensor(float(self.initial_offset)))
 
     def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        return (scores + self.offset).sigmoid()
+        return (scores if self.initial_offset is None else scores + self.offset).sigmoid()

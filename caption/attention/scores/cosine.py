@@ -21,20 +21,21 @@ class CosineScore(ScaledDotScore):
 
     Args:
         size: length of keys and queries.
-        strength: initial value of s.
+        strength: initial value of s; None = no s.
 
     Raises:
         UserError: the strength is not above 0.
     """
 
-    def __init__(self, size: int = 512, strength: float = 10.0) -> None:
+    def __init__(self, size: int = 512, strength: float | None = 10.0) -> None:
         super().__init__(size)
         above_zero(self, strength=strength)
         self.strength = strength
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         super().build(region_size, query_sizes)
-        self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
+        if self.strength is not None:
+            self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) keys of length 1."""
@@ -42,4 +43,5 @@ class CosineScore(ScaledDotScore):
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = functional.normalize(self.query(query.hidden), dim=-1)
-        return self.log_strength.exp() * (queries @ memory.keys.mT)
+        cosines: Tensor = queries @ memory.keys.mT
+        return cosines if self.strength is None else self.log_strength.exp() * cosines

@@ -5,20 +5,34 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
-from caption.attention.scored import Score
+from caption.attention.scored import Score, check_equal_lengths
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
 
 
 class DotScore(Score):
-    """e_i = q · k_i, with the key k_i = W a_i + b and the state itself as the query, q = h."""
+    """e_i = q · k_i, with the key k_i = W a_i + b and the state itself as the query, q = h.
+
+    Args:
+        project: whether there are W and b; without them, the regions themselves are the keys, k_i = a_i, as published.
+
+    Raises:
+        UserError: when built without a projection, regions and queries have different lengths.
+    """
+
+    def __init__(self, project: bool = True) -> None:
+        super().__init__()
+        self.project = project
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = nn.Linear(region_size, query_sizes.hidden)
+        if not self.project:
+            check_equal_lengths(self, region_size, query_sizes)
+        self.key = nn.Linear(region_size, query_sizes.hidden) if self.project else nn.Identity()
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, L, A) W a_i + b, as long as the query."""
-        return self.key(regions.vectors)
+        """(B, L, A) W a_i + b, or a_i, as long as the query."""
+        keys: Tensor = self.key(regions.vectors)
+        return keys
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return query.hidden @ memory.keys.mT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.maps import overlap
-from caption.attention.options import odd_kernel
+from caption.attention.options import at_least_one, fits_side, odd_kernel
 from caption.attention.scored import Score
 from caption.core.regions import Regions
 from caption.core.tensor_tree import TensorTree
@@ -68,10 +69,45 @@ class NeighbourhoodScore(LearnedQueryScore):
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
-        vectors = regions.vectors
-        if regions.mask is not None:
-            vectors = vectors.masked_fill(~regions.mask[..., None], 0.0)
-        return self.queries(vectors.mT.unflatten(-1, regions.grid)).flatten(2)
+        return self.queries(_on_grid(regions)).flatten(2)
+
+
+class WholeGridScore(LearnedQueryScore):
+    """e = Σ_p q_p · a_p, one score for all regions, with a learned query for each place p of the grid.
+
+    The global attention of D-Attn (Seo et al. 2017, section 3), with `Sigmoid` as its alignment: a convolution that
+    covers the whole input decides how much of it is read, and prefers no part. `LocalGlobalAttention` joins it to
+    `NeighbourhoodScore`. Under a softmax the score would cancel. Vectors of masked regions are 0.
+
+    Args:
+        side: rows and columns of the largest grid; a smaller grid uses the upper left queries.
+
+    Raises:
+        UserError: `side` is below 1; in use, the grid is larger.
+    """
+
+    def __init__(self, side: int = 16) -> None:
+        super().__init__()
+        at_least_one(self, side=side)
+        self.side = side
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.queries = nn.Conv2d(region_size, 1, self.side, bias=False)
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, 1, L) the scores themselves."""
+        fits_side(self, self.side, regions.grid)
+        rows, cols = regions.grid
+        score = functional.conv2d(_on_grid(regions), self.queries.weight[..., :rows, :cols])
+        return score.flatten(2).expand(-1, -1, rows * cols)
+
+
+def _on_grid(regions: Regions) -> Tensor:
+    """(B, D, rows, cols) the vectors, 0 where masked."""
+    vectors = regions.vectors
+    if regions.mask is not None:
+        vectors = vectors.masked_fill(~regions.mask[..., None], 0.0)
+    return vectors.mT.unflatten(-1, regions.grid)
 
 
 class FeedForwardScore(LearnedQueryScore):
@@ -84,14 +120,16 @@ class FeedForwardScore(LearnedQueryScore):
 
     Args:
         size: S.
+        bias: whether to add b.
     """
 
-    def __init__(self, size: int = 512) -> None:
+    def __init__(self, size: int = 512, bias: bool = True) -> None:
         super().__init__()
         self.size = size
+        self.bias = bias
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = nn.Linear(region_size, self.size)
+        self.region = nn.Linear(region_size, self.size, bias=self.bias)
         self.query = nn.Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:

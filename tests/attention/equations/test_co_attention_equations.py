@@ -58,6 +58,7 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     **score_equations.SCORES,
     "trilinear": (library.TrilinearScore, trilinear),
     "symmetric": (library.SymmetricScore, symmetric_score),
+    "dot without projection": (lambda: library.DotScore(project=False), lambda p, name, k, q: dot(k, q)),
 }
 
 
@@ -146,7 +147,7 @@ MECHANISMS: dict[
     "alternating": (
         library.AlternatingCoAttention,
         alternating,
-        ("additive", "dot", "scaled dot", "general", "mlp"),
+        ("additive", "dot", "dot without projection", "scaled dot", "general", "mlp"),
     ),
     "interactive": (
         library.InteractiveCoAttention,
@@ -173,6 +174,28 @@ def test_both_sides_and_the_context(name: str, score: str) -> None:
             close(case.weights[t], of_regions)
             close(case.maps[t]["words"], beside)
             close(case.context[t], np.concatenate([weighted(of_regions, case.regions), beside]))
+
+
+def test_a_score_of_one_query_is_the_special_case_of_one_word_whose_affinity_is_one() -> None:
+    """Lu et al. 2016, section 3.3: the score of one query q, v · tanh(U k_i + W q), is the parallel form of a single
+    word when A = 1, with U = W1, W = W2 and v = w1; with a learned A it is another."""
+    for offset, equal in ((50.0, True), (0.0, False)):
+        parallel = library.ParallelCoAttention(WordProjection(SIZE), library.ActivatedGeneralScore())
+        done = run(parallel)
+        with torch.no_grad():
+            parallel.affinity.query.weight.mul_(0.0 if equal else 1.0)
+            parallel.affinity.offset.fill_(offset)  # tanh(50) = 1
+        query = done.queries[0]
+        found = parallel(query, parallel.project(done.views), parallel.start(done.memory, 2)).weights
+        p = done.p
+        for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+            word = linear(p, "words.project", case.word[0])
+            compared = [
+                np.tanh(linear(p, "map_regions", linear(p, "key", a)) + linear(p, "map_words", word))
+                for a in case.regions
+            ]
+            weights = softmax([dot(p["region_energy.weight"][0], x) for x in compared], case.real)
+            assert np.allclose(found[b, k].detach().numpy(), weights) == equal
 
 
 def cosine(x: Vector, y: Vector) -> float:
@@ -215,7 +238,7 @@ def test_mutual_cross_attention() -> None:
 def rotatory(p: Weights, case: Case, equation: Equation, cols: int) -> tuple[Vector, dict[str, Any]]:
     """Zheng and Xia 2018 with three sets of regions: the target, and those in columns left and right of it. r_t = mean
     of the target; r_l, r_r the contexts attended with r_t, 0 if there are none; then the target with r_l and r_r. Each
-    of the four has keys K x, values V x and a score of its own.
+    of the three inputs has keys K x and values V x of its own, and each of the four attentions a score.
 
     A region belongs to the target with probability τ_i, and to the left with λ_i = P(the target lies in a column right
     of that of i): α_i ∝ λ_i exp(e_i), and max λ is their sum.
@@ -226,10 +249,11 @@ def rotatory(p: Weights, case: Case, equation: Equation, cols: int) -> tuple[Vec
     tau = softmax(scores, case.real)
 
     def attend(name: str, query: Vector, members: Vector) -> tuple[Vector, Vector]:
-        energies = [equation(p, f"{name}.score", linear(p, f"{name}.key", a), query) for a in regions]
+        part = f"of_{name.partition('_')[0]}"
+        energies = [equation(p, name, linear(p, f"{part}.key", a), query) for a in regions]
         odds = members * np.exp(energies)
         weights = odds / (odds.sum() or 1.0) * (members.max() if name in ("left", "right") else 1.0)
-        return weights, weighted(weights, [linear(p, f"{name}.value", a) for a in regions])
+        return weights, weighted(weights, [linear(p, f"{part}.value", a) for a in regions])
 
     mean = weighted(tau, regions)
     left, r_left = attend("left", mean, case.real * [tau[columns > column].sum() for column in columns])
@@ -259,14 +283,15 @@ def test_rotatory_with_a_column_as_target(column: int) -> None:
 
 
 def test_the_attentions_of_a_mechanism_share_no_weights() -> None:
-    """Nor do the scores made of one start alike."""
+    """But keys and values of the target, for both of its attentions. Nor do the scores made of one start alike."""
     torch.manual_seed(0)
     attention = RotatoryAttention(AdditiveScore(6), AdditiveScore(6), SIZE)
     attention.build((SIZE,), QuerySizes(5, 3))
-    parts = attention.parts
-    for name in ("key.weight", "value.weight", "score.query.weight"):
+    inputs = (attention.of_left, attention.of_right, attention.of_target)
+    for parts, name in [(inputs, "key.weight"), (inputs, "value.weight"), (attention.scores, "query.weight")]:
         tensors = [part.get_parameter(name) for part in parts]
-        assert all(not torch.equal(tensors[i], tensors[j]) for i in range(4) for j in range(i))
+        assert all(not torch.equal(tensors[i], tensors[j]) for i in range(len(tensors)) for j in range(i))
+    assert len([name for name, _ in attention.named_parameters() if name.endswith("key.weight")]) == 3
 
 
 # -- features of the words so far ----------------------------------------------------------------------------------

@@ -131,18 +131,18 @@ def sentinel(p: Weights, case: Case, score: str) -> Transcribed:
 def compositional(
     p: Weights, case: Case, gate: str, affinity_scale: float, distance_scale: float
 ) -> Transcribed:
-    """tanh(α_s q · k) ∘ σ(β_s (n - mean n)) or ∘ 2σ(β_s n), n = -‖q - k‖₁ (Tay et al. 2019)."""
+    """tanh(α_s q · k) ∘ σ(β_s (n - mean n)), ∘ 2σ(β_s n) or ∘ σ(β_s n), n = -‖q - k‖₁ (Tay et al. 2019)."""
     q = linear(p, "query", case.hidden[0])
     keys = [linear(p, "key", a) for a in case.regions]
     n = [-sum(abs(q[i] - k[i]) for i in range(SIZE)) for k in keys]
     mean = dot(n, case.real) / sum(case.real)
     weights = []
     for k, near, real in zip(keys, n, case.real, strict=True):
-        g = (
-            sigmoid(distance_scale * (near - mean))
-            if gate == "centred"
-            else 2 * sigmoid(distance_scale * near)
-        )
+        g = {
+            "centred": sigmoid(distance_scale * (near - mean)),
+            "doubled": 2 * sigmoid(distance_scale * near),
+            "plain": sigmoid(distance_scale * near),
+        }[gate]
         weights.append(np.tanh(affinity_scale * dot(q, k)) * g * real)
     return weighted(weights, case.regions), {"weights": weights}
 
@@ -221,6 +221,10 @@ MECHANISMS: dict[str, tuple[Any, ...]] = {
     "doubled": (
         lambda: library.CompositionalDeAttention(SIZE, "doubled"),
         partial(compositional, gate="doubled", affinity_scale=1 / ROOT, distance_scale=1 / SIZE),
+    ),
+    "plain": (
+        lambda: library.CompositionalDeAttention(SIZE, "plain"),
+        partial(compositional, gate="plain", affinity_scale=1 / ROOT, distance_scale=1 / SIZE),
     ),
     **{
         f"hierarchical, {score}": (

@@ -97,23 +97,64 @@ def test_a_learned_number_starts_as_told(part: Any, name: str) -> None:
     assert part.get_parameter(name).item() == pytest.approx(np.log(7))
 
 
-def test_local_attention_by_a_convolution() -> None:
-    """Seo et al. 2017 (D-Attn), section 3.1: s_i = σ(Σ_o q_o · a_{i+o} + b), z = Σ s_i a_i, in two dimensions."""
-    rows, cols = 3, 4
+def local_half(p: Weights, case: Case, name: str = "") -> Vector:
+    """s_i = σ(Σ_o q_o · a_{i+o} + b) on a grid of 3 by 4 (Seo et al. 2017, D-Attn, section 3.1)."""
+    weights = np.zeros(12)
+    for row, col in np.ndindex(3, 4):
+        score = float(p.get(f"{name}alignment.offset", 0.0))
+        for down, across in np.ndindex(3, 3):
+            r, c = row + down - 1, col + across - 1
+            if 0 <= r < 3 and 0 <= c < 4 and case.real[r * 4 + c]:
+                score += dot(p[f"{name}score.queries.weight"][0, :, down, across], case.regions[r * 4 + c])
+        weights[row * 4 + col] = sigmoid(score) * case.real[row * 4 + col]
+    return weights
 
-    def local(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
-        weights = np.zeros(rows * cols)
-        for row, col in np.ndindex(rows, cols):
-            score = float(p["alignment.offset"])
-            for down, across in np.ndindex(3, 3):
-                r, c = row + down - 1, col + across - 1
-                if 0 <= r < rows and 0 <= c < cols and case.real[r * cols + c]:
-                    score += dot(p["score.queries.weight"][0, :, down, across], case.regions[r * cols + c])
-            weights[row * cols + col] = sigmoid(score) * case.real[row * cols + col]
+
+def global_half(p: Weights, case: Case, name: str = "") -> Vector:
+    """s_i = s = σ(Σ_p q_p · a_p + b), with queries for more places than the grid of 3 by 4 has (section 3)."""
+    score = float(p.get(f"{name}alignment.offset", 0.0))
+    for row, col in np.ndindex(3, 4):
+        if case.real[row * 4 + col]:
+            score += dot(p[f"{name}score.queries.weight"][0, :, row, col], case.regions[row * 4 + col])
+    return sigmoid(score) * case.real
+
+
+@pytest.mark.parametrize("offset", [0.0, None])
+@pytest.mark.parametrize(
+    ("score", "half"), [(library.NeighbourhoodScore(3), local_half), (library.WholeGridScore(5), global_half)]
+)
+def test_either_half_of_d_attn(
+    score: library.Score, half: Callable[..., Vector], offset: float | None
+) -> None:
+    """z = Σ s_i a_i, in two dimensions."""
+
+    def attended(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
+        assert ("alignment.offset" in p) == (offset is not None)
+        weights = half(p, case)
         return weighted(weights, case.regions), {"weights": weights}
 
-    attention = ScoredAttention(library.NeighbourhoodScore(3), library.Sigmoid())
-    check_transcription(run(attention, grids=((rows, cols),)), local)
+    done = run(ScoredAttention(score, library.Sigmoid(offset)), grids=((3, 4),))
+    check_transcription(done, attended)
+    assert not done.attention.properties.sums_to_one
+
+
+def test_dual_attention_joins_both_halves() -> None:
+    """z = [z_local; z_global] (Seo et al. 2017, section 3)."""
+
+    def both(p: Weights, case: Case) -> tuple[Vector, dict[str, Any]]:
+        local, everywhere = local_half(p, case, "local."), global_half(p, case, "everywhere.")
+        context = np.concatenate([weighted(local, case.regions), weighted(everywhere, case.regions)])
+        return context, {"local_global": [local, everywhere], "weights": (local + everywhere) / 2}
+
+    attention = library.LocalGlobalAttention(
+        library.NeighbourhoodScore(3), library.Sigmoid(), library.WholeGridScore(5), library.Sigmoid()
+    )
+    assert not attention.properties.sums_to_one
+    check_transcription(run(attention, grids=((3, 4),)), both)
+    one_bounded = library.LocalGlobalAttention(
+        AdditiveScore(6), Softmax(), AdditiveScore(6), library.Sigmoid()
+    )
+    assert not one_bounded.properties.sums_to_one
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
