@@ -118,7 +118,8 @@ def sections(described: TrainedTable, runs: Runs) -> dict[str, str]:
 def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
     columns = [Column(**column) for column in section["columns"]]
     lines = section.get("lines")
-    names = [name for name in section.get("rows", described.rows) if runs.get(name)]
+    untrained = all(column.header for column in columns)  # rows without runs have a header, too
+    names = [name for name in section.get("rows", described.rows) if runs.get(name) or untrained]
     estimates = {
         (column.title, test): _estimates(column, test, names, runs)
         for column in columns
@@ -164,9 +165,10 @@ def _families(
 
 
 def _cell(column: Column, row: Row, test: str, section: Mapping[str, Any], runs: Runs) -> str:
-    empty, of_row = section.get("empty", "–"), runs[row.name]
+    empty = section.get("empty", "–")
     if column.header:
         return row.header()[column.header].replace("|", "\\|")
+    of_row = runs[row.name]
     values = _values(column, test, of_row)
     if column.less:
         base = _values(column, test, runs.get(str(column.less), {}))
