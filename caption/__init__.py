@@ -6,6 +6,7 @@
     result = captioner("photo.jpg")            # a list of photos gives a list of captions
     print(result)                              # the sentence
     result.plot()                              # where it looked for every word
+    caption.maps(captioner, "photo.jpg", method="gradcam").plot()    # another map than the attention
     caption.explore(captioner, "photo.jpg")    # in a notebook: move its attention by hand
     caption.analysis.intervene(captioner, "photo.jpg", ...)
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from caption import analysis as analysis
     from caption import visualize as visualize
     from caption.analysis.explorer.widget import explore as explore
+    from caption.analysis.maps import maps as maps
     from caption.captioner import Captioner as Captioner
     from caption.models.model_zoo import installed_models as installed_models
     from caption.results.caption import Caption as Caption
@@ -40,6 +42,7 @@ _HOMES = {
     "Caption": "caption.results.caption",
     "Captions": "caption.results.captions",
     "explore": "caption.analysis.explorer.widget",
+    "maps": "caption.analysis.maps",
 }
 _PACKAGES = ("analysis", "visualize")
 __all__ = ["__version__", "load", *_HOMES, *_PACKAGES]

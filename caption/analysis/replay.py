@@ -29,6 +29,7 @@ from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
@@ -302,14 +303,27 @@ class Replay:
         of_steps = [map_tensors(partial(placed, step), step.maps) for step in self.steps(batch)]
         return combine(lambda tensors: torch.stack(tensors, 1), of_steps) if of_steps else {}
 
-    def gradient(self, step: Step) -> Tensor:
-        """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores."""
+    def gradient(self, step: Step, vectors: Tensor | None = None) -> Tensor:
+        """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores.
+
+        Args:
+            step: from `steps`.
+            vectors: (B', L, D) other regions at which the gradient is taken; None = the step's own.
+
+        Raises:
+            UserError: the model computes without gradients.
+        """
         with torch.enable_grad():
             first, *further = step.views
-            vectors = first.vectors.detach().clone().requires_grad_()
-            memory = self.decoder.project((first._replace(vectors=vectors), *further))
+            at = (first.vectors if vectors is None else vectors).detach().clone().requires_grad_()
+            memory = self.decoder.project((first._replace(vectors=at), *further))
             log_probs, _ = self._step(step.state._replace(shared=memory), step.inputs)
-            return torch.autograd.grad(step.of_word(log_probs).sum(), vectors)[0]
+            if not log_probs.requires_grad:
+                raise UserError(
+                    f"{type(self.decoder).__name__} computes without gradients, as quantised and exported models do: "
+                    "take the model that it was made from, or a map that hides regions, such as occlusion"
+                )
+            return torch.autograd.grad(step.of_word(log_probs).sum(), at)[0]
 
     def _step(self, state: State, inputs: Tensor) -> tuple[Tensor, State]:
         with override_at_test(self.decoder, "expectation"):

@@ -11,17 +11,12 @@ from helpers import planted, tiny_captioner
 from helpers.planted import REGIONS, STRENGTH, VOCABULARY, caption_of, log_p, photo
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness.ablation import Ablation, Removed, Replaced, mean_regions
+from caption.analysis.ablation import Ablation, Removed, Replaced, mean_regions
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
-from caption.analysis.faithfulness.rankings import (
-    AtRandom,
-    Trial,
-    by_attention,
-    by_gradient,
-    by_gradient_of_hiding,
-    by_gradient_times_input,
-    ranks,
-)
+from caption.analysis.maps.attention import magnitude
+from caption.analysis.maps.gradients import gradient, gradient_of_hiding, gradient_times_input
+from caption.analysis.maps.perturbation import AtRandom
+from caption.analysis.maps.trial import Trial, ranks
 from caption.analysis.replay import Replay, sentences
 
 NOTHING = torch.zeros(REGIONS + 1)
@@ -93,7 +88,7 @@ def test_each_word_is_measured_at_its_own_step_and_photo():
     captions = [caption_of("one three"), caption_of("two"), caption_of("five four zero")]
     model = planted.captioner(*maps)
     curves = faithfulness_curves(
-        model, [photo(), photo(1), photo(2)], captions, {"attention": by_attention}, batch_size=2
+        model, [photo(), photo(1), photo(2)], captions, {"attention": magnitude}, batch_size=2
     )
     log_probs = curves.curve("deletion", "attention", logarithm=True)[:, 0].tolist()
     said = dict(zip(zip(curves.images.tolist(), curves.words, strict=True), log_probs, strict=True))
@@ -173,11 +168,11 @@ def test_equal_scores_are_placed_at_random():
     assert torch.allclose(shares, torch.full((3, 3), 1 / 3), atol=0.04)
 
 
-def test_by_attention_is_alpha():
+def test_the_order_of_attention_is_that_of_alpha():
     asked = trial((0, 2))
-    assert torch.allclose(by_attention(asked)[:, 0], torch.tensor([MAP, MAP[-2:] + MAP[:-2]]))
+    assert torch.allclose(magnitude(asked)[:, 0], torch.tensor([MAP, MAP[-2:] + MAP[:-2]]))
     signed = asked._replace(step=asked.step._replace(weights=torch.tensor([[0.1, -0.5, 0.2, 0, 0, 0]])))
-    assert by_attention(signed)[0, 0, :3].tolist() == pytest.approx([0.1, 0.5, 0.2])
+    assert magnitude(signed)[0, 0, :3].tolist() == pytest.approx([0.1, 0.5, 0.2])
 
 
 def test_gradients_by_hand():
@@ -186,9 +181,9 @@ def test_gradients_by_hand():
     p = asked.step.log_probs[0, 4:].exp()
     towards = STRENGTH * (torch.eye(REGIONS)[2] - p)
     weights = torch.tensor(MAP)
-    assert torch.allclose(by_gradient(asked)[0, 0], weights * towards.norm(), atol=1e-5)
+    assert torch.allclose(gradient(asked)[0, 0], weights * towards.norm(), atol=1e-5)
     # a_i is the i-th unit vector, so the product picks one entry.
-    assert torch.allclose(by_gradient_times_input(asked)[0, 0], weights * towards, atol=1e-5)
+    assert torch.allclose(gradient_times_input(asked)[0, 0], weights * towards, atol=1e-5)
 
 
 def test_the_gradient_of_hiding_is_relative_to_the_replacement():
@@ -199,6 +194,6 @@ def test_the_gradient_of_hiding_is_relative_to_the_replacement():
         g = STRENGTH * (torch.eye(REGIONS)[2] - asked.step.log_probs[0, 4:].exp())
         read = weights.roll(turn)
         place = (read * g).sum() if isinstance(ablation, Removed) else (g * vector[:REGIONS]).sum()
-        scores = by_gradient_of_hiding(asked)
+        scores = gradient_of_hiding(asked)
         assert scores.shape == (1, 1, REGIONS)
         assert torch.allclose(scores[0, 0], read * (g - place), atol=1e-4)

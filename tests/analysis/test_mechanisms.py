@@ -20,9 +20,9 @@ from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
 from caption.analysis.faithfulness import Removed, Replaced, faithfulness_curves, mean_regions
+from caption.analysis.faithfulness.curves import ORDERS
 from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
 from caption.analysis.faithfulness.permutation import permute, permuted
-from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences

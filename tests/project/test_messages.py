@@ -79,6 +79,9 @@ MISUSES = {
         describe dog.png --model gone.ckpt --heatmap map.png --opacity 3
         describe dog.png --model gone.ckpt --heatmap map.png --cmap viridiss
         describe dog.png --model gone.ckpt --style paper
+        describe dog.png --model gone.ckpt --map gradcam
+        describe dog.png --model model.ckpt --map gradcm --heatmap map.png
+        describe dog.png --model model.ckpt --map other-photo --heatmap map.png
         describe dog.png --model gone.ckpt --contact-sheet sheet.png --rows 2
         describe dog.png --model gone.ckpt --contact-sheet sheet.png --own-scale
         describe dog.png --model gone.ckpt --no-smooth --attention maps.npz

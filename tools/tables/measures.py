@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from caption.analysis.faithfulness.adversary import adversarial_maps
+from caption.analysis.faithfulness.curves import ORDERS as RANKINGS
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
-from caption.analysis.faithfulness.rankings import ORDERS as RANKINGS
-from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.analysis.maps.attention import magnitude
+from caption.analysis.maps.perturbation import AtRandom
 from caption.analysis.pointing_game import best_map, ground
 from caption.analysis.replay import words_alone
 from caption.analysis.roles_of_heads import region_roles, word_roles
@@ -42,7 +43,7 @@ ERASED = 100
 """Test images whose words have their regions deleted."""
 DRAWS = 3
 """Random orders for each word."""
-ORDERS = {"attention": by_attention, "random": AtRandom(DRAWS)}
+ORDERS = {"attention": magnitude, "random": AtRandom(DRAWS)}
 METEOR = "METEOR-1.5"
 SCENES = 200
 """Of Shapes, of each split, for `every_map`."""
@@ -197,7 +198,7 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
         captioner.decoder.summary = summary
         scores[summary] = _pointing(captioner.describe(photos["test"]), boxes["test"])
         if summary in ("mean", chosen):
-            curves = faithfulness_curves(captioner, *few, {"attention": by_attention}).only(NAMING)
+            curves = faithfulness_curves(captioner, *few, {"attention": magnitude}).only(NAMING)
             scores[summary]["deletion"] = float(curves.area("deletion", "attention").mean())
     run["best head"], scores["best head"] = chosen, scores[chosen]
 

@@ -26,8 +26,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.faithfulness.ablation import Ablation, Removed
-from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
+from caption.analysis.ablation import Ablation, Removed
+from caption.analysis.maps.attention import magnitude
+from caption.analysis.maps.gradients import gradient, gradient_of_hiding, gradient_times_input
+from caption.analysis.maps.perturbation import AtRandom, occlusion
+from caption.analysis.maps.trial import Score, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
@@ -40,6 +43,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["deletion", "insertion"]
+ORDERS: dict[str, Score] = {
+    "attention": magnitude,
+    "random": AtRandom(),
+    "gradient": gradient,
+    "gradient x input": gradient_times_input,
+    "gradient of hiding": gradient_of_hiding,
+    "occlusion": occlusion,
+}
+"""By name, the scores in whose order regions are hidden, the highest first."""
 # Distinct in grey, too. Attention is first: the other orders are compared with it.
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 
@@ -155,7 +167,7 @@ def faithfulness_curves(
     captioner: Captioner,
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
-    orders: Mapping[str, Order] | None = None,
+    orders: Mapping[str, Score] | None = None,
     ablation: Ablation | None = None,
     counts: Iterable[int] | None = None,
     seed: int = 0,
@@ -165,7 +177,7 @@ def faithfulness_curves(
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
-        orders: by name, see `caption.analysis.faithfulness.rankings`; None = `ORDERS`.
+        orders: by name; `scores_of` of `caption.analysis.maps.trial` gives that of any maps; None = `ORDERS`.
         ablation: how regions are hidden; None = `Removed()`.
         counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
             regions matter most, and so do the last ones, if they share the weights of the hidden ones.
@@ -183,7 +195,7 @@ def faithfulness_curves(
         points = _points(counts, batch.views[0].vectors.shape[1])
         ablate = (ablation or Removed()).prepare(replay, batch)
         for step in replay.steps(batch):
-            trial = Trial(replay, step, ablate, generator)
+            trial = Trial(replay, step, ablate, generator, batch.first)
             curves: dict[tuple[Kind, str], Tensor] = {}
             for name, order in (ORDERS if orders is None else orders).items():
                 curves |= _curves(trial, name, ranks(order(trial), generator), points)

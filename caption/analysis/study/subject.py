@@ -21,7 +21,9 @@ from caption.analysis.faithfulness import (
     mean_regions,
 )
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
-from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
+from caption.analysis.faithfulness.curves import ORDERS
+from caption.analysis.maps.perturbation import AtRandom
+from caption.analysis.maps.trial import Score
 from caption.analysis.per_word import Measured
 from caption.analysis.pointing_game import Grounding, Pointing, ground
 from caption.analysis.posterior_attention import posterior
@@ -229,7 +231,7 @@ class Subject:
         ways: dict[str, Removed | Replaced] = {"removed": Removed()}
         if self.images.training:
             ways["replaced"] = Replaced(mean_regions(self.captioner, list(self.images.training)))
-        orders: dict[str, Order] = {**ORDERS, "random": AtRandom(DRAWS)}
+        orders: dict[str, Score] = {**ORDERS, "random": AtRandom(DRAWS)}
         if not self.images.naming:  # gradients and occlusion take long on large grids
             orders = {name: orders[name] for name in ("attention", "random")}
         curves = {}

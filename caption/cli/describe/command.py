@@ -129,6 +129,8 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
 
     model = " + ".join(models)
     captioners = {model: captioner, **{name: _load_models([name], options) for name in options.compare}}
+    if options.map:
+        _check_map(options.map, captioners)
     search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
     stream = captioner.describe_each(inputs.sources, search, beam_tree=outputs.page is not None)
     failed = 0
@@ -151,7 +153,7 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         if lens is not None and not options.lens:
                             caption.lens = lens.with_remarks_alone()
                         advance(1)  # before the pictures, which take longer than the caption
-                        reason = outputs.add(index, _captions(caption, captioners, outputs))
+                        reason = outputs.add(index, _captions(caption, captioners, outputs, options.map))
                         if reason is not None:
                             failed += 1
                             say("describe", reason)
@@ -166,9 +168,11 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
     return SOME_FAILED if failed else DONE
 
 
-def _captions(caption: Caption, captioners: Mapping[str, Captioner], outputs: Outputs) -> dict[str, Caption]:
+def _captions(
+    caption: Caption, captioners: Mapping[str, Captioner], outputs: Outputs, map_: str | None
+) -> dict[str, Caption]:
     """The captions of a photo by the names of the models; `caption` is that of the first. They have the self-attention
-    of their words if an output shows it."""
+    of their words if an output shows it, and the weights of the method `map_`."""
     assert caption.image is not None
     captions: dict[str, Caption] = {}
     for name, captioner in captioners.items():
@@ -179,8 +183,31 @@ def _captions(caption: Caption, captioners: Mapping[str, Captioner], outputs: Ou
 
             if has_word_maps(captioner):
                 (of_model,) = word_maps(captioner, caption.image, [of_model])
+        if map_:
+            from caption.analysis.maps import maps
+
+            of_model = maps(captioner, caption.image, [of_model], map_)
         captions[name] = of_model
     return captions
+
+
+def _check_map(name: str, captioners: Mapping[str, Captioner]) -> None:
+    """Check that there is such a map for each model and a single photo, and say what it does with hard attention."""
+    from caption.analysis.maps import method_named
+    from caption.attention.stochastic import stochastic_parts
+
+    for model, captioner in captioners.items():
+        method = method_named(name, captioner)
+        if method.several:
+            raise UserError(
+                f"--map {name} compares photos: take caption analyse --maps {name}, or caption.maps with a list of "
+                "photos"
+            )
+        if method.replays and stochastic_parts(captioner):
+            say(
+                "describe",
+                f"--map {name}: the hard attention of {model} reads its expectation here, Σ α_i a_i",
+            )
 
 
 def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captioner:

@@ -59,6 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, beside their maps"
     )
     add("--html", metavar="FILE", help="one interactive page with all photos")
+    help_ = (
+        "draw another map than the attention: a method, such as gradcam, occlusion or shapley, or one of the model's "
+        "maps, such as 'heads[2]'"
+    )
+    add("--map", metavar="NAME", help=help_)
     help_ = "another model beside the first, on the page and in the figures; may be repeated"
     add("--compare", action="append", default=[], metavar="CKPT|NAME", help=help_)
     help_ = "colours above even attention on the paler photo; the paper's white glow; the lit photo; every cell of the "
@@ -123,6 +128,10 @@ class Outputs:
         shaped = dict.fromkeys(SHAPE, self.heatmaps) | dict.fromkeys(OF_SHEETS, self.heatmaps or self.sheet)
         shaped["width"] = self.heatmaps or self.sheet or self.matrices
         styled = dict.fromkeys(STYLE, self.heatmaps or self.sheet or self.page)
+        if options.map and not (
+            self.heatmaps or self.matrices or self.sheet or self.page or options.attention
+        ):
+            raise UserError("--map is for pictures and arrays: name one, such as --heatmap FILE")
         for name, pictures in (shaped | styled).items():
             if name in options.given and not pictures:
                 which = "pictures" if name in STYLE else "the pictures of --heatmap"

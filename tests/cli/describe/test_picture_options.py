@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.command_line import Cli, Ran, check_refused
 from helpers.tiny_captioner import captioner, photo
@@ -60,6 +61,14 @@ def test_a_terminal_is_told_what_was_written(describe, photos, tmp_path, monkeyp
     assert "wrote" not in describe(photos[0]).err
     words = ("--heatmap", tmp_path / "words", "--per-word", "--width", 64)
     assert f"wrote {tmp_path / 'words' / 'x-01-'}" in describe(photos[0], *words).err
+
+
+def test_a_map_of_another_method_takes_the_place_of_the_attention(describe, photos, tmp_path):
+    ran = describe(photos[0], "--map", "gradcam", "--attention", tmp_path / "maps.npz")
+    assert (ran.code, ran.err) == (0, "")
+    expected = caption.maps(captioner(), str(photos[0]), method="gradcam")
+    with np.load(tmp_path / "maps.npz") as arrays:
+        assert arrays["weights"] == pytest.approx(expected.weights, abs=1e-5)
 
 
 def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):

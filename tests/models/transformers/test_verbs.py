@@ -24,10 +24,10 @@ from caption.analysis import (
     mean_regions,
     permute,
 )
+from caption.analysis.ablation import Removed, Replaced
 from caption.analysis.explorer.explorer import Explorer
 from caption.analysis.explorer.service import Service
-from caption.analysis.faithfulness.ablation import Removed, Replaced
-from caption.analysis.faithfulness.rankings import ORDERS
+from caption.analysis.faithfulness.curves import ORDERS
 from caption.analysis.interventions import Erase, Mask, Move, force_everywhere, intervene
 from caption.analysis.lens.file import attach_lens
 from caption.analysis.posterior_attention import posterior

@@ -1,0 +1,159 @@
+"""Map methods: many ways to say which regions of a photo matter for a word, all with one interface.
+
+    caption.maps(captioner, "photo.jpg", method="gradcam").plot()
+
+`METHODS` lists them. The result of each is a caption with other weights, so that every figure, page and measure takes
+it. `scales` measures how far they can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import overload
+
+from caption.analysis.maps import attention, grad_cam, gradients, others, perturbation
+from caption.analysis.maps.method import MapMethod, at_step
+from caption.analysis.posterior_attention import posterior
+from caption.captioner import Captioner
+from caption.core.errors import UserError, did_you_mean
+from caption.data.photos import Photo
+from caption.results.caption import Caption
+from caption.results.captions import Captions
+
+METHODS: dict[str, MapMethod] = {
+    method.name: method
+    for method in (
+        MapMethod("attention", "the weights that were read, Xu et al. 2015", "none", attention.own_weights),
+        MapMethod("mean", "the mean of all heads, hops and layers", "none", attention.mean),
+        MapMethod(
+            "without-sinks", "the mean without regions that all words of all photos read, after Xiao et al. 2024",
+            "none", attention.without_sinks,
+            several=True,
+        ),
+        MapMethod(
+            "posterior", "attention once the word is known, Shankar and Sarawagi 2019", "L steps", posterior,
+            replays=True,
+        ),
+        MapMethod(
+            "rollout", "weights carried back through self-attention, Abnar and Zuidema 2020", "none",
+            others.rolled_out,
+        ),
+        MapMethod(
+            "gradient", "length of the gradient, Simonyan et al. 2014", "1 gradient",
+            at_step(gradients.gradient), replays=True,
+        ),
+        MapMethod(
+            "gradient-x-input", "first-order loss without the region, Shrikumar et al. 2017", "1 gradient",
+            at_step(gradients.gradient_times_input, signed=True), replays=True,
+        ),
+        MapMethod(
+            "gradient-of-hiding", "first-order loss when the region is hidden", "1 gradient",
+            at_step(gradients.gradient_of_hiding, signed=True), replays=True,
+        ),
+        MapMethod(
+            "integrated-gradients", "Sundararajan et al. 2017", f"{gradients.STEPS} gradients",
+            at_step(gradients.integrated_gradients, signed=True), replays=True,
+        ),
+        MapMethod(
+            "smoothgrad", "gradient under noise, Smilkov et al. 2017", f"{gradients.COPIES} gradients",
+            at_step(gradients.smooth_grad), replays=True,
+        ),
+        MapMethod(
+            "gradcam", "Grad-CAM, Selvaraju et al. 2017", "1 gradient", at_step(grad_cam.grad_cam), replays=True
+        ),
+        MapMethod(
+            "gradcam++", "Grad-CAM++, Chattopadhay et al. 2018", "1 gradient",
+            at_step(grad_cam.grad_cam_plus_plus), replays=True,
+        ),
+        MapMethod(
+            "occlusion", "loss when one region is hidden, Zeiler and Fergus 2014", "L steps",
+            at_step(perturbation.occlusion, signed=True), replays=True,
+        ),
+        MapMethod(
+            "windows", "loss when a window of regions is hidden, Zeiler and Fergus 2014", "L steps",
+            at_step(perturbation.occlusion_by_windows, signed=True), replays=True,
+        ),
+        MapMethod(
+            "rise", "random masks, Petsiuk et al. 2018", f"{perturbation.MASKS} steps",
+            at_step(perturbation.rise), replays=True,
+        ),
+        MapMethod(
+            "shapley", "Shapley values, sampled as by Castro et al. 2009", f"{perturbation.ORDERS} L steps",
+            at_step(perturbation.shapley, signed=True), replays=True,
+        ),
+        MapMethod("lens", "where the encoder sees the word's thing", "none", others.seen_by_lens),
+        MapMethod("mean-map", "the mean of all words of all photos: a baseline", "none", others.mean_map, several=True),
+        MapMethod("other-photo", "the weights of another photo: a baseline", "none", others.other_photo, several=True),
+        MapMethod("middle", "the middle of the photo: a baseline", "none", others.middle),
+        MapMethod("chance", "random numbers: a baseline", "none", others.chance),
+    )
+}  # fmt: skip
+"""By name. L is the number of regions; a step is one step of the decoder."""
+
+
+def method_named(name: str, captioner: Captioner) -> MapMethod:
+    """One of `METHODS`, or a map of the captioner's mechanism by its label, such as "heads[2]" or "layer 1 heads".
+
+    Raises:
+        UserError: there is no such method or map.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    own = [own for own in captioner.decoder.map_views if own != "weights"]  # the summary itself
+    if name.partition("[")[0] not in own:
+        has = f", or one of this model's maps: {', '.join(own)}" if own else ""
+        raise UserError(
+            f"there is no map {name!r}{did_you_mean(name, METHODS)}: the methods are {', '.join(METHODS)}{has}"
+        )
+    return MapMethod(name, "a map of the mechanism", "none", attention.single_map(name))
+
+
+@overload
+def maps(
+    captioner: Captioner,
+    photos: list[Photo],
+    captions: Iterable[Caption] | None = None,
+    method: str = "attention",
+) -> Captions: ...
+
+
+@overload
+def maps(
+    captioner: Captioner, photos: Photo, captions: Iterable[Caption] | None = None, method: str = "attention"
+) -> Caption: ...
+
+
+def maps(
+    captioner: Captioner,
+    photos: Photo | list[Photo],
+    captions: Iterable[Caption] | None = None,
+    method: str = "attention",
+) -> Caption | Captions:
+    """Captions whose weights are the maps of a method: for each word, which regions matter.
+
+    Args:
+        captioner: the model.
+        photos: one, or a list of them.
+        captions: one for each photo, with this model's weights; None = those that it generates.
+        method: a name of `METHODS`, or of one of the model's own maps, such as "heads[2]".
+
+    Returns:
+        a Caption for a photo, `Captions` for a list.
+
+    Raises:
+        UserError: there is no such method, or it is not possible with this model or for a single photo.
+        ValueError: photos and captions differ in number.
+        caption.core.errors.ImageError: a photo cannot be read.
+    """
+    if not isinstance(captioner, Captioner):
+        raise UserError(
+            f"maps are made by a captioner, not by {type(captioner).__name__}: exported and quantised models have no "
+            "steps that could be run again, so load the checkpoint that they were made from"
+        )
+    chosen = method_named(method, captioner)
+    photo_list = photos if isinstance(photos, list) else [photos]
+    given = captioner.describe(photo_list) if captions is None else list(captions)
+    if len(given) != len(photo_list):
+        raise ValueError(f"there are {len(given)} captions for {len(photo_list)} photos")
+    drawn = Captions(chosen.draw(captioner, photo_list, given))
+    return drawn if isinstance(photos, list) else drawn[0]

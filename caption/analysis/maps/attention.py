@@ -1,0 +1,104 @@
+"""Maps that the mechanism itself made while it wrote the caption: its own weights, their mean, one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from caption.analysis.maps.method import Draw
+from caption.analysis.maps.trial import Trial
+from caption.captioner import Captioner
+from caption.core.errors import UserError
+from caption.core.regions import WeightProperties
+from caption.data.photos import Photo
+from caption.results.caption import Caption
+
+SINK = 2.0
+"""A region is a sink if its share is at least this many times an even one, for every word of every photo."""
+
+
+def magnitude(trial: Trial) -> Tensor:
+    """|α_i| of the word's own step."""
+    return trial.step.weights.abs()[:, None]
+
+
+def own_weights(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
+    """The weights as they are; see `Caption.weights`."""
+    return list(captions)
+
+
+def mean(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
+    """The mean of all maps (heads, hops, layers) on the grid of the weights; without further maps, the weights."""
+    return [_mean_of(caption, lambda weights: weights) for caption in captions]
+
+
+def without_sinks(
+    captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]
+) -> list[Caption]:
+    """The mean of all maps, without the regions that a map reads whatever the photo and the word are.
+
+    Such regions ("sinks", Xiao et al. 2024; "registers", Darcet et al. 2024) lie on borders and plain background. In
+    each map, a region whose share is at least `SINK` / L for every word of every photo gets 0, and the others share its
+    weight in proportion. Two photos are the least, since a region that all words of one photo read may be its object.
+
+    Raises:
+        UserError: there are fewer than two photos with words, or their grids differ.
+    """
+    captions = list(captions)
+    spoken = [caption for caption in captions if caption.words]
+    if len(spoken) < 2 or len({caption.weights.shape[1:] for caption in spoken}) > 1:
+        raise UserError(
+            "sinks are regions that all words of several photos read: give two or more photos, on one grid"
+        )
+    lowest = np.min([_stacked(caption).min(0) for caption in spoken], axis=0)  # (maps, rows, cols)
+    sinks = lowest >= SINK / lowest[0].size
+
+    def rescaled(maps: np.ndarray) -> np.ndarray:
+        left = np.where(sinks, 0, maps)
+        total, rest = (np.abs(values).sum((-2, -1), keepdims=True) for values in (maps, left))
+        return left * (total / np.where(rest > 0, rest, 1))
+
+    return [_mean_of(caption, rescaled) for caption in captions]
+
+
+def single_map(label: str) -> Draw:
+    """One of the mechanism's maps by its label, such as "layer 3 heads[5]"; "layer 3 heads" is the mean of that layer.
+
+    The method raises a UserError if a caption has no such map.
+    """
+
+    def draw(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
+        return [_labelled(caption, label) for caption in captions]
+
+    return draw
+
+
+def _labelled(caption: Caption, label: str) -> Caption:
+    singles = caption.single_maps(label if label in caption.maps else None)
+    if label not in caption.maps and label not in singles:
+        has = ", ".join(caption.maps) or "none but its weights"
+        raise UserError(f"there is no map {label!r}: the maps of this model's mechanism are {has}")
+    chosen = list(singles.values()) if label in caption.maps else [singles[label]]
+    return chosen[0].with_weights(np.mean([single.weights for single in chosen], 0))
+
+
+def _stacked(caption: Caption) -> np.ndarray:
+    """(T, maps, rows, cols) all maps on the grid of the weights; the weights, if there are no others."""
+    steps, *grid = caption.weights.shape
+    maps = [
+        values.reshape(steps, -1, *grid)
+        for values in caption.maps.values()
+        if values.shape[-2:] == tuple(grid)
+    ]
+    return np.concatenate(maps, 1) if maps else caption.weights[:, None]
+
+
+def _mean_of(caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:
+    weights = change(_stacked(caption)).mean(1)
+    sums = weights.sum((1, 2))
+    properties = WeightProperties(
+        bool(np.allclose(sums, 1, atol=1e-3)), caption.properties.signed, caption.properties.sentinel
+    )
+    return caption.with_weights(weights, properties)

@@ -1,0 +1,100 @@
+"""What a map method is: a function from a model, photos and captions to the same captions with other weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from caption.analysis.ablation import Removed
+from caption.analysis.maps.trial import Score, Trial
+from caption.analysis.replay import Replay, sentences
+from caption.captioner import Captioner
+from caption.core.regions import WeightProperties
+from caption.core.runtime.progress import progress_bar
+from caption.data.photos import FittedPhoto, Photo
+from caption.results.caption import AttentionMaps, Caption
+
+Draw = Callable[[Captioner, Sequence[Photo], Sequence[Caption]], list[Caption]]
+"""A model, photos, and of each photo a caption with the model's own weights -> the captions with the method's weights,
+without further maps. Only methods that compare photos need more than one."""
+
+ERROR = "standard error"
+"""The name in `Caption.maps` of the standard error of maps that are drawn at random."""
+
+
+@dataclass(frozen=True)
+class MapMethod:
+    """A way to say, for each word of a caption, which regions of the photo matter."""
+
+    name: str
+    """On the command line."""
+    source: str
+    """The paper, and what the map shows."""
+    cost: str
+    """Of a word: how often the model computes it again."""
+    draw: Draw
+    replays: bool = False
+    """It runs the words' steps again; hard attention then reads its expectation, Σ α_i a_i."""
+    several: bool = False
+    """It compares photos, so that one alone is not enough."""
+
+
+def at_step(score: Score, signed: bool = False) -> Draw:
+    """The method that scores the regions at each word's own step.
+
+    Hidden regions leave their weight to the others (`Removed`). Where the score is drawn at random several times, the
+    weights are the mean, and their standard error is in `Caption.maps`.
+
+    Args:
+        score: of the regions.
+        signed: whether scores may be negative.
+    """
+
+    def draw(captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption]) -> list[Caption]:
+        replay = Replay(captioner.decoder)
+        generator = torch.Generator().manual_seed(0)
+        drawn = []
+        with progress_bar("maps", len(photos), unit="photos") as advance:
+            # One by one: photos may have different grids.
+            for batch in sentences(captioner, photos, captions, batch_size=1):
+                ablate, grid = Removed().prepare(replay, batch), batch.views[0].grid
+                trials = (Trial(replay, step, ablate, generator, batch.first) for step in replay.steps(batch))
+                of_words = [score(trial)[0].detach().float().cpu().numpy() for trial in trials]
+                draws = np.stack(of_words) if of_words else np.zeros((0, 1, grid[0] * grid[1]))
+                draws = draws.reshape(*draws.shape[:2], *grid)  # (T, R, rows, cols)
+                maps = {}
+                if draws.shape[1] > 1:
+                    maps[ERROR] = draws.std(1, ddof=1) / draws.shape[1] ** 0.5
+                caption, photo = batch.captions[0], batch.photos[0]
+                drawn.append(placed(captioner, caption, photo, draws.mean(1), signed, maps))
+                advance(1)
+        return drawn
+
+    return draw
+
+
+def placed(
+    captioner: Captioner,
+    caption: Caption,
+    photo: FittedPhoto,
+    weights: np.ndarray,
+    signed: bool = False,
+    maps: dict[str, np.ndarray] | None = None,
+) -> Caption:
+    """A caption with weights over the model's first grid, in place of those that it had.
+
+    Args:
+        captioner: the model.
+        caption: with a word for each step.
+        photo: that was captioned.
+        weights: (T, rows, cols).
+        signed: whether they may be negative.
+        maps: further maps, by name.
+    """
+    other = caption.with_weights(weights, WeightProperties(sums_to_one=False, signed=signed))
+    box = captioner.boxes(photo.box)[0]
+    other = replace(other, maps=AttentionMaps(maps or {}), box=box, seen=photo.box, image=photo.photo)
+    return captioner.joined(other)
