@@ -1,7 +1,8 @@
 """Markdown documents with prose written by hand and sections written by tools.
 
 A section is between the lines `<!-- section NAME begins -->` and `<!-- section NAME ends -->`. Tools replace the
-text between these two lines and nothing else.
+text between these two lines and nothing else. A file that is not Markdown, such as a CSV file, is one section of its
+own name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def read_sections(document: Path) -> dict[str, str]:
     """The sections of a document by name."""
     begin, end = MARKS[0].format(r"([^\n]+?)"), MARKS[1].format(r"\1")
     text = document.read_text(encoding="utf-8")
+    if document.suffix != ".md":
+        return {document.name: text.strip()}
     return {match[1]: match[2].strip() for match in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
 
 
@@ -38,8 +41,11 @@ def write_sections(document: Path, sections: Mapping[str, str]) -> None:
     Raises:
         UserError: the document lacks a section; nothing is written.
     """
-    text = document.read_text(encoding="utf-8")
+    text = document.read_text(encoding="utf-8") if document.suffix == ".md" else ""
     for name, section in sections.items():
+        if document.suffix != ".md":
+            text = f"{section.strip()}\n"
+            continue
         begin, end = (mark.format(name) for mark in MARKS)
         before, _, following = text.partition(begin)
         _, mark, after = following.partition(end)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -13,15 +15,16 @@ from typing import Any
 import pytest
 import torch
 from helpers.command_line import TINY
+from scipy.stats import false_discovery_control, ttest_ind
 
 from caption.cli.main import main as caption
 from caption.metrics.java import java_fault
 from caption.models import checkpoint
 from caption.training.module import CaptionTraining
-from tools.documents import read_sections
-from tools.tables import measures, render, runs, significance
+from tools.documents import read_sections, write_sections
+from tools.tables import columns, comparisons, measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
-from tools.tables.table import FOLDER, read_table
+from tools.tables.table import FOLDER, Row, TrainedTable, read_table
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 every_table = pytest.mark.parametrize(
@@ -216,6 +219,9 @@ def test_every_mechanism_has_a_family_and_an_equation():
     assert {header["family"] for header in headers.values()} == set(table.families)
     assert all(header["equation"] and header["source"] for header in headers.values())
     assert headers["dot"]["equation"].startswith("Dot-product score: e_i = ")
+    bounded = headers["activated_general"]
+    assert bounded["formula"] == "Activated general score: e_i = tanh(a_iᵀ W h + b)."  # without the remark
+    assert bounded["citation"] == "Ma et al. 2017, section 2."
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
@@ -225,6 +231,11 @@ def test_the_smallest_p_value_is_multiplied_by_the_number_of_comparisons_and_the
     # 4 · 0.005, 3 · 0.01, 2 · 0.03, and 0.04, which is not below the one before it.
     assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert significance.holm([0.4, 0.9, 0.5]) == pytest.approx([1, 1, 1])
+
+
+def test_of_benjamini_and_hochberg_no_p_value_is_larger_than_the_one_after_it():
+    for p_values in ([0.01, 0.04, 0.03, 0.005], [0.4, 0.9, 0.5], [0.02, 0.02, 0.001, 0.9, 0.03]):
+        assert significance.benjamini_hochberg(p_values) == pytest.approx(false_discovery_control(p_values))
 
 
 def by_seed(*values: float) -> dict[str, float]:
@@ -240,13 +251,13 @@ def test_seeds_that_both_have_are_pairs_and_unequal_numbers_have_welchs_interval
     assert found[:3] == pytest.approx((3, 3 - half, 3 + half), rel=1e-4)
     assert (found.p_value, found.spread) == pytest.approx((1 - t / (2 + t * t) ** 0.5, 7**0.5))
     assert significance.over_seeds(by_seed(1, 2, 6)) == found
-    assert significance.over_seeds(by_seed(1, 2), by_seed(1, 2)) == (0, 0, 0, 1, 1, 0)
+    assert significance.over_seeds(by_seed(1, 2), by_seed(1, 2)) == (0, 0, 0, 1, 1, 1, 0)
     assert significance.over_seeds(by_seed(1)) is significance.over_seeds(by_seed(1, 2), {}) is None
     # Means 2 and 6; variances 1 / 3 and 10 / 5; degrees (7/3)² / ((1/3)² / 2 + 2² / 4) = 5.16.
     found = significance.over_seeds(by_seed(1, 2, 3), by_seed(2, 4, 6, 8, 10))
     assert found is not None
-    assert found.mean == pytest.approx(-4)
-    assert found.high - found.mean == pytest.approx(2.5706 * error, rel=1e-4)
+    theirs = ttest_ind([1, 2, 3], [2, 4, 6, 8, 10], equal_var=False)
+    assert found[:4] == pytest.approx((-4, *theirs.confidence_interval(), theirs.pvalue))
 
 
 def fake_runs(**others: list[float]) -> runs.Runs:
@@ -279,13 +290,12 @@ def test_verdicts_count_differences_before_and_after_correction():
         {"title": "Δ", "score": "NLL", **less},
         {"title": "Δ gain", "area": "gain", **less, "given": {"score": "NLL", "less": "base", "above": 0.1}},
     ]
-    section = {"rows": [*known], "columns": columns, "apart": {"NLL": 2.1}, "head": "question"}
-    text = render._verdicts(read_table("seeds"), section, known)
+    section = {"columns": columns, "apart": {"NLL": 2.1}, "head": "question"}
+    text = comparisons.verdicts(read_table("seeds"), section, known)
     for line in (
         "| question | comparisons | above 0 | below 0 | undecided |",
-        "| Δ | 3 | 2 / 1 | 0 / 0 | 2 |",
-        "| Δ gain | 1 | 1 / 1 | 0 / 0 | 0 |",  # the interval of maybe begins at 0.07
-        "- **Δ**, after correction: above 0 `worse` +1.00 [+0.98, +1.02]; below 0 none.",
+        "| Δ | 3 | 2 / 1 / 1 | 0 / 0 / 0 | 2 |",  # of maybe p is 0.038, three halves of which are 0.056
+        "| Δ gain | 1 | 1 / 1 / 1 | 0 / 0 / 0 | 0 |",  # the interval of maybe begins at 0.07
         "apart for 1 of 5: `maybe` (1.33, 2.50, 3.67).",
     ):
         assert line in text
@@ -314,7 +324,7 @@ def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together
     )
     others = ["worse", "maybe", "same", "fewer", "equal"]
     pairs = [{"row": name, "less": "base", "scores": ["NLL"], "tests": ["test"]} for name in others]
-    text = render._differences(table, {"differences": pairs, "margin": {"NLL": 0.01}}, known)
+    text = comparisons.differences(table, {"differences": pairs, "margin": {"NLL": 0.01}}, known)
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
     assert [(line[0], line[3], line[7]) for line in cells] == [
         ("worse − base", "3", "differs"),
@@ -328,12 +338,79 @@ def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together
     assert (cells[1][5], cells[1][6]) == ("0.038", "0.151")
 
 
+def with_rows(known: runs.Runs, *families: str) -> TrainedTable:
+    """A table with these rows, titled by their names, of two families by turns."""
+
+    class Named(Row):
+        def header(self) -> dict[str, str]:
+            return {"family": families[[*known].index(self.name) % len(families)]}
+
+    rows = {name: Named(name, name, [0]) for name in known}
+    return replace(read_table("seeds"), rows=rows, families=dict.fromkeys(families, ""))
+
+
+LESS = {"title": "NLL", "score": "NLL", "less": "base", "form": "+.2f"}
+
+
+def test_a_section_of_a_few_rows_is_corrected_for_all():
+    known = fake_runs()
+    section = {"rows": ["maybe"], "columns": [{**LESS, "show": "interval"}]}
+    of_three = "*+0.50 [+0.07, +0.93]*"
+    assert of_three in render._table(with_rows(known, "all"), section, known)
+    # A pair of rows of its own is a family of its own.
+    section["columns"] = [{**LESS, "less": {"maybe": "base"}, "show": "interval"}]
+    assert f"*{of_three}*" in render._table(with_rows(known, "all"), section, known)
+
+
+def test_leads_count_and_name_what_is_better_and_say_what_later_seeds_say():
+    known = fake_runs(five=[0, 1, 2.01, 3, 4])
+    later = [{"title": "NLL", "score": "NLL", "less": "base", "form": "+.1f", "better": "below"}]
+    section = {"columns": later, "later": 3, "head": "family"}
+    known["five"] = {str(seed): {"scores": {"test": {"NLL": -50 + seed / 9}}} for seed in range(5)}
+    text = comparisons.leads(with_rows(known, "odd", "even"), section, known)
+    assert "- **NLL**: 1 (1) of 4 are worse, 1 (1) better; `five` −51.8 [" in text
+    assert ", with seeds 3 and 4 alone −51.6 [" in text
+    assert [line.split(" | ")[:3] for line in text.splitlines()[-2:]] == [
+        ["| odd", "3", "+1 |"],
+        ["| even", "2", "−1 |"],
+    ]
+
+
+def test_each_row_is_one_observation_whatever_its_number_of_seeds():
+    def run(first: float) -> dict[str, Any]:
+        return {"scores": {"a": {"x": first}, "b": {"x": 0.0}}}
+
+    known = {"p": {"0": run(1.0), "1": run(3.0)}, "q": {"0": run(4.0)}, "r": {"0": {"scores": {}}}}
+    columns = [{"title": "a − b", "score": "x", "test": "a", "other_test": "b", "form": "+.1f"}]
+    text = comparisons.over_rows(
+        with_rows(known, "all"), {"rows": ["p", "q", "r"], "columns": columns}, known
+    )
+    # 2 and 4: mean 3, error 1, and the t of one degree of freedom.
+    assert text.splitlines()[-1] == "| a − b | +3.0 [−9.7, +15.7] | 0.2 | 0.2 | 3 of 3 | +2.0 | +4.0 | – |"
+
+
+def test_a_file_of_all_rows_has_a_cell_for_each_head(tmp_path: Path):
+    known = fake_runs(once=[3])
+    columns = [{"title": "n", "field": "seed", "show": "count", "form": ""}, {"title": "NLL", "score": "NLL"}]
+    section = {"head": "row", "columns": [*columns, {**LESS, "title": "Δ", "show": "interval"}]}
+    text = render._csv(with_rows(known, "all"), section, known)
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(text))}
+    assert lines["worse"]["Δ low"] == "+0.98"
+    assert float(lines["maybe"]["Δ p Holm"]) == pytest.approx(2 * float(lines["maybe"]["Δ p"]), rel=0.05)
+    assert (lines["once"]["n"], lines["once"]["NLL"], lines["once"]["Δ"]) == ("1", "3.000", "")
+    file = tmp_path / "rows.csv"
+    write_sections(file, {"rows.csv": text})
+    write_sections(file, {"rows.csv": text})
+    assert file.read_text(encoding="utf-8") == text
+    assert read_sections(file) == {"rows.csv": text.strip()}
+
+
 def test_areas_of_deletion_are_means_over_words():
     areas = {"images": [0, 1, 2], "words": [2, 1, 1]}
     areas |= {"attention": [0.25, 0.2, 0.4], "random": [0.65, 0.5, 0.9]}
-    found = render._areas({"deletion": areas})
+    found = columns.areas_of({"deletion": areas})
     assert found == pytest.approx({"attention": 0.275, "random": 0.675, "gain": 0.4})
-    assert render._areas({}) == {}
+    assert columns.areas_of({}) == {}
 
 
 def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):
@@ -353,7 +430,7 @@ def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):
 
 
 def test_the_values_of_seeds_are_shown_in_one_of_these_ways():
-    shown = {how: show([0.7, 0.5], ".2f") for how, show in render.SHOWN.items()}
+    shown = {how: show([0.7, 0.5], ".2f") for how, show in columns.SHOWN.items()}
     assert shown == {
         "mean": "0.60 ± 0.14",
         "average": "0.60",
@@ -366,4 +443,4 @@ def test_the_values_of_seeds_are_shown_in_one_of_these_ways():
         "count": "2",
         "learned": "2 of 2",
     }
-    assert render.SHOWN["mean"]([0.5], "+.2f") == "+0.50"
+    assert columns.SHOWN["mean"]([0.5], "+.2f") == "+0.50"

@@ -1,4 +1,4 @@
-"""Means over seeds, with Student's intervals, and p-values of many comparisons corrected by Holm's method.
+"""Means over seeds, with Student's intervals, and p-values of many comparisons corrected for their number.
 
 Mechanisms are compared over repeated trainings, so a seed is one observation, whatever the number of its images.
 """
@@ -27,6 +27,8 @@ class Estimate(NamedTuple):
     """Two-sided, against 0."""
     corrected: float = 1.0
     """The same after Holm's correction."""
+    discovery: float = 1.0
+    """The same after Benjamini and Hochberg's."""
     spread: float = 0.0
     """The standard error times √seeds: for pairs, the standard deviation of the differences."""
 
@@ -34,8 +36,7 @@ class Estimate(NamedTuple):
 def over_seeds(values: Mapping[str, float], base: Mapping[str, float] | None = None) -> Estimate | None:
     """The mean of `values`, or its difference from the mean of `base`; None if either has fewer than two seeds.
 
-    If both have the same seeds, the differences of each seed are the observations. Else the interval is Welch's (1947),
-    with his degrees of freedom rounded down.
+    If both have the same seeds, the differences of each seed are the observations. Else the interval is Welch's (1947).
 
     Args:
         values, base: one number for each seed.
@@ -51,13 +52,13 @@ def over_seeds(values: Mapping[str, float], base: Mapping[str, float] | None = N
         return Estimate(mean, mean, mean, float(mean == 0))
     error = math.sqrt(sum(variances))
     terms = (variance**2 / (len(sample) - 1) for variance, sample in zip(variances, samples, strict=True))
-    freedom = math.floor(error**4 / sum(terms) + 1e-9)
+    freedom = error**4 / sum(terms)
     half = quantile(LEVEL, freedom) * error
     p_value = float(2 * student.sf(abs(mean) / error, freedom))
     return Estimate(mean, mean - half, mean + half, p_value, spread=error * math.sqrt(len(samples[0])))
 
 
-def quantile(p_value: float, freedom: int) -> float:
+def quantile(p_value: float, freedom: float) -> float:
     """The t with this two-sided p-value."""
     return float(student.isf(p_value / 2, freedom))
 
@@ -73,3 +74,27 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected so that of those below a level, at most this share is expected to be of differences of 0.
+
+    Benjamini and Hochberg 1995, "Controlling the False Discovery Rate": the one of rank k among n is multiplied by
+    n / k, and none is larger than the one after it.
+    """
+    corrected, smallest, n = [1.0] * len(p_values), 1.0, len(p_values)
+    for rank, place in reversed([*enumerate(sorted(range(n), key=p_values.__getitem__), start=1)]):
+        smallest = min(smallest, n / rank * p_values[place])
+        corrected[place] = smallest
+    return corrected
+
+
+def with_corrections(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """The estimates of one family of tests, with their corrected p-values."""
+    p_values = [estimate.p_value for estimate in estimates.values()]
+    return {
+        name: estimate._replace(corrected=of_family, discovery=of_discoveries)
+        for (name, estimate), of_family, of_discoveries in zip(
+            estimates.items(), holm(p_values), benjamini_hochberg(p_values), strict=True
+        )
+    }

@@ -43,6 +43,10 @@ MACHINE = {
     "precision",
 }
 """Options of the trainer that set where and how a run goes, not what it learns."""
+TITLE = re.compile(r',? "[^"]+"')
+"""Of a paper, in the source of a configuration."""
+SENTENCES = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
+"""What is between them."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ class Row:
     def header(self) -> dict[str, str]:
         """Equation, source and family, from the comment at the top of the last configuration.
 
+        The "formula" is the first sentence of the equation and those with a formula; the "citation" is the source
+        without titles.
+
         A configuration in a folder of its own, for another base, has the header of the file outside that folder.
         """
         path = Path(find_config(self.configs[-1]))
@@ -72,7 +79,11 @@ class Row:
         comment = [line.lstrip("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
         first, _, family = " ".join(takewhile(bool, comment)).partition("Family:")
         equation, _, source = first.partition("Source:")
-        return {"equation": equation.strip(), "source": source.strip(), "family": family.strip(" .")}
+        sentence, *others = SENTENCES.split(equation.strip())
+        texts = {"equation": equation, "source": source, "family": family.strip(" .")}
+        texts["formula"] = " ".join([sentence, *(other for other in others if "=" in other)])
+        texts["citation"] = TITLE.sub("", source)
+        return {name: text.strip() for name, text in texts.items()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Sections that compare rows: verdicts, leads and differences, with p-values corrected for the number of tests."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tools.documents import table
+from tools.tables.columns import SHOWN, Column, by_family, estimates_of, subtracted, values_of, with_interval
+from tools.tables.runs import Runs
+from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile, with_corrections
+from tools.tables.table import TrainedTable
+
+PLANNED = (3, 5, 10)
+"""Numbers of seeds for which verdicts have the smallest difference that they can tell."""
+P_VALUES: tuple[Callable[[Estimate], float], ...] = (
+    lambda estimate: estimate.p_value,
+    lambda estimate: estimate.discovery,
+    lambda estimate: estimate.corrected,
+)
+"""Of a comparison alone, after Benjamini and Hochberg's correction, and after Holm's."""
+SCORE_TITLES = {
+    "NLL": "NLL per word",
+    "attention_entropy": "H[α], nats",
+    "attention_in_box": "mass in the box",
+    "pointing_accuracy": "pointing",
+}
+"""Of scores in tables of differences; others have their own names."""
+
+
+def verdicts(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """For each column, how many differences are above and below 0, and the smallest that so many seeds could tell."""
+    rows = []
+    for column in (Column(**column) for column in section["columns"]):
+        if not (every := estimates_of(column, "test", runs)):
+            continue
+        spread = statistics.median(estimate.spread for estimate in every.values())
+        judged = _given(column, every, runs)
+        counts = [
+            " / ".join(str(len(_on_side(judged, side, p_value))) for p_value in P_VALUES) for side in (1, -1)
+        ]
+        undecided = sum(estimate.corrected >= LEVEL for estimate in judged.values())
+        least = (quantile(LEVEL / len(every), n - 1) * spread / math.sqrt(n) for n in PLANNED)
+        numbers = [format(difference, column.form.lstrip("+")) for difference in least]
+        rows.append([column.title, str(len(judged)), *counts, str(undecided), *numbers])
+    least_heads = [f"told by {n} seeds" for n in PLANNED]
+    head = [section.get("head", ""), "comparisons", "above 0", "below 0", "undecided", *least_heads]
+    lines = [_apart(score, distance, runs) for score, distance in section.get("apart", {}).items()]
+    return "\n".join([table(head, rows), "", *lines])
+
+
+def _on_side(estimates: Mapping[str, Estimate], side: int, p_value: Callable[[Estimate], float]) -> list[str]:
+    """The rows whose differences have this sign and are significant, the largest first."""
+    names = [name for name, one in estimates.items() if one.mean * side > 0 and p_value(one) < LEVEL]
+    return sorted(names, key=lambda name: -abs(estimates[name].mean))
+
+
+def _given(column: Column, estimates: Mapping[str, Estimate], runs: Runs) -> dict[str, Estimate]:
+    """The rows that a verdict is about."""
+    if column.given is None:
+        return {**estimates}
+    condition = {key: value for key, value in column.given.items() if key != "above"}
+    given = estimates_of(Column("", **condition), "test", runs)
+    return {name: estimates[name] for name in given if given[name].low > column.given["above"]}
+
+
+def _apart(score: str, distance: float, runs: Runs) -> str:
+    """The rows whose seeds are farther apart than a distance."""
+    column = Column("", score=score)
+    every = {name: [*values_of(column, "test", of_row).values()] for name, of_row in runs.items()}
+    apart = {name: sorted(values) for name, values in every.items() if values and np.ptp(values) > distance}
+    shown = (f"`{name}` ({SHOWN['list'](values, '.2f')})" for name, values in apart.items())
+    of = f"{len(apart)} of {sum(map(bool, every.values()))}"
+    return f"- **{score}**: seeds lie more than {distance} apart for {of}: {'; '.join(shown)}."
+
+
+def leads(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """How many rows are worse and better: a line for each column, with those that are better, and a table by family."""
+    *_, discovery, family_wise = P_VALUES
+    families = by_family(described, runs)
+    cells: dict[str, list[str]] = {family: [] for family in families}
+    lines, columns = [], [Column(**column) for column in section["columns"]]
+    for column in columns:
+        estimates = estimates_of(column, "test", runs)
+        sides = (-1, 1) if column.better == "above" else (1, -1)
+        worse, better = (_on_side(estimates, side, family_wise) for side in sides)
+        discovered = [len(_on_side(estimates, side, discovery)) for side in sides]
+        named = "".join(f"; `{name}` {_with_later(column, name, section['later'], runs)}" for name in better)
+        lines.append(
+            f"- **{column.title}**: {len(worse)} ({discovered[0]}) of {len(estimates)} are worse, "
+            f"{len(better)} ({discovered[1]}) better{named}."
+        )
+        for family, members in families.items():
+            counts = {sign: len({*names} & {*members}) for sign, names in (("−", worse), ("+", better))}
+            cells[family].append(" ".join(f"{sign}{count}" for sign, count in counts.items() if count))
+    head = [section["head"], "mechanisms", *(column.title for column in columns)]
+    rows = ([family, str(len(families[family])), *of_family] for family, of_family in cells.items())
+    return "\n".join([*lines, "", table(head, rows)])
+
+
+def _with_later(column: Column, name: str, first: int, runs: Runs) -> str:
+    """A difference, with that of the seeds from `first` on alone, which did not draw the attention to it."""
+    shown = with_interval(estimates_of(column, "test", runs)[name], column)
+    later = {seed: run for seed, run in runs[name].items() if int(seed) >= first}
+    alone = estimates_of(column, "test", {**runs, name: later}).get(name)
+    if alone is None:
+        return shown
+    return f"{shown}, with seeds {' and '.join(later)} alone {with_interval(alone, column)}"
+
+
+def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """Means of differences over the seeds that both rows have; p-values are corrected for all lines of the table.
+
+    Each of `differences` has two rows, `row` and `less`, and lists of `scores` and `tests`; `less_test` is the name of
+    the test of `less`, if it has another.
+    """
+    heads, estimates, margins = [], [], []
+    for pair in section["differences"]:
+        row, less = pair["row"], pair["less"]
+        for score, test in product(pair["scores"], pair["tests"]):
+            column = Column("", score=score)
+            values = values_of(column, test, runs[row])
+            base = values_of(column, pair.get("less_test", test), runs[less])
+            shared = [seed for seed in values if seed in base]
+            estimate = over_seeds(*({seed: of[seed] for seed in shared} for of in (values, base)))
+            if estimate:
+                titles = f"{described.rows[row].title} − {described.rows[less].title}"
+                heads.append([titles, SCORE_TITLES.get(score, score), test, str(len(shared))])
+                estimates.append(estimate)
+                margins.append(section.get("margin", {}).get(score, 0))
+    corrected = holm([estimate.p_value for estimate in estimates])
+    rows = []
+    for head, estimate, p_value, margin in zip(heads, estimates, corrected, margins, strict=True):
+        mean, low, high = (f"{value:+.3f}".replace("-", "−") for value in estimate[:3])
+        is_equal = -margin <= estimate.low and estimate.high <= margin
+        verdict = "differs" if p_value < LEVEL else f"equal within {margin}" if is_equal else "not shown"
+        rows.append([*head, f"{mean} [{low}, {high}]", f"{estimate.p_value:.3f}", f"{p_value:.3f}", verdict])
+    titles = ["difference", "score", "test", "pairs", "mean [95 % interval]", "p", "p after Holm", "verdict"]
+    return table(titles, rows)
+
+
+def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """For each column a line: a difference of two tests. The mean over the seeds of a row is one observation."""
+    names = [name for name in section["rows"] if name in runs]
+    estimates, cells = {}, {}
+    for column in (Column(**column) for column in section["columns"]):
+        by_row = {}
+        for name in names:
+            values, base = (values_of(each, "test", runs[name]) for each in (column, subtracted(column)))
+            if of_row := [value - base[seed] for seed, value in values.items() if seed in base]:
+                by_row[name] = of_row
+        means = {name: statistics.mean(of_row) for name, of_row in by_row.items()}
+        if estimate := over_seeds(means):
+            estimates[column.title] = estimate
+            every = [difference for of_row in by_row.values() for difference in of_row]
+            shown = (format(means[name], column.form) if name in means else "–" for name in names)
+            cells[column.title] = [
+                *(with_interval(estimate, column), f"{sum(value > 0 for value in every)} of {len(every)}"),
+                *(cell.replace("-", "−") for cell in shown),
+            ]
+    rows = [
+        [title, cells[title][0], f"{one.p_value:.2g}", f"{one.corrected:.2g}", *cells[title][1:]]
+        for title, one in with_corrections(estimates).items()
+    ]
+    titles = (described.rows[name].title for name in names)
+    return table([section.get("head", ""), "difference", "p", "p after Holm", "runs above 0", *titles], rows)
