@@ -21,8 +21,9 @@ def plot_matrix(caption: Caption) -> Figure:
     """Draw the weights of all words as a matrix: words × regions, row after row of the grid.
 
     Below it, if the caption has it, the self-attention of a Transformer decoder: for each layer and head, a row for
-    each predicted word, a column for each word fed so far. The darker a cell, the more weight: white is 0, black the
-    largest weight of the caption, or 1 in self-attention. Signed weights are orange above 0 and blue below.
+    each predicted word, a column for each word fed so far. The lighter a cell, the more weight, as in Bahdanau's
+    figure: black is 0, white the largest weight of the caption, or 1 in self-attention. Signed weights are orange above
+    0 and blue below.
 
     Args:
         caption: T words with their weights; `Caption.with_map` gives one with a single map.
@@ -41,7 +42,7 @@ def plot_matrix(caption: Caption) -> Figure:
     title = f"α of {rows}×{cols} regions, row after row of the grid; up to {scale.high:.2g}"
     ax = _draw(
         fig.add_subplot(places[0, :]), caption.weights.reshape(steps, -1), caption.words, title, aspect="auto",
-        cmap="PuOr_r" if scale.signed else "Greys", vmin=scale.low, vmax=scale.high,
+        cmap="PuOr_r" if scale.signed else "gray", vmin=scale.low, vmax=scale.high,
     )  # fmt: skip
     ax.set_xticks((np.arange(rows) + 0.5) * cols - 0.5, [f"row {row + 1}" for row in range(rows)], fontsize=7)
     for row in range(1, rows):
@@ -51,7 +52,7 @@ def plot_matrix(caption: Caption) -> Figure:
         for head, weights in enumerate(of_layer):
             title = f"layer {layer}, head {head}: words fed so far"
             ax = fig.add_subplot(places[1 + layer, head])
-            _draw(ax, weights, caption.words if head == 0 else [], title, cmap="Greys", vmin=0, vmax=1)
+            _draw(ax, weights, caption.words if head == 0 else [], title, cmap="gray", vmin=0, vmax=1)
             ax.set_xticks(range(steps), fed, fontsize=7, rotation=90, parse_math=False)
     fig.set_layout_engine("constrained")
     return fig

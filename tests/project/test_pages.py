@@ -24,6 +24,7 @@ from PIL import Image
 from caption.analysis.interventions import Force, intervene
 from caption.attention import Attention
 from caption.core.box import Box
+from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.decoders import RecurrentDecoder
@@ -254,7 +255,7 @@ def test_the_tutorial_takes_photos_of_ones_own(folder: Path, capsys: pytest.Capt
 
 NIGHTLY = [
     pytest.param(page, marks=pytest.mark.nightly)
-    for page in ("analysis.md", "export.md", "features.md", "pictures.md")
+    for page in ("alignment.md", "analysis.md", "export.md", "features.md", "pictures.md")
 ]
 RUN = [*NIGHTLY, "../README.md", "explore.md", "presets.md", "scores.md"]
 """Pages whose blocks of Python run here, in their order, with the commands between them."""
@@ -292,7 +293,7 @@ def clone(tmp_path: Path) -> Path:
         (tmp_path / name).write_bytes((DOCS / "photographer.png").read_bytes())
     scenes = tmp_path / "demo" / "shapes" / "images"
     scenes.mkdir(parents=True)
-    for number in range(1, 7):
+    for number in range(1, 19):
         render(random_scene(seed=0, split="test", index=number)).save(scenes / f"test_{number:06d}.png")
     theirs = {"decoder": torch.nn.Linear(2, 2), "encoder": torch.nn.Linear(2, 2)}
     torch.save(theirs, tmp_path / "BEST_checkpoint.pth.tar")
@@ -315,3 +316,17 @@ def test_the_blocks_of_a_page_run_in_their_order(page: str, clone: Path):
                 exec(compile(block, page, "exec"), names)
             elif language == "sh":
                 run_commands(block, lambda words: not ELSEWHERE.search(" ".join(words)))
+
+
+@pytest.mark.nightly
+def test_the_page_on_alignment_says_what_its_block_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "demo").mkdir()
+    write_shapes(tmp_path / "demo" / "shapes", train=1, val=1)
+    monkeypatch.chdir(tmp_path)
+    (block,) = page_blocks("alignment.md", "python")
+    exec(compile(block, "alignment.md", "exec"), {})
+    said = (DOCS / "alignment.md").read_text(encoding="utf-8").split("\n\n")[1]
+    counted = {int(number) for number in re.findall(r"\d+", capsys.readouterr().out)}
+    assert counted == {int(number) for number in re.findall(r"\d+", said)}

@@ -26,6 +26,8 @@ def test_a_row_for_each_word_and_a_column_for_each_region():
     (ax,) = fig.axes
     np.testing.assert_array_equal(ax.images[0].get_array(), caption().weights.reshape(3, 8))
     assert ax.images[0].get_clim() == (0, pytest.approx(caption().weights.max()))
+    colours = ax.images[0].to_rgba(np.array([[0, caption().weights.max()]]))[0]
+    assert colours.tolist() == [[0, 0, 0, 1], [1, 1, 1, 1]]  # black to white
     assert [label.get_text() for label in ax.get_yticklabels()] == WORDS
     assert [label.get_text() for label in ax.get_xticklabels()] == ["row 1", "row 2"]
     assert ax.get_xticks().tolist() == [1.5, 5.5]  # the middles of four columns each
