@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import re
 import signal
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from caption.training.module import CaptionTraining
 from tools.documents import read_sections, write_sections
 from tools.tables import columns, comparisons, measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
-from tools.tables.table import FOLDER, Row, TrainedTable, read_table
+from tools.tables.table import FOLDER, ROOT, Row, TrainedTable, read_table
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 every_table = pytest.mark.parametrize(
@@ -224,6 +226,45 @@ def test_every_mechanism_has_a_family_and_an_equation():
     assert bounded["citation"] == "Ma et al. 2017, section 2."
 
 
+README_ROWS = {
+    "Shapes, soft": ("hard_on_shapes", "soft", "soft"),
+    "Shapes, soft, trained on": ("hard_on_shapes", "soft_on", "soft"),
+    "Shapes, hard, from soft": ("hard_on_shapes", "leave_one_out", "expectation"),
+    "Flickr8k, Show and Tell": ("flickr8k", "show_and_tell", "test"),
+    "Flickr8k, soft": ("hard_on_flickr8k", "soft", "soft"),
+    "Flickr8k, soft, trained on": ("hard_on_flickr8k", "soft_on", "soft"),
+    "Flickr8k, hard, from soft": ("hard_on_flickr8k", "authors", "expectation"),
+}
+"""The table, row and test of each row of README's results."""
+
+
+def test_every_result_in_the_readme_is_in_the_published_runs():
+    text = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Results\n")[2].partition("\n## ")[0]
+    )
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+    ]
+    shown = {label: cells for label, _epochs, *cells in lines[2:]}
+    assert shown.keys() == README_ROWS.keys()
+    for label, (name, row, test) in README_ROWS.items():
+        by_seed = runs.read_runs(read_table(name).numbers)[row].values()
+        scores = [run["scores"][test] for run in by_seed]
+        bleu, cider, pointing = (
+            statistics.mean(of.get(score, 0) for of in scores)
+            for score in ("BLEU-4", "CIDEr", "pointing_accuracy")
+        )
+        form = ".2f" if cider > 1 else ".3f"
+        found = [f"{bleu:.3f}", f"{cider:{form}}", f"{pointing:.0%}".replace("%", " %") if pointing else ""]
+        assert len(by_seed) == 3
+        assert shown[label] == found
+    prose = text[text.index("Does attention help") :]
+    generated = read_sections(ROOT / "docs" / "results" / "flickr8k.md")["flickr8k_controls"]
+    numbers = re.findall(r"[+−]?\d\.\d{3}", prose)
+    assert len(numbers) == 10
+    assert [number for number in numbers if number not in generated] == []
+
+
 # -- what is shown ---------------------------------------------------------------------------------------------
 
 
@@ -317,25 +358,21 @@ def test_intervals_in_tables_are_marked_before_and_after_correction():
 
 
 def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together():
-    known = fake_runs(fewer=[1.001, 2.002], equal=[1.0, 2.001, 2.999])
-    table = read_table("seeds")
-    table = replace(
-        table, rows={name: replace(next(iter(table.rows.values())), title=name) for name in known}
-    )
-    others = ["worse", "maybe", "same", "fewer", "equal"]
-    pairs = [{"row": name, "less": "base", "scores": ["NLL"], "tests": ["test"]} for name in others]
-    text = comparisons.differences(table, {"differences": pairs, "margin": {"NLL": 0.01}}, known)
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
-    assert [(line[0], line[3], line[7]) for line in cells] == [
-        ("worse − base", "3", "differs"),
-        ("maybe − base", "3", "not shown"),  # p is 0.038, four times that after correction
-        ("same − base", "3", "not shown"),
-        ("fewer − base", "2", "equal within 0.01"),
-        ("equal − base", "3", "equal within 0.01"),
+    known = fake_runs(fewer=[1.001, 2.002])
+    section = {
+        "differences": [{"row": name, "less": "base"} for name in ("worse", "maybe", "same", "fewer")],
+        "columns": [
+            {"title": "NLL", "score": "NLL", "form": "+.2f", "margin": 0.01},
+            {"title": "BLEU-4", "score": "BLEU-4"},
+        ],
+    }
+    # Four comparisons: 0.038, of maybe, is the second smallest and multiplied by 3.
+    assert comparisons.differences(with_rows(known, "all"), section, known).splitlines()[2:] == [
+        "| worse − base | 3 | **+1.00 [+0.98, +1.02] (0.000)** | – |",
+        "| maybe − base | 3 | +0.50 [+0.07, +0.93] (0.113) | – |",
+        "| same − base | 3 | +0.00 [−0.25, +0.25] (1.000) | – |",
+        "| fewer − base | 2 | +0.00 [−0.00, +0.01] ≈ (0.410) | – |",
     ]
-    assert cells[0][1:3] == ["NLL per word", "test"]
-    assert cells[0][4] == "+1.000 [+0.975, +1.025]"
-    assert (cells[1][5], cells[1][6]) == ("0.038", "0.151")
 
 
 def with_rows(known: runs.Runs, *families: str) -> TrainedTable:

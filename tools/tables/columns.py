@@ -46,6 +46,8 @@ class Column:
     """The side of 0 on which a difference is better: above or below."""
     given: Mapping[str, Any] | None = None
     """Another column: verdicts have only the rows whose interval in it lies above its `above`."""
+    margin: float = 0.0
+    """A difference whose interval lies within it is called equal."""
     of: str = ""
     """A score that follows the value: "of 4.39"."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from tools.documents import table
 from tools.tables.columns import SHOWN, Column, by_family, estimates_of, subtracted, values_of, with_interval
 from tools.tables.runs import Runs
-from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile, with_corrections
+from tools.tables.significance import LEVEL, Estimate, over_seeds, quantile, with_corrections
 from tools.tables.table import TrainedTable
 
 PLANNED = (3, 5, 10)
@@ -24,13 +23,6 @@ P_VALUES: tuple[Callable[[Estimate], float], ...] = (
     lambda estimate: estimate.corrected,
 )
 """Of a comparison alone, after Benjamini and Hochberg's correction, and after Holm's."""
-SCORE_TITLES = {
-    "NLL": "NLL per word",
-    "attention_entropy": "H[α], nats",
-    "attention_in_box": "mass in the box",
-    "pointing_accuracy": "pointing",
-}
-"""Of scores in tables of differences; others have their own names."""
 
 
 def verdicts(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
@@ -114,34 +106,41 @@ def _with_later(column: Column, name: str, first: int, runs: Runs) -> str:
 
 
 def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
-    """Means of differences over the seeds that both rows have; p-values are corrected for all lines of the table.
+    """A row for each pair of rows, over the seeds that both have. Cells have the mean difference, its interval, and the
+    p-value corrected for all cells: bold below LEVEL, ≈ if the interval lies within the margin of the column.
 
-    Each of `differences` has two rows, `row` and `less`, and lists of `scores` and `tests`; `less_test` is the name of
-    the test of `less`, if it has another.
+    Each of `differences` has a `row` and `less`, and the names of their tests, `test` and `less_test`, if not "test".
     """
-    heads, estimates, margins = [], [], []
-    for pair in section["differences"]:
-        row, less = pair["row"], pair["less"]
-        for score, test in product(pair["scores"], pair["tests"]):
-            column = Column("", score=score)
+    columns = [Column(**column) for column in section["columns"]]
+    heads: list[list[str]] = []
+    estimates: dict[str, Estimate] = {}
+    for line, pair in enumerate(section["differences"]):
+        row, less, test = pair["row"], pair["less"], pair.get("test", "test")
+        shared = [seed for seed in runs[row] if seed in runs[less]]
+        heads.append([f"{described.rows[row].title} − {described.rows[less].title}", str(len(shared))])
+        for place, column in enumerate(columns):
             values = values_of(column, test, runs[row])
             base = values_of(column, pair.get("less_test", test), runs[less])
-            shared = [seed for seed in values if seed in base]
-            estimate = over_seeds(*({seed: of[seed] for seed in shared} for of in (values, base)))
-            if estimate:
-                titles = f"{described.rows[row].title} − {described.rows[less].title}"
-                heads.append([titles, SCORE_TITLES.get(score, score), test, str(len(shared))])
-                estimates.append(estimate)
-                margins.append(section.get("margin", {}).get(score, 0))
-    corrected = holm([estimate.p_value for estimate in estimates])
-    rows = []
-    for head, estimate, p_value, margin in zip(heads, estimates, corrected, margins, strict=True):
-        mean, low, high = (f"{value:+.3f}".replace("-", "−") for value in estimate[:3])
-        is_equal = -margin <= estimate.low and estimate.high <= margin
-        verdict = "differs" if p_value < LEVEL else f"equal within {margin}" if is_equal else "not shown"
-        rows.append([*head, f"{mean} [{low}, {high}]", f"{estimate.p_value:.3f}", f"{p_value:.3f}", verdict])
-    titles = ["difference", "score", "test", "pairs", "mean [95 % interval]", "p", "p after Holm", "verdict"]
-    return table(titles, rows)
+            if all(seed in values and seed in base for seed in shared):
+                pairs = ({seed: of[seed] for seed in shared} for of in (values, base))
+                if estimate := over_seeds(*pairs):
+                    estimates[f"{line} {place}"] = estimate
+    corrected = with_corrections(estimates)
+    rows = [
+        head
+        + [_with_p_value(corrected.get(f"{line} {place}"), column) for place, column in enumerate(columns)]
+        for line, head in enumerate(heads)
+    ]
+    return table(["difference", "pairs", *(column.title for column in columns)], rows)
+
+
+def _with_p_value(estimate: Estimate | None, column: Column) -> str:
+    if estimate is None:
+        return "–"
+    is_equal = -column.margin <= estimate.low and estimate.high <= column.margin
+    mark = "**" * (estimate.corrected < LEVEL)
+    shown = f"{with_interval(estimate, column)} {'≈ ' * is_equal}({estimate.corrected:.3f})"
+    return f"{mark}{shown}{mark}"
 
 
 def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:

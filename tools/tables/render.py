@@ -16,9 +16,7 @@ A section is a mapping in the table's YAML file:
     as         what is shown, a name of KINDS; without it a table
     later      of leads: the first seed of those that were added after the first results
     apart      {score: distance}: after verdicts, the rows whose seeds are farther apart
-    differences  in place of rows and columns: a line for each pair of rows, score and test; see
-               `comparisons.differences`
-    margin     {score: distance}: a difference whose interval lies within it is called equal
+    differences  in place of rows: pairs of rows; see `comparisons.differences`
     show       how the values of seeds are shown, if a column has no `show`: a name of SHOWN
     empty      the text of cells without a value
     also       further lines, at the end
