@@ -156,10 +156,9 @@ def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
         means = {name: statistics.mean(of_row) for name, of_row in by_row.items()}
         if estimate := over_seeds(means):
             estimates[column.title] = estimate
-            every = [difference for of_row in by_row.values() for difference in of_row]
             shown = (format(means[name], column.form) if name in means else "–" for name in names)
             cells[column.title] = [
-                *(with_interval(estimate, column), f"{sum(value > 0 for value in every)} of {len(every)}"),
+                with_interval(estimate, column),
                 *(cell.replace("-", "−") for cell in shown),
             ]
     rows = [
@@ -167,4 +166,4 @@ def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
         for title, one in with_corrections(estimates).items()
     ]
     titles = (described.rows[name].title for name in names)
-    return table([section.get("head", ""), "difference", "p", "p after Holm", "runs above 0", *titles], rows)
+    return table([section.get("head", ""), "difference", "p", "p after Holm", *titles], rows)
