@@ -325,6 +325,10 @@ class Replay:
                 )
             return torch.autograd.grad(step.of_word(log_probs).sum(), at)[0]
 
+    def run(self, step: Step) -> Tensor:
+        """(B', 1, V) log-probabilities of the step, run again as it was, with gradients if they are enabled."""
+        return self._step(step.state, step.inputs)[0]
+
     def _step(self, state: State, inputs: Tensor) -> tuple[Tensor, State]:
         with override_at_test(self.decoder, "expectation"):
             return self.decoder.step(state, inputs)

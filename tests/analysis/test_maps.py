@@ -14,13 +14,16 @@ from helpers import planted, tiny_captioner
 from helpers.captions import caption_of
 
 import caption
-from caption.analysis.maps import METHODS, attention, grad_cam, gradients, perturbation
+from caption.analysis.maps import METHODS, attention, grad_cam, gradients, perturbation, relevance
 from caption.analysis.maps.method import ERROR
 from caption.analysis.maps.trial import Trial, scores_of
 from caption.analysis.replay import Replay, sentences
-from caption.attention import Multinoulli
+from caption.attention import MultiHeadAttention, Multinoulli
 from caption.core.errors import UserError
 from caption.core.regions import Regions
+from caption.data.photos import ImageTransform
+from caption.decoders import TransformerDecoder
+from caption.encoders import CBAMRefiner, SelfAttentionRefiner
 
 GRID = (3, 4)
 REGIONS = math.prod(GRID)
@@ -196,6 +199,85 @@ def test_maps_of_captions_become_the_order_of_deletion():
         assert torch.allclose(scores[:, 0], step.weights, atol=1e-5)
 
 
+# -- relevance --------------------------------------------------------------------------------------------------------
+
+
+def test_relevance_of_one_layer_by_hand():
+    """R_ii = I + A, R_tt = I + S, R_ti = R̄_ttᵀ C R̄_ii, with R̄ = I + the rest in rows of the sum 1."""
+    among_regions = torch.tensor([[0.0, 0.2], [0.3, 0.1]])
+    among_words = torch.tensor([[0.5, 0.0], [0.1, 0.3]])
+    read = torch.tensor([[0.4, 0.0], [0.0, 0.8]])
+    regions_mixed = torch.tensor([[1.0, 1.0], [0.75, 1.25]])
+    words_mixed = torch.tensor([[2.0, 0.0], [0.25, 1.75]])
+    expected = words_mixed.T @ read @ regions_mixed
+    assert torch.allclose(relevance.propagate([among_regions], [(among_words, read)]), expected)
+    # A second layer passes on what the words have read: R_ti + S R_ti, and R_tt + S R_tt.
+    words_twice = torch.eye(2) + among_words + among_words @ (torch.eye(2) + among_words)
+    rest = words_twice - torch.eye(2)
+    words_twice = rest / rest.sum(1, keepdim=True) + torch.eye(2)
+    expected = expected + among_words @ expected + words_twice.T @ read @ regions_mixed
+    layers = [(among_words, read)] * 2
+    assert torch.allclose(relevance.propagate([among_regions], layers), expected, atol=1e-6)
+
+
+def test_relevance_of_a_transformer_with_gradients_by_differences():
+    """∇A of each weight by changing it a little; 2 x 2 regions with self-attention, two heads everywhere."""
+    attends = MultiHeadAttention(2, 8)
+    decoder = TransformerDecoder(attends, layers=1, hidden_size=8, heads=2, inner_size=8, dropout=0.0)
+    refiner = SelfAttentionRefiner(None, 1, 2, dropout=0.0)
+    options = {"transform": ImageTransform(8, "squash"), "decoder": decoder, "refiner": refiner}
+    model = tiny_captioner.captioner(**options)
+    decoder.double()
+    refiner.double()
+    result = caption.maps(model, tiny_captioner.photo(), method="relevance")
+    (batch,) = sentences(model, tiny_captioner.photo())
+    places = [
+        refiner.self_attentions()[0][0].product.maps, decoder.layers[0].product.maps,
+        decoder.layers[0].attention.maps,
+    ]  # fmt: skip
+    count = len(result.words)
+    step = count - 1
+
+    def log_p(place: Any = None, index: Any = None) -> tuple[float, torch.Tensor]:
+        weights = []
+
+        def change(module: Any, args: Any, maps: Any) -> Any:
+            weights.append(maps if isinstance(maps, torch.Tensor) else maps.heads)
+            moved = weights[-1].contiguous().clone()
+            if index is not None:
+                moved.view(-1)[index] += 1e-5
+            return moved if isinstance(maps, torch.Tensor) else maps._replace(heads=moved)
+
+        with torch.no_grad():
+            hook = (place or places[0]).register_forward_hook(change)
+            fed = model.unroll(batch.encoded, batch.inputs[:, None], batch.lengths[:, None])
+            hook.remove()
+        logits = fed.unpack(fed.logits)[0, 0].log_softmax(-1)
+        return float(logits[step, batch.words[0, step]]), weights[0]
+
+    before, means = log_p()[0], []
+    for place in places:
+        weights = log_p(place)[1]
+        slopes = [(log_p(place, index)[0] - before) / 1e-5 for index in range(weights.numel())]
+        read = (weights * torch.tensor(slopes).view_as(weights)).clamp_min(0)
+        means.append((read[0, 0] if place is places[1] else read[0]).float())
+    mixed, spoken = means[0].mean(0), means[1].mean(0)
+    assert (mixed.shape, spoken.shape, means[2].shape) == ((4, 4), (count, count), (count, 2, 4))
+    expected = relevance.propagate([mixed], [(spoken, means[2].mean(1))])[step]
+    assert result.weights[step].flatten() == pytest.approx(expected.numpy(), abs=1e-5)
+    assert result.weights[step].max() > 1e-3
+
+
+def test_attention_times_gradient_of_the_planted_model():
+    """log p = s z_2 − log Σ exp: ∇α_i = s (e_2 − p)_i, so that only region 2 has a positive product."""
+    weights = [0.5, 0.1, 0.3, 0.05, 0.05, 0.0]
+    result = caption.maps(
+        planted.captioner(weights), planted.photo(), [planted.caption_of("two")], "attention-x-gradient"
+    )
+    slope = planted.STRENGTH * (1 - math.exp(planted.log_p(2, weights)))
+    assert result.weights.flatten() == pytest.approx([0, 0, 0.3 * slope, 0, 0, 0], abs=1e-5)
+
+
 # -- maps of the mechanism --------------------------------------------------------------------------------------------
 
 
@@ -223,6 +305,7 @@ def test_sinks_are_taken_out_of_each_map():
         ("gradcm", r"no map 'gradcm' \(did you mean gradcam\?\): the methods are attention, .*chance"),
         ("heads[2]", "no map 'heads"),
         ("rollout", "without a refiner does not show"),
+        ("relevance", "CBAMRefiner mixes regions in a way that relevance does not cover"),
         ("lens", "has no lens: load it with"),
         ("other-photo", "give two or more photos"),
         ("mean-map", "give two or more photos"),
@@ -230,8 +313,9 @@ def test_sinks_are_taken_out_of_each_map():
     ],
 )
 def test_a_method_that_is_not_possible_says_why(method, message):
+    model = tiny_captioner.captioner(refiner=CBAMRefiner(2) if method == "relevance" else None)
     with pytest.raises(UserError, match=message):
-        caption.maps(tiny_captioner.captioner(), tiny_captioner.photo(), method=method)
+        caption.maps(model, tiny_captioner.photo(), method=method)
 
 
 def test_other_objects_than_captioners_are_refused():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import overload
 
-from caption.analysis.maps import attention, grad_cam, gradients, others, perturbation
+from caption.analysis.maps import attention, grad_cam, gradients, others, perturbation, relevance
 from caption.analysis.maps.method import MapMethod, at_step
 from caption.analysis.posterior_attention import posterior
 from caption.captioner import Captioner
@@ -57,6 +57,14 @@ METHODS: dict[str, MapMethod] = {
         MapMethod(
             "smoothgrad", "gradient under noise, Smilkov et al. 2017", f"{gradients.COPIES} gradients",
             at_step(gradients.smooth_grad), replays=True,
+        ),
+        MapMethod(
+            "attention-x-gradient", "Chefer et al. 2021, eq. 5, of each layer", "1 gradient",
+            at_step(relevance.attention_times_gradient), replays=True,
+        ),
+        MapMethod(
+            "relevance", "carried through all layers, Chefer et al. 2021, eqs. 5 to 10", "1 gradient",
+            relevance.relevance, replays=True,
         ),
         MapMethod(
             "gradcam", "Grad-CAM, Selvaraju et al. 2017", "1 gradient", at_step(grad_cam.grad_cam), replays=True

@@ -20,6 +20,7 @@ from helpers.tiny_foreign import Tiny, blip, byte_level_tokenizer, vit_gpt2, wor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedTokenizerFast
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from caption.analysis.maps import maps as draw_maps
 from caption.analysis.self_attention.rollout import tower_rollout
 from caption.attention.map_hooks import edit_maps
 from caption.core.box import cell_box
@@ -328,6 +329,51 @@ def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
     np.testing.assert_allclose(rolled.weights.reshape(-1, 16), expected, atol=1e-6)
     assert rolled.words == caption.words
     assert captioner(family)(PHOTO).text == caption.text
+
+
+@pytest.mark.parametrize("family", ["vit-gpt2", "vit-bert"])
+def test_relevance_is_that_of_the_whole_model_by_its_own_code(family: str) -> None:
+    """Chefer et al. 2021, eqs. 5 to 10, written in NumPy over the attentions of transformers."""
+    result = draw_maps(captioner(family), PHOTO, method="relevance")
+    parts, step = tiny(family), 1
+    for part in (parts.model.encoder, parts.model.decoder):
+        part.set_attn_implementation("eager")
+    pieces = torch.tensor([[captioner(family).decoder.model.start, *pieces_of(result, family)]])
+    output = parts.model(**inputs(family), decoder_input_ids=pieces[:, :-1], output_attentions=True)
+    layers = [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
+    log_probs = output.logits[0].log_softmax(-1)
+    np.testing.assert_allclose(
+        log_probs[range(len(log_probs)), pieces[0, 1:]].detach(), result.stepwise.word_log_probs, atol=1e-4
+    )
+    gradients = torch.autograd.grad(log_probs[step, pieces[0, step + 1]], layers)
+    read = [(a * g).clamp_min(0)[0].mean(0).numpy(force=True) for a, g in zip(layers, gradients, strict=True)]
+
+    def normalised(relevance: np.ndarray) -> np.ndarray:
+        rest = relevance - np.eye(len(relevance))
+        sums = rest.sum(1, keepdims=True)
+        return np.eye(len(rest)) + rest / np.where(sums > 0, sums, 1)
+
+    among_regions = (np.eye(17) + read[1]) @ (np.eye(17) + read[0])
+    to_words, to_regions = np.eye(len(pieces[0]) - 1), np.zeros((len(pieces[0]) - 1, 17))
+    for spoken, of_image in zip(read[2:4], read[4:], strict=True):
+        to_words, to_regions = to_words + spoken @ to_words, to_regions + spoken @ to_regions
+        to_regions = to_regions + normalised(to_words).T @ of_image @ normalised(among_regions)
+    np.testing.assert_allclose(result.stepwise.weights[step].flatten(), to_regions[step, 1:], atol=1e-5)
+    assert result.weights.max() > 1e-4
+    assert captioner(family)(PHOTO).text == result.text
+
+
+def test_relevance_needs_every_layer() -> None:
+    with pytest.raises(UserError, match="Git does not give: take attention-x-gradient"):
+        draw_maps(captioner("git"), PHOTO, method="relevance")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_methods_of_maps_work_for_all_families(family: str) -> None:
+    for method in ("mean", "gradcam", "attention-x-gradient", "occlusion"):
+        result = draw_maps(captioner(family), PHOTO, method=method)
+        assert np.isfinite(result.weights).all()
+        assert result.weights.max() > 0
 
 
 # -- edits ---------------------------------------------------------------------------------------------------------
