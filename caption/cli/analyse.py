@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
             _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
         )
         captioners = {name: load(model, options.device, options.trust) for name, model in models.items()}
-        result = study(captioners, images, options.measures)
+        result = study(captioners, images, options.measures, options.maps)
         document = report_html(result, setting)
     save_html(document, page, opener=replacing_own)
     data = {"written_by": MARK, "setting": setting, **result.to_dict()}
@@ -122,6 +122,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--limit", type=count, metavar="N", help=help_)
     help_ = "parts of the page, such as grounding, which are named in its JSON; default all"
     add("--measures", nargs="+", metavar="NAME", help=help_)
+    help_ = (
+        "maps to weigh against each other, in place of the other measures: methods such as attention gradcam occlusion "
+        "shapley chance, or maps of the model such as 'heads[2]'"
+    )
+    add("--maps", nargs="+", default=[], metavar="NAME", help=help_)
     help_ = "a page; default analysis.html; the JSON beside it has the same name"
     add("--out", metavar="FILE", default="analysis.html", help=help_)
     add_device(parser)

@@ -57,6 +57,28 @@ def numbers(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "analysis.json").read_text())
 
 
+def test_maps_are_weighed_against_each_other(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caption.analysis.maps.scales.COPIES", 1)
+    args = "--model one.ckpt --photos in --boxes instances.json --maps attention gradcam chance"
+    printed = cli("analyse", *args.split())
+    assert printed.code == 0
+    data = numbers(folder)
+    assert [name for name in data if name in ("maps", "map agreement", "grounding")] == [
+        "maps",
+        "map agreement",
+    ]
+    rows = {row["map"]: row for row in data["maps"]["rows"]}
+    assert list(rows) == ["attention", "gradcam", "chance"]
+    assert rows["chance"]["random model"]["mean"] == pytest.approx(1)  # it does not ask the model
+    assert rows["attention"]["true effect"] == "–"  # known for scenes alone
+    assert 0 < rows["gradcam"]["insertion"]["mean"] < 1
+    assert [(row["map"], row["and"]) for row in data["map agreement"]["rows"]] == [
+        ("attention", "gradcam"), ("attention", "chance"), ("gradcam", "chance"),
+    ]  # fmt: skip
+    assert "Which map should I believe?" in (folder / "analysis.html").read_text(encoding="utf-8")
+    check_refused(cli(*ONE, "--photos", "in", "--maps", "gradcm"), "no map 'gradcm' (did you mean gradcam?)")
+
+
 def test_everything_is_measured(folder: Path, cli: Cli):
     args = "--model one.ckpt --model second=other.ckpt --photos in --boxes instances.json"
     printed = cli("analyse", *args.split(), "--references", "captions.csv")

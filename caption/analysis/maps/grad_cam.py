@@ -1,8 +1,8 @@
 """Grad-CAM and Grad-CAM++: region vectors, weighted by how the word depends on each of their features.
 
 The feature maps A^k are the features of the regions that the decoder gets: with an encoder without a refiner, its last
-layer. y is log p of the word at its own step. Class tokens, which encoders of other people's models append to every
-region, have no place in the photo and are left out.
+layer. y is log p of the word, as in the section on captions of Selvaraju et al. 2017, at its own step. Class tokens,
+which encoders of other people's models append to every region, have no place in the photo and are left out.
 """
 
 from __future__ import annotations

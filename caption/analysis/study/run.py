@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caption.analysis.study.subject import Images, Subject
-from caption.analysis.study.tables import MEASURES, ON_PHOTOS, ON_SHAPES
+from caption.analysis.study.tables import MEASURES, OF_MAPS, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import AnalysisTable
 from caption.captioner import Captioner
 from caption.core.errors import UserError
@@ -50,7 +50,12 @@ class Study:
         return {"models": list(captions), **tables, "captions": captions}
 
 
-def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[str] | None = None) -> Study:
+def study(
+    models: Mapping[str, Captioner],
+    images: Images,
+    measures: Sequence[str] | None = None,
+    methods: Sequence[str] = (),
+) -> Study:
     """Measure where models look, and whether their words depend on it. A terminal shows the progress.
 
     Args:
@@ -60,6 +65,8 @@ def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[st
         measures: names of `MEASURES`; None = those `ON_SHAPES` where the truth about every word is known
             (`Images.naming`), else those `ON_PHOTOS`. A measure that applies to none of the models is left out, such
             as "heads" for models with a single map.
+        methods: of maps, to be weighed against each other; see `caption.analysis.maps.METHODS`. If there are any,
+            `measures` None = "maps" and "map agreement".
 
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and
@@ -70,7 +77,7 @@ def study(models: Mapping[str, Captioner], images: Images, measures: Sequence[st
         raise UserError("no photo has both boxes and people's captions: give those of the same photos")
     if unknown := [name for name in measures or () if name not in MEASURES]:
         raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
-    names = measures or (ON_SHAPES if images.naming else ON_PHOTOS)
-    subjects = [Subject(name, captioner, images) for name, captioner in models.items()]
+    names = measures or (OF_MAPS if methods else ON_SHAPES if images.naming else ON_PHOTOS)
+    subjects = [Subject(name, captioner, images, methods) for name, captioner in models.items()]
     tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})

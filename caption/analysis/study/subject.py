@@ -22,7 +22,9 @@ from caption.analysis.faithfulness import (
 )
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
 from caption.analysis.faithfulness.curves import ORDERS
+from caption.analysis.maps import method_named
 from caption.analysis.maps.perturbation import AtRandom
+from caption.analysis.maps.scales import Drawn, draw, true_effects
 from caption.analysis.maps.trial import Score
 from caption.analysis.per_word import Measured
 from caption.analysis.pointing_game import Grounding, Pointing, ground
@@ -34,7 +36,7 @@ from caption.core.errors import ImageError, UserError
 from caption.core.runtime.progress import counted, progress_bar
 from caption.data.photo_boxes import BoxedPhoto
 from caption.data.shapes import Shapes
-from caption.data.shapes.scene import COLOURS
+from caption.data.shapes.scene import COLOURS, Scene, random_scene
 from caption.data.shapes.silhouettes import SHAPES
 from caption.results.caption import Caption
 
@@ -70,6 +72,8 @@ class Images:
     """Other images, whose mean region replaces hidden ones."""
     sigma: float | None = None
     """Width of the centre prior, fitted to other images; see `baseline_maps.fit_sigma`."""
+    scenes: Sequence[Scene] = ()
+    """Of the photos, if they are scenes of Shapes, from which objects can be taken out."""
 
     @classmethod
     def of_shapes(cls, folder: Path, count: int) -> Images:
@@ -86,6 +90,7 @@ class Images:
             other_words={"relations": frozenset(("above", "below", "left", "right"))},
             training=[str(image.path) for image in splits["train"]],
             sigma=baseline_maps.fit_sigma((objects, sides) for objects in reader.boxes("train").values()),
+            scenes=[random_scene(reader.seed, "test", number, reader.size) for number in range(1, count + 1)],
         )
 
     @property
@@ -116,6 +121,7 @@ class Subject:
     Args:
         name, captioner: the model.
         images: of the study.
+        methods: names of `caption.analysis.maps.METHODS`, or of the model's own maps, to be weighed.
 
     Raises:
         UserError: fewer than two images have captions with words, or no caption names a thing although `naming` is
@@ -123,8 +129,10 @@ class Subject:
         caption.core.errors.ImageError: a photo cannot be read.
     """
 
-    def __init__(self, name: str, captioner: Captioner, images: Images) -> None:
-        self.name, self.captioner, self.images = name, captioner, images
+    def __init__(self, name: str, captioner: Captioner, images: Images, methods: Sequence[str] = ()) -> None:
+        self.name, self.captioner, self.images, self.methods = name, captioner, images, methods
+        for method in methods:
+            method_named(method, captioner)
         self.photos = list(images.photos)
         self.captions: list[Caption] = []
         """The model's own, one of each photo."""
@@ -239,6 +247,25 @@ class Subject:
             with self.counted(f"deletion and insertion, {way}") as photos:
                 curves[way] = faithfulness_curves(self.captioner, photos, self.captions, orders, ablation)
         return curves
+
+    @cached_property
+    def drawn(self) -> dict[str, Drawn]:
+        """The maps of each of the methods, for the model's own captions."""
+        return {method: draw(method, self.captioner, self.photos, self.captions) for method in self.methods}
+
+    @cached_property
+    def effects(self) -> list[np.ndarray]:
+        """See `true_effects`."""
+        return true_effects(self.captioner, self.images.scenes, self.captions)
+
+    def pointed_by(self, method: str) -> Grounding:
+        """The pointing game with the maps of a method."""
+        captions, photos, _ = self.pointed
+        if self.images.references:
+            paths = [str(photo.path) for photo in photos]
+            return self.grounding(draw(method, self.captioner, paths, captions).captions)
+        by_path = dict(zip(map(Path, self.photos), self.drawn[method].captions, strict=True))
+        return self.grounding([by_path[photo.path] for photo in photos])
 
     @cached_property
     def adversaries(self) -> Adversaries:

@@ -6,15 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import combinations
 
 import numpy as np
 
 from caption.analysis.agreement import Agreement, agree
 from caption.analysis.chair import chair as measure_chair
-from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind, faithfulness_curves
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
+from caption.analysis.maps import scales
+from caption.analysis.maps.trial import scores_of
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows
 from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding
@@ -23,6 +26,7 @@ from caption.analysis.sense import nonsense as measure_nonsense
 from caption.analysis.sense import persons as measure_persons
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
+from caption.attention.stochastic import stochastic_parts
 from caption.core.errors import UserError, first_few
 from caption.metrics.significance import Estimate, estimate
 from caption.results.caption import Caption
@@ -33,6 +37,9 @@ Measure = Callable[[Subjects], AnalysisTable | None]
 Rows = Iterator[list[Cell]]
 CURVES: tuple[Kind, ...] = ("deletion", "insertion")
 GAIN = f"{OWN} less {MIDDLE}"
+SAMPLE = 20
+"""Photos on which maps are drawn again, for random models and under noise."""
+NEED_METHODS = "Give methods, such as --maps attention gradcam occlusion."
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object of Shapes covers."""
 NEED_BOXES = (
@@ -54,7 +61,8 @@ MEASURES: dict[str, Measure] = {}
 """By name, in the order of a page."""
 ON_PHOTOS: list[str] = []
 ON_SHAPES: list[str] = []
-"""Names of measures: of photos, and of scenes, where the truth about every word is known."""
+OF_MAPS: list[str] = []
+"""Names of measures: of photos; of scenes, where the truth about every word is known; and of map methods."""
 
 
 def measure(
@@ -447,6 +455,77 @@ def heads(table: AnalysisTable, subjects: Subjects) -> None:
         table.add(
             ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
         )
+
+
+@measure(
+    "model", "map", "words", "pointing accuracy", "mass in the box", "deletion", "insertion", "true effect",
+    "random decoder", "random model", "under noise", "ms per word", on=[OF_MAPS],
+)  # fmt: skip
+def maps(table: AnalysisTable, subjects: Subjects) -> None:
+    """Which map should I believe?
+
+    Pointing accuracy and mass: is the map on the object that the word names? Deletion and insertion: the areas when
+    regions are hidden, and shown, in the order of the map; a low and a high one are good. True effect: of the objects
+    of a scene, taken out one at a time, the one that changes the word the most should have the most of the map. Random
+    decoder, random model: the rank correlation with the map of a model whose weights are random; a map that depends on
+    what was learned is near 0. Under noise: that with the maps of photos with noise that is hardly visible; a stable
+    map is near 1. The last three are measured on 20 photos at most.
+    """
+    if not subjects[0].methods:
+        table.missing = NEED_METHODS
+        return
+    for subject in subjects:
+        drawn = {method: drawn.captions for method, drawn in subject.drawn.items()}
+        scores = {method: scores_of(captions) for method, captions in drawn.items()}
+        curves = faithfulness_curves(subject.captioner, subject.photos, subject.captions, scores)
+        few = (
+            {method: captions[:SAMPLE] for method, captions in drawn.items()},
+            subject.captioner, subject.photos[:SAMPLE], subject.captions[:SAMPLE],
+        )  # fmt: skip
+        compared = [
+            scales.after_redrawing(*few, decoder_alone=True),
+            scales.after_redrawing(*few, decoder_alone=False),
+            scales.under_noise(*few),
+        ]
+        if stochastic_parts(subject.captioner):
+            table.notes.append(f"The hard attention of {subject.name} reads its expectation here, Σ α_i a_i.")
+        for method in drawn:
+            similar = [of_methods[method] for of_methods in compared]
+            table.add([_map_row(subject, method, curves, similar)], subject.name)
+
+
+def _map_row(
+    subject: Subject, method: str, curves: FaithfulnessCurves, similar: Sequence[np.ndarray]
+) -> list[Cell]:
+    """The scales of one method."""
+    drawn, scenes = subject.drawn[method], subject.images.scenes
+    about = subject.images.about(curves)
+    words, pointing, effect = len(about), ["–", "–"], "–"  # type: tuple[int, list[Cell], Cell]
+    if subject.images.boxed and len(played := subject.pointed_by(method)):
+        words, pointing = len(played), list(_pointing_values(subject, played))
+    areas = [Value(estimate(about.area(kind, method), about.images)) for kind in CURVES]
+    images = scales.images_of(drawn.captions)
+    if scenes:
+        shown = scales.shows_effect(scenes, subject.effects, drawn.captions)
+        effect = Value(known_mean(shown, images))
+    correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
+    return [method, words, *pointing, *areas, effect, *correlations, f"{1000 * drawn.seconds:.1f}"]
+
+
+@measure("model", "map", "and", "rank correlation", on=[OF_MAPS])
+def map_agreement(table: AnalysisTable, subjects: Subjects) -> None:
+    """Do the methods agree?
+
+    Spearman's rank correlation over the regions, of every two methods' maps of each word.
+    """
+    if len(subjects[0].methods) < 2:
+        table.missing = NEED_METHODS
+        return
+    for subject in subjects:
+        for first, second in combinations(subject.methods, 2):
+            maps = [subject.drawn[method].captions for method in (first, second)]
+            agreed = known_mean(scales.similarity(*maps), scales.images_of(maps[0]))
+            table.add([[first, second, Value(agreed, 2)]], subject.name)
 
 
 def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:

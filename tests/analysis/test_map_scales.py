@@ -1,0 +1,134 @@
+"""Scales of maps: random weights, noise, agreement, and the true effect of objects that are taken out of a scene."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny_captioner
+from helpers.captions import caption_of
+
+from caption.analysis.maps import METHODS, scales
+from caption.analysis.reference_attention import attend
+from caption.attention import MultiHeadAttention
+from caption.core.errors import UserError
+from caption.data.photos import ImageTransform
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
+from caption.decoders import ShowAttendAndTellDecoder
+
+DEPEND = [name for name, method in METHODS.items() if method.replays] + ["attention"]
+"""Methods whose maps claim to depend on what the model has learned."""
+
+
+@pytest.fixture(scope="module")
+def model():
+    """With 4 x 4 regions."""
+    return tiny_captioner.captioner(transform=ImageTransform(16, "squash"))
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return [tiny_captioner.photo(seed=seed) for seed in range(3)]
+
+
+def test_random_weights_destroy_every_map_that_depends_on_them(model, photos):
+    captions = model.describe(photos)
+    drawn = {name: scales.draw(name, model, photos, captions).captions for name in [*DEPEND, "middle"]}
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    similar = scales.after_redrawing(drawn, model, photos, captions, decoder_alone=False)
+    for name in DEPEND:
+        assert abs(np.nanmean(similar[name])) < 0.5, name
+    assert similar["middle"] == pytest.approx(np.ones(len(similar["middle"])))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_weights_are_redrawn_with_their_mean_and_deviation_and_come_back(model):
+    weights = max(model.parameters(), key=torch.numel)
+    before = weights.detach().clone()
+    with scales.redrawn([weights]):
+        assert not torch.allclose(weights, before)
+        assert float(weights.detach().std()) == pytest.approx(float(before.std()), rel=0.3)
+    assert torch.equal(weights, before)
+
+
+def test_the_decoder_alone_leaves_the_encoder(model, photos):
+    captions = model.describe(photos)
+    regions = model.encode(photos[:1])[0].vectors
+    with scales.redrawn(scales._weights(model, decoder_alone=True)):
+        assert torch.equal(model.encode(photos[:1])[0].vectors, regions)
+        (fed,) = scales.fed(model, photos[:1], captions[:1])
+    assert fed.words == captions[0].words
+    assert not np.allclose(fed.weights, captions[0].weights, atol=1e-4)
+
+
+def test_without_noise_maps_stay(model, photos, monkeypatch: pytest.MonkeyPatch):
+    captions = model.describe(photos)
+    drawn = {"attention": captions, "gradient": scales.draw("gradient", model, photos, captions).captions}
+    monkeypatch.setattr(scales, "COPIES", 2)
+    noisy = scales.under_noise(drawn, model, photos, captions)
+    monkeypatch.setattr(scales, "NOISE", 0.0)
+    still = scales.under_noise(drawn, model, photos, captions)
+    for name in drawn:
+        assert still[name] == pytest.approx(np.ones(len(still[name])), abs=1e-6)
+        assert noisy[name].mean() < 1
+        assert len(noisy[name]) == len(scales.images_of(captions))
+
+
+def test_fed_captions_have_all_maps_of_the_mechanism(photos):
+    decoder = ShowAttendAndTellDecoder(MultiHeadAttention(2, 8), embedding_size=6, hidden_size=7)
+    model = tiny_captioner.captioner(decoder=decoder)
+    captions = model.describe(photos[:2])
+    for caption, fed in zip(captions, scales.fed(model, photos[:2], captions), strict=True):
+        assert fed.weights == pytest.approx(caption.weights, abs=1e-5)
+        assert fed.maps["heads"] == pytest.approx(caption.maps["heads"], abs=1e-5)
+    head = scales.draw("heads[1]", model, photos[:2], captions).captions
+    assert np.array_equal(head[0].weights, captions[0].maps["heads"][:, 1])
+    mean = scales.draw("heads", model, photos[:2], captions).captions
+    assert mean[0].weights == pytest.approx(captions[0].maps["heads"].mean(1))
+    with pytest.raises(UserError, match=r"or one of this model's maps: heads"):
+        scales.draw("tails[1]", model, photos[:2], captions)
+
+
+def test_similarity_is_of_ranks():
+    rising, falling = np.arange(6.0).reshape(1, 2, 3), -(np.arange(6.0).reshape(1, 2, 3) ** 3)
+    even = np.ones((1, 2, 3))
+    captions = [
+        caption_of(["a"], weights) for weights in (rising, falling, rising**2, even, np.ones((1, 3, 3)))
+    ]
+    first = [captions[0]] * 5
+    assert scales.similarity(first, captions) == pytest.approx([1, -1, 1, 0, np.nan], nan_ok=True)
+    assert np.isnan(scales.similarity([captions[3]], [captions[0]]))
+
+
+def test_the_true_effect_of_an_object_is_what_its_word_loses_without_it(model):
+    scenes = [random_scene(0, "test", number) for number in (1, 2)]
+    captions = list(model.describe([render(scene) for scene in scenes]))
+    effects = scales.true_effects(model, scenes, captions)
+    for scene, caption, effect in zip(scenes, captions, effects, strict=True):
+        assert effect.shape == (len(caption.words), len(scene.objects))
+        without = scene._replace(objects=scene.objects[:-1])
+        outside = np.asarray(render(scene)) == np.asarray(render(without))
+        left, top, right, bottom = scene.objects[-1].box
+        assert not outside[top:bottom, left:right].all()
+        outside[top:bottom, left:right] = True
+        assert outside.all()  # nothing else has changed
+        (fed,) = attend(model, render(without), [caption])
+        assert effect[:, -1] == pytest.approx(caption.word_log_probs - fed.word_log_probs, abs=1e-4)
+
+
+def test_a_map_shows_the_effect_if_its_mass_is_on_the_object_that_matters():
+    scene = random_scene(0, "test", 1)
+    size, objects = scene.size, len(scene.objects)
+    maps = np.zeros((3, size, size))
+    for word, thing in enumerate((scene.objects[0], scene.objects[1], scene.objects[0])):
+        left, top, right, bottom = thing.box
+        maps[word, top:bottom, left:right] = 1
+    caption = caption_of(["red", "circle", "a"], maps, (size, size))
+    effect = np.zeros((3, objects))
+    effect[0, 0] = effect[1, 0] = 2.0
+    effect[2, 0] = scales.EFFECT / 2  # too little to count
+    shown = scales.shows_effect([scene], [effect], [caption])
+    assert shown == pytest.approx([1, 0, np.nan], nan_ok=True)
+    even = caption.with_weights(np.ones((3, 1, 1)))
+    assert scales.shows_effect([scene], [effect], [even])[0] in (0, 1)  # the larger object has more
