@@ -35,6 +35,10 @@ VERBS = {
     "push": ("push", "upload a model to the Hugging Face Hub"),
     "compare": ("compare", "training runs side by side: scores and learning curves"),
     "analyse": ("analyse", "measure where models look, and whether that explains their words"),
+    "probe": (
+        "probe",
+        "see whether the image tokens of a model of transformers lie where its maps are drawn",
+    ),
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),

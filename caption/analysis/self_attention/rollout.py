@@ -126,7 +126,10 @@ def tower_rollout(
     rolled = []
     for photo, caption in zip(photos, captions, strict=True):
         pixels = captioner.transform.read(photo).pixels[None].to(captioner.device)
-        layers = [] if tower is None else _tower_layers(tower, pixels.to(next(tower.parameters()).dtype))
+        layers = []
+        if tower is not None:
+            pixels = captioner.decoder.model.tower_input(pixels)  # type: ignore[operator]
+            layers = _tower_layers(tower, pixels.to(next(tower.parameters()).dtype))
         patches = math.prod(caption.weights.shape[1:])
         extra = layers[0].shape[-1] - patches if layers else -1
         if not 0 <= extra <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:

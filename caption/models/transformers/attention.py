@@ -28,6 +28,21 @@ class LayerMemory(NamedTuple):
     """(B, M', S, d)."""
     first_view: int
     """Number of patches of the first view."""
+    positions: Tensor | None = None
+    """(B, L) int64 of the patches among the tokens before the words; None = the layer has no window."""
+    other_positions: Tensor | None = None
+    """(B, S) int64 of the other tokens."""
+
+    def since(self, first: int) -> LayerMemory:
+        """The memory without the tokens before position `first`."""
+        if self.positions is None or self.other_positions is None:
+            return self
+        seen, kept = self.positions >= first, self.other_positions[0] >= first
+        return self._replace(
+            mask=seen if self.mask is None else seen & self.mask,
+            other_keys=self.other_keys[:, :, kept],
+            other_values=self.other_values[:, :, kept],
+        )
 
 
 class HeadQuery(NamedTuple):

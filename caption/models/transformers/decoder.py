@@ -131,10 +131,18 @@ class ForeignDecoder(Decoder):
         rows = words.shape[0], words.shape[1]
 
         def attend(
-            layer: int, query: Tensor, keys: Tensor | None = None, values: Tensor | None = None
+            layer: int,
+            query: Tensor,
+            keys: Tensor | None = None,
+            values: Tensor | None = None,
+            window: int | None = None,
         ) -> Tensor:
             """See `model.Attend`."""
             layer_memory = memory.projected[layer]
+            if window is not None and keys is not None and values is not None:
+                before_words = layer_memory.keys.shape[2] + layer_memory.other_keys.shape[2]
+                layer_memory = layer_memory.since(before_words + keys.shape[2] - window)
+                keys, values = keys[:, :, -window:], values[:, :, -window:]
             elsewhere = [layer_memory.other_keys[:, None], layer_memory.other_values[:, None]]
             if keys is not None and values is not None:
                 of_words = [tensor.unflatten(0, rows) for tensor in (keys, values)]
@@ -207,10 +215,20 @@ class ForeignDecoder(Decoder):
 
 
 def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
-    """(B, K, M, L) the sum of all views' maps on the grid of the first. It divides the cells of the second evenly."""
+    """(B, K, M, L) the sum of all views' maps on the grid of the first; the views cover the same part of the photo."""
     if maps.second is None:
         return maps.heads
-    (rows, cols), (down, across) = grids
-    cells = (rows // down, cols // across)
-    shared = maps.second.unflatten(-1, (down, across)) / (cells[0] * cells[1])
-    return maps.heads + shared.repeat_interleave(cells[0], -2).repeat_interleave(cells[1], -1).flatten(-2)
+    first, second = grids
+    down, across = (
+        _shares(cells, of_second).to(maps.second) for cells, of_second in zip(first, second, strict=True)
+    )
+    return maps.heads + (down @ maps.second.unflatten(-1, second) @ across.T).flatten(-2)
+
+
+def _shares(cells: int, others: int) -> Tensor:
+    """(cells, others) the share of each of `others` intervals of a line in each of `cells` intervals of it."""
+    ends, other_ends = ((torch.arange(count) + 1) / count for count in (cells, others))
+    common = torch.minimum(ends[:, None], other_ends) - torch.maximum(
+        ends[:, None] - 1 / cells, other_ends - 1 / others
+    )
+    return common.clamp_min(0) * others

@@ -12,13 +12,20 @@ FAMILIES = {
     "VisionEncoderDecoderModel": "caption.models.transformers.cross_attention:VisionEncoderDecoder",
     "BlipForConditionalGeneration": "caption.models.transformers.cross_attention:Blip",
     "GitForCausalLM": "caption.models.transformers.git:Git",
-    "PaliGemmaForConditionalGeneration": "caption.models.transformers.paligemma:PaliGemma",
-    "Idefics3ForConditionalGeneration": "caption.models.transformers.idefics3:Idefics3",
-    "SmolVLMForConditionalGeneration": "caption.models.transformers.idefics3:Idefics3",
-    "Qwen2VLForConditionalGeneration": "caption.models.transformers.qwen2_vl:Qwen2VL",
-    "Qwen2_5_VLForConditionalGeneration": "caption.models.transformers.qwen2_vl:Qwen2VL",
 }
-"""Module and class of each architecture."""
+"""Module and class of each architecture with a class of its own."""
+IMAGE_TEXT = "caption.models.transformers.image_text:ImageTextModel"
+"""The class of the others that transformers lists as models for images and text, if they keep to its contract."""
+
+
+def family_of(architecture: str) -> str | None:
+    """Module and class for an architecture of transformers; None = it is not supported."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGES_AND_TEXT,
+    )
+
+    generic = IMAGE_TEXT if architecture in IMAGES_AND_TEXT.values() else None
+    return FAMILIES.get(architecture, generic)
 
 
 def end_pieces(model: Any, *more: int | None) -> tuple[int, ...]:

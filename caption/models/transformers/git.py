@@ -43,4 +43,6 @@ class Git(PrefixModel):
         cache = DynamicCache()
         attention_mask = added.view(-1, 1, *visible.shape[-2:])
         self.whole.git.encoder(hidden, attention_mask=attention_mask, cache=cache, use_cache=True)
-        return Prefix(cache, places[class_tokens : image.shape[1]], pieces.shape[1], pieces)
+        return Prefix(
+            cache, places[class_tokens : image.shape[1]], places.new_full((1,), pieces.shape[1]), pieces
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from caption.core.errors import UserError, kind_and_reason, optional_package, printable
 from caption.models.hub import check_reachable
 from caption.models.transformers.captioner import ForeignCaptioner
-from caption.models.transformers.families import FAMILIES
+from caption.models.transformers.families import FAMILIES, family_of
 from caption.models.transformers.pieces import PieceVocabulary
 from caption.models.transformers.search import configured_search
 from caption.models.transformers.weight_checks import check_files, check_finite, check_names
@@ -70,8 +70,17 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     check_names(address, info["missing_keys"], info["unexpected_keys"])
     with _reading(address, "model"):
         captioner = from_transformers(model, processor, tokenizer).to(device)
+        check_places(captioner)
     captioner.decoder.summary = summary or captioner.decoder.summary
     return captioner
+
+
+def check_places(captioner: ForeignCaptioner) -> None:
+    """Probe the layout of a model that has no class of its own; see `probe.check`."""
+    from caption.models.transformers import image_text, probe
+
+    if isinstance(captioner.decoder.model, image_text.ImageTextModel):
+        probe.check(captioner)
 
 
 def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCaptioner:
@@ -103,16 +112,17 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
 
 def _architecture(config: Any, name: str | None = None) -> str:
     name = name or next(iter(getattr(config, "architectures", None) or []), str(config.model_type))
-    if name not in FAMILIES:
+    if family_of(name) is None:
         raise UserError(
-            f"the architecture {printable(name)} of transformers is not supported: {', '.join(FAMILIES)} are; or "
-            "implement the interface caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
+            f"the architecture {printable(name)} of transformers is not supported: {', '.join(FAMILIES)} are, and "
+            "those that transformers lists as models for images and text; or implement the interface "
+            "caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
         )
     return name
 
 
 def _family(architecture: str) -> Any:
-    module, name = FAMILIES[architecture].split(":")
+    module, name = str(family_of(architecture)).split(":")
     return getattr(import_module(module), name)
 
 

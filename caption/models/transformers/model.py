@@ -13,11 +13,12 @@ from caption.core.tensor_tree import TensorTree
 from caption.models.transformers.attention import LayerMemory
 
 Attend = Callable[..., Tensor]
-"""`attend(layer, query, keys=None, values=None) -> context`: attention to the image in one of the model's layers.
+"""`attend(layer, query, keys=None, values=None, window=None) -> context`: attention to the image in one of the layers.
 
     layer: number of the layer, counted from 0 among those that attend to the image.
     query: (R, M, d) the queries of R captions, scaled: scores are their products with keys.
     keys, values: (R, M', T, d) of the words so far, if the layer attends to words and patches at once.
+    window: number of tokens, the newest ones, that such a layer reads; None = all.
     context: (R, M, d).
 
 `ForeignModel.step` calls it in place of softmax(q kᵀ) v. R = B · K: caption r belongs to image r // K.

@@ -18,23 +18,53 @@ if TYPE_CHECKING:
     from caption.data.photos import Photo
 
 
-class WholePhotoTransform(ImageTransform):
-    """The normalised output of an image processor of transformers that shows the whole photo.
+CHECKED_SIZES = ((96, 64), (640, 960))
+"""(width, height) of photos: a small one that is wide, and a large one that is high."""
+PLACES = ((0.25, 0.25), (0.7, 0.4), (0.4, 0.75))
+"""Centres (x, y) of blobs, as shares of the visible part of a photo. Three that are not on a line determine shifts,
+scales, turns and reflections."""
+BLOB = 0.2
+"""Sides of a blob, as shares of the visible part of a photo."""
+TOLERANCE = 0.01
+"""Maximal distance of a blob's centre from its place, as a share of the sides of the input."""
+
+
+class ProcessorTransform(ImageTransform):
+    """The normalised output of an image processor of transformers, and the part of a photo that it covers.
+
+    Supports processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at the
+    right and the lower edge.
 
     Args:
         processor: the image processor.
-        size: of the output; unused if it depends on the photo.
 
     Raises:
-        UserError: parts of a photo are not where `box` places them, because the processor works in another way.
+        UserError: the processor states no size, its output has another size, or parts of a photo are not where `box`
+            places them, because the processor works in another way.
     """
 
     processor: Any
 
-    def __init__(self, processor: Any, size: int | tuple[int, int] = 1) -> None:
+    def __init__(self, processor: Any) -> None:
+        name = type(processor).__name__
+        stated = [
+            _sides(getattr(processor, size, None)) for size, step in STEPS.items() if _does(processor, step)
+        ]
+        sizes = [sides for sides in stated if "height" in sides]
+        if not sizes:
+            raise UserError(
+                f"the image processor {name} states no height and width of its output: set `size` in its "
+                'preprocessor_config.json, such as {"height": 224, "width": 224}'
+            )
         object.__setattr__(self, "processor", processor)  # a frozen dataclass
-        super().__init__(size, "squash")
+        super().__init__((sizes[0]["height"], sizes[0]["width"]), "squash")
         self.check_places()
+        example = self.read(torch.zeros(3, 48, 64, dtype=torch.uint8)).pixels
+        if example.shape[-2:] != (self.height, self.width):
+            raise UserError(
+                f"the image processor {name} makes {tuple(example.shape[-2:])} pixels, and states "
+                f"{(self.height, self.width)}: its geometry is unknown, so its maps cannot be placed"
+            )
 
     def read(self, photo: Photo) -> FittedPhoto:
         image = open_image(photo)
@@ -45,15 +75,11 @@ class WholePhotoTransform(ImageTransform):
         pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
         return pixels
 
-    def brightness(self, pixels: torch.Tensor) -> list[torch.Tensor]:
-        """(rows, cols) brightness of each view of a photo, on any grid over its box; from the result of `pixels`."""
-        return [pixels.mean(0)]
-
     def check_places(self) -> None:
         """Compare `box` with what the processor does to a bright blob at three places of two photos."""
         for width, height in CHECKED_SIZES:
             black = np.zeros((height, width, 3), np.uint8)
-            empty = self.brightness(self.pixels(Image.fromarray(black)))
+            empty = self.pixels(Image.fromarray(black)).mean(0)
             left, top, right, bottom = self.box(width, height)
             first, last = (max(left, 0), max(top, 0)), (min(right, width), min(bottom, height))
             for across, down in PLACES:
@@ -67,72 +93,13 @@ class WholePhotoTransform(ImageTransform):
                     ((x.start + x.stop) / 2 - left) / (right - left),
                     ((y.start + y.stop) / 2 - top) / (bottom - top),
                 )
-                views = self.brightness(self.pixels(Image.fromarray(photo)))
-                for seen, unlit in zip(views, empty, strict=True):
-                    if seen.shape != unlit.shape or not _lies_at(expected, (seen - unlit).abs()):
-                        raise UserError(
-                            f"the image processor {type(self.processor).__name__} moves, turns or cuts photos in a way "
-                            "that is not known here, so maps would be drawn at wrong places: use a processor that "
-                            "only resizes, cuts out the centre and pads at the right and the lower edge"
-                        )
-
-    def to_dict(self) -> dict[str, Any]:
-        raise cannot_be_saved()
-
-
-CHECKED_SIZES = ((96, 64), (640, 960))
-"""(width, height) of photos: a small one that is wide, and a large one that is high."""
-PLACES = ((0.25, 0.25), (0.7, 0.4), (0.4, 0.75))
-"""Centres (x, y) of blobs, as shares of the visible part of a photo. Three that are not on a line determine shifts,
-scales, turns and reflections."""
-BLOB = 0.2
-"""Sides of a blob, as shares of the visible part of a photo."""
-TOLERANCE = 0.01
-"""Maximal distance of a blob's centre from its place, as a share of the sides of the input."""
-
-
-def _lies_at(expected: tuple[float, float], light: torch.Tensor) -> bool:
-    """Whether the centre of the light (rows, cols) is at (x, y), in shares of the sides."""
-    for place, axis in zip(expected, (0, 1), strict=True):
-        along = light.double().sum(axis)
-        cells = len(along)
-        centre = (torch.arange(cells).double() + 0.5) @ along / along.sum() / cells
-        if not (centre - place).abs() <= TOLERANCE:  # also if it is NaN: no light
-            return False
-    return True
-
-
-class ProcessorTransform(WholePhotoTransform):
-    """The normalised output of an image processor of transformers, and the part of a photo that it covers.
-
-    Supports processors that resize to fixed sides or by the shorter or longer side, cut out the centre, and pad at the
-    right and the lower edge.
-
-    Args:
-        processor: the image processor.
-
-    Raises:
-        UserError: the processor states no size, or its output has another size.
-    """
-
-    def __init__(self, processor: Any) -> None:
-        name = type(processor).__name__
-        stated = [
-            _sides(getattr(processor, size, None)) for size, step in STEPS.items() if _does(processor, step)
-        ]
-        sizes = [sides for sides in stated if "height" in sides]
-        if not sizes:
-            raise UserError(
-                f"the image processor {name} states no height and width of its output: set `size` in its "
-                'preprocessor_config.json, such as {"height": 224, "width": 224}'
-            )
-        super().__init__(processor, (sizes[0]["height"], sizes[0]["width"]))
-        example = self.read(torch.zeros(3, 48, 64, dtype=torch.uint8)).pixels
-        if example.shape[-2:] != (self.height, self.width):
-            raise UserError(
-                f"the image processor {name} makes {tuple(example.shape[-2:])} pixels, and states "
-                f"{(self.height, self.width)}: its geometry is unknown, so its maps cannot be placed"
-            )
+                seen = self.pixels(Image.fromarray(photo)).mean(0)
+                if seen.shape != empty.shape or not _lies_at(expected, (seen - empty).abs()):
+                    raise UserError(
+                        f"the image processor {type(self.processor).__name__} moves, turns or cuts photos in a way "
+                        "that is not known here, so maps would be drawn at wrong places: use a processor that "
+                        "only resizes, cuts out the centre and pads at the right and the lower edge"
+                    )
 
     def box(self, width: int, height: int) -> Box:
         columns, rows = self._resized(width, height)
@@ -160,6 +127,9 @@ class ProcessorTransform(WholePhotoTransform):
         resized = int(shortest), int(min(longest, shortest * long / short))
         return resized if width <= height else (resized[1], resized[0])
 
+    def to_dict(self) -> dict[str, Any]:
+        raise cannot_be_saved()
+
 
 STEPS = {"crop_size": "do_center_crop", "pad_size": "do_pad", "size": "do_resize"}
 """Attributes of a processor that hold a size, the last step first, and the attributes that enable these steps."""
@@ -180,3 +150,14 @@ def _sides(size: Any) -> dict[str, int]:
 def _offset(side: int, crop: int) -> int:
     """Where transformers begins to cut out the centre; negative if it pads a smaller photo."""
     return int((side - crop) / 2) if side >= crop else -((crop - side) // 2)
+
+
+def _lies_at(expected: tuple[float, float], light: torch.Tensor) -> bool:
+    """Whether the centre of the light (rows, cols) is at (x, y), in shares of the sides."""
+    for place, axis in zip(expected, (0, 1), strict=True):
+        along = light.double().sum(axis)
+        cells = len(along)
+        centre = (torch.arange(cells).double() + 0.5) @ along / along.sum() / cells
+        if not (centre - place).abs() <= TOLERANCE:  # also if it is NaN: no light
+            return False
+    return True

@@ -21,16 +21,17 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from caption.core.errors import UserError, first_few
 from caption.core.tensor_tree import TensorTree
+from caption.data.photos import ImageTransform
 from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention
 from caption.models.transformers.model import Attend, ForeignModel, ImageTokens, Memory
-from caption.models.transformers.preprocessing import ProcessorTransform, WholePhotoTransform
+from caption.models.transformers.preprocessing import ProcessorTransform
 
 NAME = "caption"
 """The attention function's name among transformers' implementations."""
 
-Route = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor | None]
-"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) -> context (R, T, M, d); None =
-the layer computes its own attention."""
+Route = Callable[..., Tensor | None]
+"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) or None, and the number of tokens
+that it reads, the newest ones, or None -> context (R, T, M, d); None = the layer computes its own attention."""
 
 _route: ContextVar[Route | None] = ContextVar("route", default=None)
 
@@ -52,7 +53,7 @@ def _attention(
     route, scaling = _route.get(), options.get("scaling")
     if route is not None:
         scaled = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        if (context := route(module, scaled, key, value)) is not None:
+        if (context := route(module, scaled, key, value, options.get("sliding_window"))) is not None:
             return context, None
     attended: tuple[Tensor, Tensor | None] = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, mask, **options
@@ -99,7 +100,7 @@ class TransformersModel(ForeignModel):
     """
 
     tower: Any
-    transform_class: type[WholePhotoTransform] = ProcessorTransform
+    transform: ImageTransform
     processor_loader: str = "AutoImageProcessor"
     """The class of transformers that loads the family's processor."""
 
@@ -109,12 +110,16 @@ class TransformersModel(ForeignModel):
         super().__init__()
         self.whole, self.tokenizer = model, tokenizer
         self._question = ""
-        self.transform = self.transform_class(processor)
+        self.transform = self.make_transform(processor)
         self.generation = model.generation_config
         self.prompt = tuple(prompt)
         self.check_pieces(prompt)
         self.check_pieces(ends)
         self.start, self.ends = self.prompt[-1], tuple(ends)
+
+    def make_transform(self, processor: Any) -> ImageTransform:
+        """The transform that makes the model's pixels."""
+        return ProcessorTransform(processor)
 
     @property
     def question(self) -> str:
@@ -155,11 +160,15 @@ class TransformersModel(ForeignModel):
         numbers = {id(module): number for number, module in enumerate(self.sites)}
 
         def route(
-            module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None
+            module: nn.Module,
+            query: Tensor,
+            key: Tensor | None,
+            value: Tensor | None,
+            window: int | None = None,
         ) -> Tensor | None:
             if (layer := numbers.get(id(module))) is None:
                 return None
-            of_words = (key, value) if words else ()
+            of_words = (key, value, window) if words else ()
             return attend(layer, query[:, :, 0], *of_words)[:, None]
 
         return routed(route)
@@ -169,6 +178,10 @@ class TransformersModel(ForeignModel):
         for site in sites:
             route_by_hook(site)
         self.set_sites(sites, [site.num_attention_heads for site in sites])
+
+    def tower_input(self, pixels: Tensor) -> Tensor:
+        """The argument of the vision tower for pixels of the transform."""
+        return pixels
 
     def features(self, pixels: Tensor) -> Tensor:
         """(B, S + L, D) the image tokens of B photos, the S class tokens and registers first."""
@@ -207,10 +220,11 @@ def layer_memories(
     """
     is_patch = torch.zeros(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
     elsewhere = (~is_patch.index_fill(0, patches, True)).nonzero()[:, 0]
+    positions = [places.expand(len(layers[0].keys), -1) for places in (patches, elsewhere)]
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
-            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view,
+            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view, *positions,
         )
         for layer in layers
     )  # fmt: skip
@@ -243,7 +257,7 @@ class CrossAttentionModel(TransformersModel):
         self.decoder.set_attn_implementation(NAME)
         heads: dict[nn.Module, int] = {}
 
-        def route(module: nn.Module, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:
+        def route(module: nn.Module, query: Tensor, key: Tensor | None, *more: Any) -> None:
             if key is not None and key.shape[2] == 2:
                 heads[module] = query.shape[1]
 

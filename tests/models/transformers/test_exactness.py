@@ -16,8 +16,9 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import Tiny, blip, byte_level_tokenizer, vit_gpt2, wordpiece_tokenizer
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedTokenizerFast
+from helpers.tiny_foreign import Tiny, blip, vit_gpt2, wordpiece_tokenizer
+from helpers.tiny_image_text import IMAGE_TEXT, IMAGE_TOWER, TEMPLATE, TEXT, gemma3, ready, with_tokens
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from caption.analysis.maps import maps as draw_maps
@@ -33,33 +34,6 @@ from caption.models.transformers.search import GenerateBeam
 from caption.text.vocabulary import START
 
 # -- tiny random models whose language model reads image tokens ------------------------------------------------------
-
-TEXT: dict[str, Any] = {
-    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 8, "initializer_range": 0.5, "pad_token_id": 0, "bos_token_id": 0,
-    "eos_token_id": 0,
-}  # fmt: skip
-IMAGE_TOWER: dict[str, Any] = {
-    "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
-    "initializer_range": 0.5,
-}  # fmt: skip
-TEMPLATE = (
-    "{% for message in messages %}User:{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}IMAGE{% else %}{{ part['text'] }}{% endif %}{% endfor %}\n"
-    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
-)
-"""A chat template; IMAGE stands for the image's place."""
-
-
-def _with_tokens(*tokens: str) -> PreTrainedTokenizerFast:
-    tokenizer = byte_level_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
-    return tokenizer
-
-
-def _ready(model: Any) -> Any:
-    model.generation_config.update(max_new_tokens=8, eos_token_id=0, pad_token_id=0)
-    return model.eval()
 
 
 def git(layers: int = 1) -> Tiny:
@@ -82,7 +56,7 @@ def git(layers: int = 1) -> Tiny:
 def paligemma(layers: int = 1, **text: Any) -> Tiny:
     """4 x 4 patches, in front of the prompt."""
     torch.manual_seed(0)
-    tokenizer = _with_tokens("<image>")
+    tokenizer = with_tokens("<image>")
     images = transformers.SiglipImageProcessor(size={"height": 16, "width": 16})
     images.image_seq_length = 16
     processor = transformers.PaliGemmaProcessor(images, tokenizer)
@@ -92,7 +66,7 @@ def paligemma(layers: int = 1, **text: Any) -> Tiny:
         text_config={"model_type": "gemma", "vocab_size": len(tokenizer), **TEXT, **text},
         image_token_index=processor.image_token_id, projection_dim=16, hidden_size=16,
     )  # fmt: skip
-    return Tiny(_ready(transformers.PaliGemmaForConditionalGeneration(config)), processor, tokenizer)
+    return Tiny(ready(transformers.PaliGemmaForConditionalGeneration(config)), processor, tokenizer)
 
 
 def idefics3(layers: int = 1, split: bool = True, tokens: int = 4, name: str = "Idefics3") -> Tiny:
@@ -100,7 +74,7 @@ def idefics3(layers: int = 1, split: bool = True, tokens: int = 4, name: str = "
     SmolVLM, whose own processor needs more packages."""
     torch.manual_seed(0)
     places = [f"<row_{row}_col_{col}>" for row in (1, 2) for col in (1, 2)]
-    tokenizer = _with_tokens("<image>", "<fake_token_around_image>", "<global-img>", *places)
+    tokenizer = with_tokens("<image>", "<fake_token_around_image>", "<global-img>", *places)
     images = transformers.Idefics3ImageProcessor(
         size={"longest_edge": 32}, max_image_size={"longest_edge": 16}, do_image_splitting=split
     )
@@ -113,13 +87,13 @@ def idefics3(layers: int = 1, split: bool = True, tokens: int = 4, name: str = "
         image_token_id=processor.image_token_id, scale_factor=2,
     )  # fmt: skip
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
-    return Tiny(_ready(model), processor, tokenizer)
+    return Tiny(ready(model), processor, tokenizer)
 
 
 def qwen2_vl(layers: int = 1, name: str = "Qwen2VL") -> Tiny:
     """Tokens of 2 x 2 patches of 4 x 4 pixels each, 2 to 16 of a photo."""
     torch.manual_seed(0)
-    tokenizer = _with_tokens("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+    tokenizer = with_tokens("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     images = transformers.Qwen2VLImageProcessor(
         patch_size=4, size={"shortest_edge": 2 * 64, "longest_edge": 16 * 64}
     )
@@ -146,7 +120,7 @@ def qwen2_vl(layers: int = 1, name: str = "Qwen2VL") -> Tiny:
         **{f"{name}_id": number for name, number in zip(names, numbers, strict=True)},
     )  # fmt: skip
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
-    return Tiny(_ready(model), processor, tokenizer)
+    return Tiny(ready(model), processor, tokenizer)
 
 
 # -- the families -----------------------------------------------------------------------------------------------------
@@ -165,6 +139,8 @@ PREFIX: dict[str, Callable[..., Tiny]] = {
     "smolvlm": lambda layers=1: idefics3(layers, name="SmolVLM"),
     "qwen2-vl": qwen2_vl,
     "qwen2.5-vl": lambda layers=1: qwen2_vl(layers, "Qwen2_5_VL"),
+    **IMAGE_TEXT,
+    "gemma3 with a window": lambda layers=1: gemma3(layers, window=24),
 }
 FAMILIES = CROSS | PREFIX
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -233,7 +209,8 @@ def uncached(
     given["input_ids"] = torch.cat((start, said), 1)
     for name in ("attention_mask", "token_type_ids", "mm_token_type_ids"):
         if name in given:
-            new = torch.full_like(said, 0 if name == "mm_token_type_ids" else 1)
+            of_text = 0 if name == "mm_token_type_ids" or "gemma3" in family else 1
+            new = torch.full_like(said, 1 if name == "attention_mask" else of_text)
             given[name] = torch.cat((given[name], new), 1)
     output = model(**given, use_cache=False, output_attentions=implementation == "eager")
     steps = len(pieces)
@@ -251,9 +228,17 @@ def patch_places(family: str) -> dict[str, Tensor]:
     if family in CROSS or family == "git":
         return {"heads": torch.arange(1, 17).view(4, 4)}
     ids = inputs(family)["input_ids"][0]
-    places = (ids == tiny(family).processor.image_token_id).nonzero()[:, 0]
-    if family == "paligemma":
+    places = (ids == tiny(family).model.config.image_token_id).nonzero()[:, 0]
+    if family in ("paligemma", "llava"):
         return {"heads": places.view(4, 4)}
+    if "gemma3" in family:
+        return {"heads": places.view(2, 2)}
+    if family in ("llava-next", "llava-onevision"):  # the whole, then lines of all tiles, with an end
+        return {"heads": places[16:].view(6, 9)[:, :8], "second": places[:16].view(4, 4)}
+    if family == "internvl":  # two rows and three columns of tiles, then the whole
+        tiles = places.view(7, 2, 2)
+        placed = torch.cat([torch.cat((*tiles[row : row + 3],), 1) for row in (0, 3)])
+        return {"heads": placed, "second": tiles[6]}
     if family in ("idefics3", "smolvlm"):  # two rows and two columns of tiles, then the whole
         tiles = places.view(5, 2, 2)
         placed = torch.cat([torch.cat((tiles[a], tiles[b]), 1) for a, b in ((0, 1), (2, 3))])

@@ -1,0 +1,161 @@
+"""Whether image tokens lie where the layout of a model says: parts of a photo are lit, and tokens that answer are seen.
+
+The columns of the grid are lit whose number has a certain bit, and then those that lack it; likewise the rows. Of each
+pair a token answers more to the one that lights its own cell, so few photos tell every token's place. The layers of the
+vision tower are left out, so that tokens do not answer for each other; with them, the larger answer counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from caption.core.box import cell_edges
+from caption.core.errors import UserError
+from caption.core.regions import Grid
+from caption.core.runtime.atomic_files import make_parents, replacing
+from caption.models.transformers.captioner import ForeignCaptioner
+
+SIZES = ((640, 480), (360, 480))
+"""(width, height) of the photos."""
+LARGE = 1000
+"""Margins above it are not told apart."""
+SHRUNK = 0.2
+"""Share of a cell at each side that is not lit, because resizing spreads light."""
+
+
+class ViewProbe(NamedTuple):
+    """The answers of the tokens of a view."""
+
+    grid: Grid
+    """(rows, cols) that the layout says."""
+    seen: Tensor
+    """(L, 2) int64 row and column to which each token answers; -1 = to nothing."""
+    own: Tensor
+    """(L, 2) int64 row and column of its cell."""
+    margin: float
+    """The least ratio of the larger answer of a pair to the other one."""
+
+    @property
+    def wrong(self) -> list[int]:
+        """The tokens that answer to another cell."""
+        return [int(token) for token in (self.seen != self.own).any(1).nonzero()[:, 0]]
+
+
+@torch.no_grad()
+def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool = False) -> list[ViewProbe]:
+    """The answers of each view's tokens to lit parts of a photo.
+
+    Args:
+        captioner: of a model of transformers.
+        size: (width, height) of the photo.
+        all_layers: whether the vision tower's layers run.
+    """
+    width, height = size
+    size_of_token = captioner.decoder.model.region_size  # class tokens may follow
+    box = captioner.transform.box(width, height)
+
+    def tokens(lit: np.ndarray) -> tuple[Tensor, ...]:
+        photo = Image.fromarray(lit.astype(np.uint8) * 255).convert("RGB")
+        return tuple(view.vectors[0, :, :size_of_token].float() for view in captioner.encode([photo]))
+
+    with _without_layers(captioner, all_layers):
+        dark = tokens(np.zeros((height, width), bool))
+        grids = captioner.grids(captioner.encode([Image.new("RGB", size)]))
+        found = []
+        for number, (rows, cols) in enumerate(grids):
+            edges = cell_edges(rows, cols, box)
+            bits, margins = [], [torch.inf]
+            answered = torch.ones(rows * cols, dtype=torch.bool)
+            for lines, ends, is_row in ((rows, edges[1], True), (cols, edges[0], False)):
+                place = torch.zeros(rows * cols, dtype=torch.long)
+                for bit in range((lines - 1).bit_length()):
+                    pair = []
+                    for wanted in (1, 0):
+                        lit = np.zeros((height, width), bool)
+                        for line in range(lines):
+                            side = ends[line + 1] - ends[line]
+                            begin, end = ends[line] + SHRUNK * side, ends[line + 1] - SHRUNK * side
+                            cut = slice(max(0, round(begin)), max(0, round(end)))
+                            if (line >> bit & 1) == wanted:
+                                lit[(cut,) if is_row else (slice(None), cut)] = True
+                        pair.append((tokens(lit)[number] - dark[number]).norm(dim=-1).cpu())
+                    least, largest = torch.stack(pair).aminmax(dim=0)
+                    answered &= largest > 0
+                    margins.append(float((largest / least.clamp_min(1e-9)).min()))
+                    place += (pair[0] > pair[1]).long() << bit
+                bits.append(place.where(answered, -1))
+            own = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
+            found.append(ViewProbe((rows, cols), torch.stack(bits, 1), own, min(margins)))
+    return found
+
+
+@contextmanager
+def _without_layers(captioner: ForeignCaptioner, all_layers: bool) -> Iterator[None]:
+    """A context in which the vision tower's layers return their inputs."""
+    whole: Any = captioner.decoder.model.whole
+    of_text = set(whole.get_decoder().modules())
+    layers: list[Any] = [
+        module
+        for module in whole.modules()
+        if isinstance(module, GradientCheckpointingLayer) and module not in of_text and not all_layers
+    ]
+    for layer in layers:
+        layer.forward = lambda hidden_states, *args, **kwargs: hidden_states
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def check(captioner: ForeignCaptioner) -> None:
+    """Probe a model, unless one with the same configuration, processor and versions has been.
+
+    Raises:
+        UserError: image tokens answer to other parts of the photo than the layout says.
+    """
+    import transformers
+    from huggingface_hub.constants import HF_HOME
+
+    model: Any = captioner.decoder.model
+    parts = (transformers.__version__, model.whole.config.to_json_string(), repr(model.processor))
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    file = Path(HF_HOME) / "caption_probes" / f"{digest}.json"
+    if file.exists():
+        return
+    try:
+        views = [view for size in SIZES for view in probe(captioner, size)]
+    except (TypeError, AttributeError, ValueError, IndexError, RuntimeError):  # a tower that needs its layers
+        views = [view for size in SIZES for view in probe(captioner, size, all_layers=True)]
+    for view in views:
+        if wrong := view.wrong:
+            (row, col), (seen_row, seen_col) = view.own[wrong[0]].tolist(), view.seen[wrong[0]].tolist()
+            seen = "to nothing" if min(seen_row, seen_col) < 0 else f"to row {seen_row}, column {seen_col}"
+            raise UserError(
+                f"the image tokens of {type(model.whole).__name__} do not lie where its processor and its order say: "
+                f"{len(wrong)} of {len(view.own)} answer to other parts of a photo, such as row {row}, column {col} "
+                f"{seen}; its maps would be wrong, so it is not loaded"
+            )
+    with suppress(OSError, UserError):  # a folder that cannot be written: the next time, it is probed again
+        make_parents(file)
+        with replacing(file) as stream:
+            stream.write(json.dumps([described(view) for view in views]).encode())
+
+
+def described(view: ViewProbe) -> str:
+    """A line about a view: its grid and what was seen."""
+    rows, cols = view.grid
+    right = len(view.own) - len(view.wrong)
+    margin = f"{view.margin:.1f}" if view.margin < LARGE else f"more than {LARGE}"
+    return f"{rows}x{cols} image tokens: {right} of {len(view.own)} answer to their own cell, margin {margin}"

@@ -1,0 +1,105 @@
+"""The probe sees where image tokens lie, and a model whose tokens lie elsewhere is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import Tensor
+
+pytest.importorskip("transformers")
+import transformers
+from helpers.tiny_foreign import blip, save
+from helpers.tiny_image_text import IMAGE_TEXT, internvl, llava
+
+import caption
+from caption.cli.main import main, run_verb
+from caption.core.errors import UserError
+from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.probe import SIZES, probe
+
+LAYOUTS = {
+    "llava": "4x4 image tokens; all have a place",
+    "llava-next": "6x8 image tokens and 4x4 image tokens of a coarser view, first; 6 without a place in the photo",
+    "llava-onevision": "6x8 image tokens and 4x4 image tokens of a coarser view, first; 6 without a place in the photo",
+    "internvl": "4x6 image tokens in 2x3 tiles of 2x2 and 2x2 image tokens of a coarser view, last; all have a place",
+    "gemma3": "2x2 image tokens; all have a place",
+    "qwen3-vl": "3x4 image tokens; all have a place",
+}
+
+
+@pytest.mark.parametrize("family", IMAGE_TEXT)
+def test_tokens_answer_to_their_own_cells(family: str) -> None:
+    captioner = from_transformers(*IMAGE_TEXT[family]())
+    assert str(captioner.transform.layout(*SIZES[0])) == LAYOUTS[family]  # type: ignore[attr-defined]
+    for size in SIZES:
+        for all_layers, least in ((False, 100), (True, 1)):
+            for view in probe(captioner, size, all_layers):
+                assert not view.wrong
+                assert view.margin > least
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "caption_probes"
+
+
+def test_a_model_is_probed_once_and_one_whose_tokens_are_permuted_is_refused(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = save(internvl(), tmp_path / "model")
+    projector = transformers.models.internvl.modeling_internvl.InternVLMultiModalProjector
+    forward = projector.forward
+
+    def turned(self: Any, image_features: Tensor) -> Any:
+        return forward(self, image_features).flip(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(projector, "forward", turned)
+        with pytest.raises(
+            UserError, match=r"24 of 24 answer to other parts.*row 0, column 0 to row 1, column 1"
+        ):
+            caption.load(f"transformers:{folder}")
+    assert not cache.exists()
+    assert main(["probe", f"transformers:{folder}"]) == 0
+    assert "4x6 image tokens in 2x3 tiles of 2x2" in capsys.readouterr().out
+    (probed,) = cache.iterdir()
+    assert "24 of 24" in probed.read_text("utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "caption.models.transformers.probe.probe", lambda *_: pytest.fail("it was probed again")
+        )
+        caption.load(f"transformers:{folder}")
+
+
+def test_a_class_token_among_image_tokens_has_no_place_and_is_read() -> None:
+    tiny = llava()
+    tiny.model.config.vision_feature_select_strategy = "full"
+    tiny.processor.vision_feature_select_strategy = "full"
+    captioner = from_transformers(*tiny)
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
+    result = captioner(photo).stepwise
+    asked = captioner.decoder.model.asked(photo)  # type: ignore[operator]
+    theirs = tiny.model.generate(**asked, max_new_tokens=8)[0, asked["input_ids"].shape[1] :].tolist()
+    ours = [captioner.vocabulary[word] - 4 for word in result.words]
+    assert ours == theirs[: len(ours)]
+
+
+def test_parts_of_the_contract_that_a_model_breaks_are_named() -> None:
+    tiny = llava()
+    layer = tiny.model.model.language_model.layers[0]
+    layer.mixer = layer.self_attn
+    del layer.self_attn
+    with pytest.raises(UserError, match="lacks a language model whose layers have self_attn"):
+        from_transformers(*tiny)
+    with pytest.raises(UserError, match="is not a model of transformers"):
+        run_verb("probe", ["shapes"])
+
+
+def test_models_with_a_class_are_probed_by_the_command(tmp_path: Path, capsys: Any) -> None:
+    assert main(["probe", f"transformers:{save(blip(), tmp_path)}"]) == 0
+    assert "16 of 16 answer to their own cell" in capsys.readouterr().out
