@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from caption.analysis.table import AnalysisTable, Tabled, Value, numbers
+from caption.core.errors import optional_package
 from caption.core.tensor_tree import TensorTree, combine, map_tensors
 from caption.metrics.significance import Estimate, estimate
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from caption.analysis.replay import Sentences, Step
 
 Measured = TypeVar("Measured", bound="PerWord")
@@ -56,6 +59,16 @@ class PerWord(Tabled):
         if len(set(self.images.tolist())) > 1:
             table.add([[Value(self.mean(values), 2) for values in self.columns.values()]], f"all {len(self)}")
         return table
+
+    def to_frame(self) -> DataFrame:
+        """All words as a pandas DataFrame: `word`, `image` (its photo, from 0), and the columns of the table.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        with optional_package("to_frame()", "pandas"):
+            import pandas
+        return pandas.DataFrame({"word": self.labels, "image": self.images, **self.columns})
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name}: {self.mean(values).mean:.2f}" for name, values in self.columns.items())

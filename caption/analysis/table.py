@@ -6,9 +6,13 @@ import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caption.core.errors import optional_package
 from caption.metrics.significance import Estimate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Value(NamedTuple):
@@ -80,6 +84,26 @@ class AnalysisTable:
 
     def _repr_html_(self) -> str:
         return self.html()
+
+    def to_frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame: a mean with an interval takes three columns, "x", "x low" and "x high".
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        with optional_package("to_frame()", "pandas"):
+            import pandas
+        rows = []
+        for row in self.rows:
+            cells: dict[str, Any] = {}
+            for name, cell in zip(self.head, row, strict=True):
+                if isinstance(cell, Value):
+                    cells |= {name: cell.estimate.mean, f"{name} low": cell.estimate.low}
+                    cells[f"{name} high"] = cell.estimate.high
+                else:
+                    cells[name] = None if cell == "–" else cell
+            rows.append(cells)
+        return pandas.DataFrame(rows, columns=None if rows else list(self.head))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: a list of rows, each with its cells by the heads of their columns."""

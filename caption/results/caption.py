@@ -12,18 +12,20 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from caption.core.box import Box
-from caption.core.errors import ImageError
+from caption.core.errors import ImageError, optional_package
 from caption.core.regions import WeightProperties
 from caption.data.box_faults import ANYWHERE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
     from caption.core.runtime.atomic_files import Opener
     from caption.data.boxes import Boxes
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from caption.results.lens_reading import LensReading
     from caption.visualize.styles import StyleName
     from caption.visualize.words import Words
+
+WORD_COLUMNS = ["image", "photo", "step", "word", "log_prob", "gate", "peak", "row", "column"]
+CELL_COLUMNS = ["image", "photo", "step", "word", "row", "column", "weight"]
+"""Of data frames, see `Captions.to_frame`."""
 
 
 @dataclass(eq=False)
@@ -302,6 +308,7 @@ class Caption:
         boxes: Boxes | None = None,
         own_scale: bool = False,
         fig: Figure | None = None,
+        ax: Axes | None = None,
     ) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
 
@@ -320,13 +327,26 @@ class Caption:
             boxes: of objects by name, in the photo's pixels, to be drawn where the caption names the object.
             own_scale: give each word a scale of its own, as in the authors' notebook.
             fig: a figure to draw on, instead of a new one.
+            ax: a panel of another figure, for the map of one word, which `words` names.
 
         Raises:
-            ValueError: neither the call nor the caption has a photo, or there is no such map or word.
+            ValueError: neither the call nor the caption has a photo, or there is no such map or word; there are several
+                words for `ax`.
             caption.core.errors.ImageError: the photo cannot be opened.
         """
-        from caption.visualize.figure import plot_caption
+        from caption.visualize.figure import plot_caption, plot_word
+        from caption.visualize.words import steps_of
 
+        if ax is not None:
+            if len(steps := steps_of(self, words)) != 1:
+                raise ValueError(
+                    f"ax is one panel, and there are {len(steps)} words to draw: name one, such as words=[0]; fig= is "
+                    "for all"
+                )
+            return plot_word(
+                self, self._photo(image), steps[0], ax, map=map, index=index, boxes=boxes, own_scale=own_scale,
+                style=style, smooth=smooth, cmap=cmap, opacity=opacity,
+            )  # fmt: skip
         return plot_caption(
             self, self._photo(image), fig, words=words, map=map, index=index, rows=rows, columns=columns, title=title,
             legend=legend, boxes=boxes, own_scale=own_scale, style=style, smooth=smooth, cmap=cmap, opacity=opacity,
@@ -366,6 +386,22 @@ class Caption:
         from caption.visualize.animation import save_animation
 
         save_animation(self, self._photo(image), path, **options)
+
+    def to_frame(self, by: Literal["word", "cells"] = "word") -> DataFrame:
+        """The caption as a pandas DataFrame, with a row for each word, or for each cell of each word's map.
+
+        The columns are those of `Captions.to_frame`.
+
+        Raises:
+            UserError: pandas is not installed.
+            ValueError: `by` is something else.
+        """
+        if by not in ("word", "cells"):
+            raise ValueError(f'by is "word" or "cells", not {by!r}')
+        with optional_package("to_frame()", "pandas"):
+            import pandas
+        rows, columns = (word_rows, WORD_COLUMNS) if by == "word" else (cell_rows, CELL_COLUMNS)
+        return pandas.DataFrame(rows(self, 0), columns=columns)
 
     def to_html(self, image: Photo | None = None, title: str | None = None, **options: Any) -> str:
         """A complete interactive page, which shows a word's weights under the pointer (`caption.visualize.to_html`).
@@ -428,6 +464,46 @@ class Caption:
         if photo is None:
             raise ValueError("this caption has no photo: pass it as image=")
         return photo
+
+
+def word_rows(caption: Caption, index: int) -> list[dict[str, Any]]:
+    """The rows of a caption with `WORD_COLUMNS`, see `Captions.to_frame`; `index` is that of its photo."""
+    rows = []
+    for step, word in enumerate(caption.words):
+        weights = caption.weights[step]
+        row, column = np.unravel_index(np.abs(weights).argmax(), weights.shape)
+        rows.append(
+            {
+                "image": photo_path(caption),
+                "photo": index,
+                "step": step,
+                "word": word,
+                "log_prob": float(caption.word_log_probs[step]),
+                "gate": np.nan if caption.gates is None else float(caption.gates[step]),
+                "peak": float(weights[row, column]),
+                "row": int(row),
+                "column": int(column),
+            }
+        )
+    return rows
+
+
+def cell_rows(caption: Caption, index: int) -> list[dict[str, Any]]:
+    """The rows of a caption with `CELL_COLUMNS`, see `Captions.to_frame`; `index` is that of its photo."""
+    image = photo_path(caption)
+    return [
+        {
+            "image": image, "photo": index, "step": step, "word": caption.words[step], "row": row, "column": column,
+            "weight": float(caption.weights[step, row, column]),
+        }
+        for step, row, column in np.ndindex(caption.weights.shape)
+    ]  # fmt: skip
+
+
+def photo_path(caption: Caption) -> str | None:
+    """The path of the photo, if it came from a file."""
+    path = getattr(caption.image, "filename", caption.image)
+    return str(path) if hasattr(path, "__fspath__") or (isinstance(path, str) and path) else None
 
 
 def map_label(name: str, index: int | tuple[int, ...] | None) -> str:

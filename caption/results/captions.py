@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
-import numpy as np
-
 from caption.core.errors import first_few, optional_package
-from caption.results.caption import Caption
+from caption.results.caption import CELL_COLUMNS, WORD_COLUMNS, Caption, cell_rows, photo_path, word_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,38 +73,41 @@ class Captions(list[Caption]):
         note = f"<p>{more} more photos: show captions[{SHOWN}:]</p>" if more > 0 else ""
         return to_fragment(list(self[:SHOWN])) + note
 
-    def to_frame(self, by: Literal["photo", "word"] = "photo") -> DataFrame:
+    def to_frame(self, by: Literal["photo", "word", "cells"] = "photo") -> DataFrame:
         """The captions as a pandas DataFrame.
 
         Args:
             by: "photo": a row for each photo, with `image`, `text`, `length` in words, `log_prob`, `finished`, and the
                 word with the largest weight, `sharpest`, with this weight, `peak`. "word": a row for each word, with
                 `image`, `photo`, its place in the list from 0, `step` from 0, `word`, `log_prob`, `gate` (NaN without
-                a gate), `peak`, and the `row` and `column` of the cell with this weight.
+                a gate), `peak`, and the `row` and `column` of the cell with this weight. "cells": a row for each cell
+                of each word's map, with `image`, `photo`, `step`, `word`, `row`, `column` and `weight`, ready for
+                seaborn and Altair.
 
         Raises:
             UserError: pandas is not installed.
             ValueError: `by` is something else.
         """
-        if by not in ("photo", "word"):
-            raise ValueError(f'by is "photo" or "word", not {by!r}')
+        if by not in ("photo", "word", "cells"):
+            raise ValueError(f'by is "photo", "word" or "cells", not {by!r}')
         with optional_package("to_frame()", "pandas"):
             import pandas
         if by == "photo":
             return pandas.DataFrame([_photo_row(caption) for caption in self], columns=_PHOTO_COLUMNS)
-        rows = [row for index, caption in enumerate(self) for row in _word_rows(index, caption)]
-        return pandas.DataFrame(rows, columns=_WORD_COLUMNS)
+        rows, columns = (word_rows, WORD_COLUMNS) if by == "word" else (cell_rows, CELL_COLUMNS)
+        return pandas.DataFrame(
+            [row for index, caption in enumerate(self) for row in rows(caption, index)], columns=columns
+        )
 
 
 _PHOTO_COLUMNS = ["image", "text", "length", "log_prob", "finished", "sharpest", "peak"]
-_WORD_COLUMNS = ["image", "photo", "step", "word", "log_prob", "gate", "peak", "row", "column"]
 
 
 def _photo_row(caption: Caption) -> dict[str, Any]:
-    words = _word_rows(0, caption)
+    words = word_rows(caption, 0)
     sharpest = max(words, key=lambda row: abs(row["peak"]), default={"word": None, "peak": None})
     return {
-        "image": _name(caption),
+        "image": photo_path(caption),
         "text": caption.text,
         "length": len(caption.words),
         "log_prob": caption.log_prob,
@@ -114,30 +115,3 @@ def _photo_row(caption: Caption) -> dict[str, Any]:
         "sharpest": sharpest["word"],
         "peak": sharpest["peak"],
     }
-
-
-def _word_rows(index: int, caption: Caption) -> list[dict[str, Any]]:
-    rows = []
-    for step, word in enumerate(caption.words):
-        weights = caption.weights[step]
-        row, column = np.unravel_index(np.abs(weights).argmax(), weights.shape)
-        rows.append(
-            {
-                "image": _name(caption),
-                "photo": index,
-                "step": step,
-                "word": word,
-                "log_prob": float(caption.word_log_probs[step]),
-                "gate": np.nan if caption.gates is None else float(caption.gates[step]),
-                "peak": float(weights[row, column]),
-                "row": int(row),
-                "column": int(column),
-            }
-        )
-    return rows
-
-
-def _name(caption: Caption) -> str | None:
-    """The path of the photo, if it came from a file."""
-    path = getattr(caption.image, "filename", caption.image)
-    return str(path) if hasattr(path, "__fspath__") or (isinstance(path, str) and path) else None

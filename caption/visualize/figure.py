@@ -24,10 +24,12 @@ from caption.visualize.layout import (
 )
 from caption.visualize.overlay import draw_scale
 from caption.visualize.styles import OverlayOptions
-from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles
+from caption.visualize.tiles import MapOptions, Tile, TileOptions, Tiles, caption_tiles, write_title
 from caption.visualize.words import spans_of, steps_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from caption.data.photos import Photo
 
 WORD_WIDTHS = (640, 1920)
@@ -79,21 +81,28 @@ def plot_caption(
     return drawn
 
 
-def plot_word(caption: Caption, image: Photo, word: str | int, **options: Unpack[MapOptions]) -> Figure:
+def plot_word(
+    caption: Caption, image: Photo, word: str | int, ax: Axes | None = None, **options: Unpack[MapOptions]
+) -> Figure:
     """Draw the map of one word over the photo and nothing else, on the scale that all words of the caption share.
 
     Args:
         caption, image, options: see `plot_caption`.
         word: of the caption, its first occurrence; or its place, counted from 0.
+        ax: a panel of another figure to draw on, under the word as its title; None = a new figure.
 
     Returns:
-        a figure that `save_figure` writes with as many pixels as the photo has, within WORD_WIDTHS.
+        the figure of `ax`, or one that `save_figure` writes with as many pixels as the photo has, within WORD_WIDTHS.
 
     Raises:
         ValueError: there is no such map or word, or the opacity is not between 0 and 1.
         caption.core.errors.ImageError: the photo cannot be opened.
     """
     tiles = caption_tiles(caption, image, words=steps_of(caption, [word])[:1], **options)
+    if ax is not None:
+        tiles.draw_tile(ax, tiles.tiles[1])
+        write_title(ax, tiles.tiles[1].title, 11.0)
+        return ax.figure.figure
     smallest, largest = WORD_WIDTHS
     width = min(max(tiles.photo.width, smallest), largest)
     fig = new_figure((width / DPI, width / DPI * tiles.photo.height / tiles.photo.width))

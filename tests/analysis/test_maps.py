@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +35,10 @@ def game(log_probs: Any, grid: tuple[int, int] = GRID) -> Any:
     """A trial in which log p is a function of how much of each region is visible, (..., L) -> (...)."""
     everything = torch.ones(1, math.prod(grid))
     step = SimpleNamespace(
-        weights=everything, log_prob=log_probs(everything), views=(Regions(everything[..., None], grid),)
+        weights=everything,
+        log_prob=log_probs(everything),
+        views=(Regions(everything[..., None], grid),),
+        number=1,
     )
     return SimpleNamespace(
         step=step, vectors=everything[..., None], generator=torch.Generator().manual_seed(0),
@@ -72,6 +76,19 @@ def test_shapley_values_of_a_game_with_interactions_are_those_of_all_orders():
     error = draws.std(0) / len(draws) ** 0.5
     assert (np.abs(draws.mean(0).numpy() - exact) < 4 * error.numpy() + 1e-6).all()
     assert draws.sum(1).tolist() == pytest.approx([float(either_or_both(torch.ones(4)))] * len(draws))
+
+
+def test_the_time_of_shapley_values_is_said_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    trial = game(additive)
+    trial.step.number = 0
+    perturbation.shapley(trial)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(perturbation, "PATIENCE", 0.0)
+    perturbation.shapley(trial)
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"shapley: about \d+ seconds for each word, with 12 regions; Ctrl-C stops\n", said)
 
 
 def test_windows_share_their_fall_among_their_regions():
@@ -328,6 +345,12 @@ def test_a_model_without_gradients_is_told_to_hide_regions():
     step = model.decoder.step
     model.decoder.step = torch.no_grad()(step)  # type: ignore[method-assign]
     with pytest.raises(UserError, match=r"computes without gradients.*such as occlusion"):
+        caption.maps(model, tiny_captioner.photo(), method="gradcam")
+
+
+def test_a_single_region_has_no_map():
+    model = tiny_captioner.captioner(transform=ImageTransform(4, "squash"))
+    with pytest.raises(UserError, match="SmallCNN gives one region, so that there is no map"):
         caption.maps(model, tiny_captioner.photo(), method="gradcam")
 
 

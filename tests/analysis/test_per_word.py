@@ -59,3 +59,12 @@ def test_words_are_shown_as_a_line_and_a_table():
     many = Lengths(("dog",) * 40, np.arange(40), np.full(40, 3.0), {})
     assert str(many).splitlines()[-2:] == ["dog                  3.00", "all 40  3.00 [3.00, 3.00]"]
     assert many._repr_html_().count("<tr>") == 1 + 30 + 1
+
+
+def test_all_words_become_a_data_frame():
+    pytest.importorskip("pandas")
+    frame = Lengths(("dog", "a"), np.array([0, 1]), np.array([3.0, np.nan]), {}).to_frame()
+    assert list(frame.columns) == ["word", "image", "length"]
+    assert frame["word"].tolist() == ["dog", "a"]
+    assert frame["image"].tolist() == [0, 1]
+    np.testing.assert_equal(frame["length"].to_numpy(), [3.0, np.nan])

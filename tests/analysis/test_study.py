@@ -253,3 +253,14 @@ def test_a_study_of_a_model_with_heads_removes_them(tmp_path: Path):
     assert [row[1] for row in result.tables["heads"].rows] == [0, 1, 2]
     assert result.text().startswith("How many of its heads does it need?\nmodel  heads removed")
     assert set(result.to_dict()) == {"models", "heads", "faithfulness", "captions"}
+    pytest.importorskip("pandas")
+    frame = result.to_frame("heads")
+    assert frame["heads removed"].tolist() == [0, 1, 2]
+    falls = result.tables["heads"].rows[2][-1].estimate
+    assert frame[["fall of log p", "fall of log p low", "fall of log p high"]].iloc[2].tolist() == [
+        *falls[:3]
+    ]
+    with pytest.raises(UserError, match="no measure 'tails': there are heads, faithfulness"):
+        result.to_frame("tails")
+    with pytest.raises(UserError, match="no measure 'grounding': Give boxes"):
+        study({"mine": model}, Images(paths), ["grounding"]).to_frame("grounding")

@@ -211,6 +211,6 @@ def test_plot_has_all_options_in_its_signature():
     own = inspect.signature(Caption.plot).parameters
     drawn = inspect.signature(plot_caption).parameters
     options = {name for name, parameter in own.items() if parameter.kind is parameter.KEYWORD_ONLY}
-    assert options == {*drawn, *TileOptions.__annotations__} - {"caption", "image", "options"}
+    assert options == {*drawn, *TileOptions.__annotations__} - {"caption", "image", "options"} | {"ax"}
     assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
     assert {name: own[name].default for name in OverlayStyle._fields} == OverlayStyle()._asdict()

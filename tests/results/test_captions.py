@@ -64,7 +64,16 @@ def test_a_table_has_a_row_for_each_photo_or_word(monkeypatch):
     np.testing.assert_allclose(words["gate"], [0.1, 0.9, np.nan], rtol=1e-6)
     assert words[["row", "column"]].to_numpy().tolist() == [[1, 0]] * 3
     assert list(Captions().to_frame(by="word").columns) == list(words.columns)
-    with pytest.raises(ValueError, match='"photo" or "word"'):
+    cells = captions.to_frame("cells")
+    assert len(cells) == sum(caption.weights.size for caption in captions)
+    for place, caption in enumerate(captions[:2]):
+        of_photo = cells[cells["photo"] == place]
+        assert of_photo["weight"].to_numpy() == pytest.approx(caption.weights.ravel())
+        assert list(of_photo["word"].unique()) == list(dict.fromkeys(caption.words))
+        table = of_photo[of_photo["step"] == 0].pivot(index="row", columns="column", values="weight")
+        assert table.to_numpy() == pytest.approx(caption.weights[0])
+        assert caption.to_frame("cells")["weight"].to_numpy() == pytest.approx(caption.weights.ravel())
+    with pytest.raises(ValueError, match='"photo", "word" or "cells"'):
         captions.to_frame(by="letter")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match="pip install pandas"):

@@ -447,3 +447,15 @@ def test_a_font_that_has_the_characters_is_found_and_characters_without_one_are_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ink(RARE[3])
+
+
+def test_one_word_is_drawn_on_a_panel_of_another_figure():
+    caption, fig = caption_of(["a", "dog"], image=photo_of()), Figure()
+    left, right = fig.subplots(1, 2)
+    assert caption.plot(words="dog", ax=right) is fig
+    assert right.get_title() == "dog"
+    assert right.images
+    assert not left.images
+    for words in (None, ["a", "dog"]):
+        with pytest.raises(ValueError, match="ax is one panel, and there are 2 words to draw"):
+            caption.plot(words=words, ax=left)

@@ -12,6 +12,7 @@ from caption.analysis.ablation import Removed
 from caption.analysis.maps.trial import Score, Trial
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
 from caption.core.runtime.progress import progress_bar
 from caption.data.photos import FittedPhoto, Photo
@@ -61,6 +62,11 @@ def at_step(score: Score, signed: bool = False) -> Draw:
             # One by one: photos may have different grids.
             for batch in sentences(captioner, photos, captions, batch_size=1):
                 ablate, grid = Removed().prepare(replay, batch), batch.views[0].grid
+                if grid == (1, 1):
+                    raise UserError(
+                        f"{type(captioner.encoder).__name__} gives one region, so that there is no map: take an "
+                        "encoder that keeps its grid"
+                    )
                 trials = (Trial(replay, step, ablate, generator, batch.first) for step in replay.steps(batch))
                 of_words = [score(trial)[0].detach().float().cpu().numpy() for trial in trials]
                 draws = np.stack(of_words) if of_words else np.zeros((0, 1, grid[0] * grid[1]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -16,6 +19,8 @@ CELLS = 4
 """Rows and columns of the coarse masks of RISE; 7 in the paper, for photos of 224 pixels."""
 VISIBLE = 0.5
 """Share of the coarse cells that are visible, as in the paper."""
+PATIENCE = 10.0
+"""Seconds for each word, above which the time of Shapley values is said first."""
 ORDERS = 64
 """Orders in which regions are added for Shapley values."""
 
@@ -75,8 +80,8 @@ def shapley(trial: Trial) -> Tensor:
     Regions are added one after the other in random orders, and each gets the rise of log p that it brings. The mean
     over the orders is unbiased, and sums to log p with all regions less log p with none.
     """
-    regions = trial.step.weights.shape[1]
-    draws = []
+    regions, start = trial.step.weights.shape[1], time.perf_counter()
+    draws: list[Tensor] = []
     for _ in range(ORDERS):
         order = torch.randperm(regions, generator=trial.generator)
         place = order.argsort().to(trial.step.weights.device)
@@ -85,6 +90,10 @@ def shapley(trial: Trial) -> Tensor:
         )  # (L + 1, L), one more each time
         rises = trial.log_probs(visible.expand(len(trial.step.weights), -1, -1)).diff(dim=1)
         draws.append(rises[:, place])
+        seconds = ORDERS * (time.perf_counter() - start)
+        if len(draws) == 1 and trial.step.number == 0 and seconds > PATIENCE:
+            per_word = f"about {seconds:,.0f} seconds for each word"
+            print(f"shapley: {per_word}, with {regions:,} regions; Ctrl-C stops", file=sys.stderr, flush=True)
     return torch.stack(draws, 1)
 
 

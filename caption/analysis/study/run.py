@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caption.analysis.study.subject import Images, Subject
 from caption.analysis.study.tables import MEASURES, OF_MAPS, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import AnalysisTable
 from caption.captioner import Captioner
 from caption.core.errors import UserError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,21 @@ class Study:
     def text(self) -> str:
         """The tables, each under its question; for a measure that was not possible, the remedy."""
         return "\n\n".join(f"{table.title}\n{table.missing or table}" for table in self.tables.values())
+
+    def to_frame(self, measure: str) -> DataFrame:
+        """One of `tables` as a pandas DataFrame; see `AnalysisTable.to_frame`.
+
+        Raises:
+            UserError: the study has no such measure, or it was not possible; pandas is not installed.
+        """
+        if measure not in self.tables or self.tables[measure].missing:
+            reason = (
+                self.tables[measure].missing
+                if measure in self.tables
+                else f"there are {', '.join(self.tables)}"
+            )
+            raise UserError(f"the study has no measure {measure!r}: {reason}")
+        return self.tables[measure].to_frame()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the models, every table, and the captions by photo."""

@@ -500,7 +500,9 @@ def _map_row(
     """The scales of one method."""
     drawn, scenes = subject.drawn[method], subject.images.scenes
     about = subject.images.about(curves)
-    words, pointing, effect = len(about), ["–", "–"], "–"  # type: tuple[int, list[Cell], Cell]
+    words = len(about)
+    pointing: list[Cell] = ["–", "–"]
+    effect: Cell = "–"
     if subject.images.boxed and len(played := subject.pointed_by(method)):
         words, pointing = len(played), list(_pointing_values(subject, played))
     areas = [Value(estimate(about.area(kind, method), about.images)) for kind in CURVES]
