@@ -1,4 +1,4 @@
-"""The configurations in configs/: they parse, make models, agree with each other and with docs/results/presets.md."""
+"""The configurations in configs/: they parse, make models, agree with each other and docs/results/presets_*.tsv."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ TRAINING = sorted((CONFIGS / "training").glob("*.yaml"))
 MECHANISMS = sorted((CONFIGS / "attention").rglob("*.yaml"))
 PRESETS = sorted((CONFIGS / "presets").glob("*.yaml"))
 COLUMNS = {
-    "Soft attention": ("paper_soft", "arctic_soft", "sgrvinod"),
-    "Hard attention": ("paper_hard", "arctic_hard"),
-    "Flickr8k and Flickr30k": ("arctic_hard", "arctic_flickr8k", "arctic_flickr30k"),
+    "soft": ("paper_soft", "arctic_soft", "sgrvinod"),
+    "hard": ("paper_hard", "arctic_hard"),
+    "flickr": ("arctic_hard", "arctic_flickr8k", "arctic_flickr30k"),
 }
-"""The presets in the columns of each table in docs/results/presets.md."""
+"""The presets in the columns of docs/results/presets_soft.tsv, presets_hard.tsv and presets_flickr.tsv."""
 ABSENT = object()
 
 
@@ -316,41 +316,38 @@ def test_vgg19s_regions_go_through_the_papers_model():
     assert captioner.describe(photo).weights.shape[1:] == (14, 14)
 
 
-# -- docs/results/presets.md ---------------------------------------------------------------------------------------
+# -- docs/results/presets_*.tsv ------------------------------------------------------------------------------------
 
 
-def switches(heading: str) -> dict[str, dict[str, Any]]:
+def switches(table: str) -> dict[str, dict[str, Any]]:
     """The values of a table by their switch and preset, and the source."""
-    text = (REPOSITORY / "docs" / "results" / "presets.md").read_text(encoding="utf-8")
-    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
-    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    names = (*COLUMNS[heading], *["source"] * (len(rows[0]) - 1 - len(COLUMNS[heading])))
+    path = REPOSITORY / "docs" / "results" / f"presets_{table}.tsv"
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     assert len({switch for switch, *_ in rows}) == len(rows)
-    return {switch.strip("`"): dict(zip(names, cells, strict=True)) for switch, *cells in rows}
+    return {switch: dict(zip((*COLUMNS[table], "source"), cells, strict=True)) for switch, *cells in rows}
 
 
 def value(cell: str) -> Any:
-    return ABSENT if cell == "—" else yaml.safe_load(cell.strip("*`"))
+    return ABSENT if cell == "—" else yaml.safe_load(cell.strip("*"))
 
 
 @pytest.mark.parametrize(
-    ("heading", "part"),
+    ("table", "part"),
     [
-        ("Soft attention", ""),
-        ("Hard attention", ("model.decoder.attention.alignment", "model.objective")),
-        ("Flickr8k and Flickr30k", None),
+        ("soft", ""),
+        ("hard", ("model.decoder.attention.alignment", "model.objective")),
+        ("flickr", None),
     ],
 )
-def test_the_table_is_that_of_the_files(heading: str, part: str | tuple[str, ...] | None):
+def test_the_table_is_that_of_the_files(table: str, part: str | tuple[str, ...] | None):
     """It has all switches, those of its part, or all in which its presets differ; and no others."""
-    presets = {name: flat(load(name)) for name in COLUMNS[heading]}
+    presets = {name: flat(load(name)) for name in COLUMNS[table]}
     expected = {}
     for switch in set().union(*presets.values()) - {"trainer.default_root_dir"}:
         row = {name: preset.get(switch, ABSENT) for name, preset in presets.items()}
         if len(set(map(str, row.values()))) > 1 if part is None else switch.startswith(part):
             expected[switch] = row
-    rows = switches(heading)
+    rows = switches(table)
     sources = [row.pop("source") for row in rows.values()]
     assert part is None or all(sources)
     assert {
