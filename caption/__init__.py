@@ -56,11 +56,12 @@ def load(
     trust: Iterable[str] = (),
     lens: bool = False,
     accelerate: bool = True,
+    **of_transformers: Any,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
     Args:
-        model, device, trust, accelerate: see `caption.models.model_zoo.load`.
+        model, device, trust, accelerate, of_transformers: see `caption.models.model_zoo.load`.
         lens: also read what the encoder sees behind each word: `Caption.lens`. The lens comes from the file beside the
             model with the suffix .lens (`caption lens` writes it); without one, from the encoder's pretrained weights.
 
@@ -71,7 +72,7 @@ def load(
     """
     from caption.models import model_zoo
 
-    captioner = model_zoo.load(model, device, trust, accelerate)
+    captioner = model_zoo.load(model, device, trust, accelerate, **of_transformers)
     if lens:
         from caption.analysis.lens.file import attach_lens, lens_path
 

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, count
+from caption.cli.configuration.arguments import (
+    add_device,
+    add_transformers,
+    add_trust,
+    count,
+    of_transformers,
+)
 from caption.cli.describe.inputs import STDIN, input_photos, unreadable
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.printing import say
@@ -65,7 +71,10 @@ def main(options: argparse.Namespace) -> int:
         images, setting = (
             _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
         )
-        captioners = {name: load(model, options.device, options.trust) for name, model in models.items()}
+        of_load = of_transformers(options)
+        captioners = {
+            name: load(model, options.device, options.trust, **of_load) for name, model in models.items()
+        }
         result = study(captioners, images, options.measures, options.maps)
         document = report_html(result, setting)
     save_html(document, page, opener=replacing_own)
@@ -130,6 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "a page; default analysis.html; the JSON beside it has the same name"
     add("--out", metavar="FILE", default="analysis.html", help=help_)
     add_device(parser)
+    add_transformers(parser)
     add_trust(parser)
 
 

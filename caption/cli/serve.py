@@ -8,13 +8,17 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, whole_number
+from caption.cli.configuration.arguments import (
+    add_device,
+    add_transformers,
+    add_trust,
+    of_transformers,
+    whole_number,
+)
 from caption.cli.exit_codes import DONE
 from caption.core.errors import UserError, optional_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from caption.captioner import Captioner
 
 HELP = """\
@@ -44,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
     sock = _bound(options.host, options.port)
     try:
-        models = _models(options.model or [PHOTO_MODEL], options.device, options.trust)
+        models = _models(options.model or [PHOTO_MODEL], options)
         app = application(Service(models), _hosts(sock))
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=3, limit_concurrency=200
@@ -70,10 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "port (default 8000); 0 = any free one"
     add("--port", metavar="N", type=whole_number(0, 65535), default=8000, help=help_)
     add_device(parser)
+    add_transformers(parser)
     add_trust(parser)
 
 
-def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Captioner]:
+def _models(names: list[str], options: argparse.Namespace) -> dict[str, Captioner]:
     from caption.analysis.lens.file import attach_lens, lens_path
     from caption.attention.map_hooks import attentions
     from caption.models.model_zoo import load
@@ -85,7 +90,7 @@ def _models(names: list[str], device: str, trust: Iterable[str]) -> dict[str, Ca
     models: dict[str, Captioner] = {}
     for name in names:
         short = Path(name).stem
-        captioner = load(name, device, trust)
+        captioner = load(name, options.device, options.trust, **of_transformers(options))
         if (path := lens_path(name)).is_file():
             attach_lens(captioner, path)
         attentions(captioner.decoder)  # raises for a model without attention

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from caption.core.errors import UserError, did_you_mean, reported_as
+from caption.core.errors import UserError, did_you_mean, printable, reported_as
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -51,6 +51,7 @@ def load(
     device: str | torch.device = "cpu",
     trust: Iterable[str] = (),
     accelerate: bool = True,
+    **of_transformers: Any,
 ) -> Captioner:
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
@@ -61,6 +62,8 @@ def load(
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
         accelerate: exchange parts of the model for faster forms that compute the same; see `caption.kernels`.
+        of_transformers: for models of transformers: `question`, and arguments of `from_pretrained`, such as `dtype`;
+            see `caption.models.transformers.loading.load`.
 
     Raises:
         UserError: there is no such model, the device is not available, or the hub cannot be reached.
@@ -70,7 +73,12 @@ def load(
     if name.startswith("transformers:"):
         from caption.models.transformers.loading import load
 
-        return load(name, check_device(device))
+        return load(name, check_device(device), **of_transformers)
+    if of_transformers:
+        raise UserError(
+            f"{', '.join(of_transformers)} is for models of transformers, whose names begin with transformers:, and "
+            f"{printable(name)} is another"
+        )
     from caption import kernels
     from caption.models import checkpoint
 

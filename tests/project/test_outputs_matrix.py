@@ -115,8 +115,8 @@ images --model --compare --list model state -c --config --ckpt_path data --data 
 --data.features --data.shards --boxes --captions --photos --scores name words runs models address
 """
 VALUES = """
---trust --device --host --cmap --map --maps --words --metrics --protocol --split --tokenizer --report --names
---print_config --metric --license --measures --checkpoint.mode --checkpoint.monitor
+--trust --device --question --dtype --host --cmap --map --maps --words --metrics --protocol --split --tokenizer
+--report --names --print_config --metric --license --measures --checkpoint.mode --checkpoint.monitor
 --early_stopping.mode --early_stopping.monitor --last_checkpoint.every
 --data.tokenizer --trainer.accelerator --trainer.devices+ --trainer.gradient_clip_algorithm --trainer.max_time
 --trainer.model_registry --trainer.strategy --trainer.val_check_interval --trainer.plugins+

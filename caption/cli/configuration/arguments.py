@@ -125,6 +125,19 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="D", help=help_)
 
 
+def add_transformers(parser: argparse.ArgumentParser) -> None:
+    """The options for models of transformers."""
+    help_ = "what a model of transformers is asked, or the text that its captions continue; default: its first question"
+    parser.add_argument("--question", metavar="TEXT", help=help_)
+    help_ = "of the weights of a model of transformers, such as bfloat16; default: that of its files"
+    parser.add_argument("--dtype", metavar="D", help=help_)
+
+
+def of_transformers(options: argparse.Namespace) -> dict[str, str]:
+    """The arguments of `load` for models of transformers that are given."""
+    return {name: getattr(options, name) for name in ("question", "dtype") if name in options.given}
+
+
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """The option for the precision of the weights in a file."""
     help_ = "of the weights in the file; default: the model's"

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_device, add_trust, count
+from caption.cli.configuration.arguments import (
+    add_device,
+    add_transformers,
+    add_trust,
+    count,
+    of_transformers,
+)
 from caption.cli.describe import ray
 from caption.cli.describe.inputs import (
     Inputs,
@@ -90,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_ = "captions of each photo, best first; widens the beam if it is smaller; default 1"
     add("--candidates", type=int, metavar="N", help=help_)
     add_device(parser)
+    add_transformers(parser)
     help_ = "of stdout, default text; parquet is for --engine ray"
     add("--format", choices=(*FORMATS, "parquet"), help=help_)
     add_options(parser)
@@ -214,7 +221,8 @@ def _load_models(models: Sequence[str], options: argparse.Namespace) -> Captione
     """One captioner: the model, or the ensemble of several."""
     from caption.models.model_zoo import load
 
-    captioners = [load(model, options.device, options.trust) for model in models]
+    of_load = of_transformers(options)
+    captioners = [load(model, options.device, options.trust, **of_load) for model in models]
     if len(captioners) == 1:
         return captioners[0]
     from caption.models.ensemble import ensemble

@@ -63,6 +63,7 @@ class ImageTextModel(PrefixModel):
 
     transform: PackedTransform
     processor_loader = "AutoProcessor"
+    is_probed = True
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
         if not hasattr(processor, "image_processor"):
@@ -128,6 +129,10 @@ class ImageTextModel(PrefixModel):
         broken = [
             part
             for part, kept in {
+                "image tokens with a place (its Q-Former reads the photo by queries)": not hasattr(
+                    model.base_model, "qformer"
+                ),
+                "a language model without an encoder of its own": not model.config.is_encoder_decoder,
                 "get_image_features": hasattr(model.base_model, "get_image_features"),
                 "image_token_id in its configuration": hasattr(model.config, "image_token_id"),
                 "mm_encoder_outputs as an argument": "mm_encoder_outputs" in _parameters(model.forward),

@@ -24,19 +24,23 @@ if TYPE_CHECKING:
 SCHEME = "transformers:"
 
 
-def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
+def load(
+    address: str, device: str | torch.device = "cpu", question: str | None = None, **arguments: Any
+) -> ForeignCaptioner:
     """Load a captioner of transformers.
 
     Args:
         address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is
             downloaded unless its cache has it. Weights are read from safetensors only, and no code of a repository is
             run. "#" and a summary may follow, see `ForeignDecoder`: "transformers:FOLDER#layer 3 heads[5]".
-        device: where to put it.
+        device: where to put it; unused with `device_map`.
+        question: what the model is asked, see `TransformersModel.question`; None = its first question.
+        arguments: of `from_pretrained` of transformers, such as dtype, device_map or quantization_config.
 
     Raises:
-        UserError: transformers is missing; there is no such folder or repository; its architecture is not supported, or
-            it has no tokenizer, no image processor with a size, or no safetensors; its weights are not those of its
-            architecture; its files are damaged.
+        UserError: transformers is missing, or a package that the arguments need; there is no such folder or repository;
+            its architecture is not supported, or it has no tokenizer, no image processor with a size, or no
+            safetensors; its weights are not those of its architecture; its files are damaged.
     """
     name, _, summary = address.removeprefix(SCHEME).partition("#")
     folder = os.path.expanduser(name)
@@ -65,22 +69,21 @@ def load(address: str, device: str | torch.device = "cpu") -> ForeignCaptioner:
     with _reading(address, "weights"):
         # A file may name an attention of the hub, whose code would be downloaded and run; None = transformers' choice.
         model, info = getattr(transformers, architecture).from_pretrained(
-            source, **options, use_safetensors=True, attn_implementation=None, output_loading_info=True
-        )
+            source,
+            **{
+                **arguments, **options, "use_safetensors": True, "attn_implementation": None,
+                "output_loading_info": True,
+            },
+        )  # fmt: skip
     check_names(address, info["missing_keys"], info["unexpected_keys"])
     with _reading(address, "model"):
-        captioner = from_transformers(model, processor, tokenizer).to(device)
-        check_places(captioner)
+        captioner = from_transformers(model, processor, tokenizer)
+        if "device_map" not in arguments:
+            captioner = captioner.to(device)
+        if question is not None:
+            captioner.decoder.model.question = question
     captioner.decoder.summary = summary or captioner.decoder.summary
     return captioner
-
-
-def check_places(captioner: ForeignCaptioner) -> None:
-    """Probe the layout of a model that has no class of its own; see `probe.check`."""
-    from caption.models.transformers import image_text, probe
-
-    if isinstance(captioner.decoder.model, image_text.ImageTextModel):
-        probe.check(captioner)
 
 
 def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCaptioner:
@@ -93,7 +96,8 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
 
     Raises:
         UserError: the architecture is not supported, weights are not finite, its attention cannot be found, or its
-            processor is not supported or makes pixels of another size.
+            processor is not supported or makes pixels of another size; its image tokens do not lie where its maps would
+            be drawn, see `probe.check`.
     """
     cls = _family(_architecture(model.config, type(model).__name__))
     check_finite(model)
@@ -102,12 +106,17 @@ def from_transformers(model: Any, processor: Any, tokenizer: Any) -> ForeignCapt
     search = configured_search(family.generation, len(family.prompt), family.ends, size)
     vocabulary = PieceVocabulary(tokenizer, size)
     try:
-        return ForeignCaptioner(family, vocabulary, family.transform, search)
+        captioner = ForeignCaptioner(family, vocabulary, family.transform, search)
     except (ValueError, RuntimeError) as error:
         raise UserError(
             f"{type(model).__name__} cannot read the pixels of its {type(processor).__name__}, which probably belongs "
             f"to another model ({kind_and_reason(error)[:200]}): set the model's size in preprocessor_config.json"
         ) from error
+    if family.is_probed:
+        from caption.models.transformers.probe import check
+
+        check(captioner)
+    return captioner
 
 
 def _architecture(config: Any, name: str | None = None) -> str:

@@ -103,6 +103,8 @@ class TransformersModel(ForeignModel):
     transform: ImageTransform
     processor_loader: str = "AutoImageProcessor"
     """The class of transformers that loads the family's processor."""
+    is_probed: bool = False
+    """Whether the places of its image tokens are found, not declared by a class, and must be checked."""
 
     def __init__(
         self, model: Any, processor: Any, tokenizer: Any, prompt: Sequence[int], ends: Sequence[int]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -103,3 +104,45 @@ def test_parts_of_the_contract_that_a_model_breaks_are_named() -> None:
 def test_models_with_a_class_are_probed_by_the_command(tmp_path: Path, capsys: Any) -> None:
     assert main(["probe", f"transformers:{save(blip(), tmp_path)}"]) == 0
     assert "16 of 16 answer to their own cell" in capsys.readouterr().out
+
+
+def test_a_question_and_a_type_are_given_when_a_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
+    tiny = llava()
+    address, photo = f"transformers:{save(tiny, tmp_path / 'model')}", tmp_path / "a.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(photo)
+    asked = ["--question", "Which colour is it?", "--dtype", "bfloat16"]
+    assert main(["describe", "--model", address, *asked, "--html", str(tmp_path / "a.html"), str(photo)]) == 0
+    captioner = caption.load(address, question="Which colour is it?", dtype="bfloat16")
+    assert next(captioner.parameters()).dtype == torch.bfloat16
+    assert captioner.decoder.model.question == "Which colour is it?"
+    assert capsys.readouterr().out.strip() == captioner(photo).text
+    given = captioner.decoder.model.asked(Image.open(photo))  # type: ignore[operator]
+    whole = tiny.model.to(torch.bfloat16)
+    given["pixel_values"] = given["pixel_values"].to(torch.bfloat16)
+    theirs = whole.generate(**given, max_new_tokens=8)[0, given["input_ids"].shape[1] :].tolist()
+    ours = [captioner.vocabulary[word] - 4 for word in captioner(photo).stepwise.words]
+    assert ours == theirs[: len(ours)]
+
+
+FOUR_BITS = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "sentence"),
+    [
+        ("shapes", {"question": "What?"}, "question is for models of transformers.*shapes is another"),
+        ("TINY", {"device_map": "auto"}, "weights cannot be used.*[Aa]ccelerate"),
+        ("TINY", {"dtype": "float33"}, "weights cannot be used.*torch.dtype"),
+        ("TINY", {"quantization_config": FOUR_BITS}, "weights cannot be used.*(bitsandbytes|accelerate)"),
+        ("TINY", {"trust_remote_code": True}, None),
+    ],
+)  # fmt: skip
+def test_arguments_of_transformers_that_cannot_be_used_are_said(
+    model: str, arguments: dict[str, Any], sentence: str | None, tmp_path: Path
+) -> None:
+    address = f"transformers:{save(llava(), tmp_path)}" if model == "TINY" else model
+    if sentence is None:
+        assert caption.load(address, **arguments)
+        return
+    with pytest.raises(UserError, match=sentence):
+        caption.load(address, **arguments)
