@@ -26,7 +26,7 @@ from caption.training.module import CaptionTraining
 from tools.documents import read_sections, write_sections
 from tools.tables import columns, comparisons, measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
-from tools.tables.table import FOLDER, ROOT, Row, TrainedTable, read_table
+from tools.tables.table import FOLDER, RESULTS, ROOT, Row, TrainedTable, read_table
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 every_table = pytest.mark.parametrize(
@@ -215,6 +215,19 @@ def test_rows_differ_and_documents_say_what_the_numbers_say(name: str):
         assert [shown[section] for section in sections] == [texts[section] for section in sections]
 
 
+@pytest.mark.parametrize(("page", "file"), [("hard-attention", "shapes_runs"), ("coco", "coco")])
+def test_other_tables_have_the_numbers_of_the_file_beside_them(page: str, file: str):
+    document = RESULTS / f"{page}.md"
+    text = document.read_text(encoding="utf-8")
+    for section in read_sections(document).values():
+        text = text.replace(section, "")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    numbers = re.findall(r"\d+\.\d\d+|\d+ %", " ".join(rows))
+    known = re.findall(r"\d+\.\d\d+|\d+ %", (RESULTS / f"{file}.tsv").read_text(encoding="utf-8"))
+    assert len(numbers) > 15
+    assert [number for number in numbers if number not in known] == []
+
+
 def test_every_mechanism_has_a_family_and_an_equation():
     table = read_table("attention")
     headers = {name: row.header() for name, row in table.rows.items()}
@@ -259,7 +272,7 @@ def test_every_result_in_the_readme_is_in_the_published_runs():
         assert len(by_seed) == 3
         assert shown[label] == found
     prose = text[text.index("Does attention help") :]
-    generated = read_sections(ROOT / "docs" / "results" / "flickr8k.md")["flickr8k_controls"]
+    generated = read_sections(RESULTS / "flickr8k.md")["flickr8k_controls"]
     numbers = re.findall(r"[+−]?\d\.\d{3}", prose)
     assert len(numbers) == 10
     assert [number for number in numbers if number not in generated] == []

@@ -175,9 +175,8 @@ def read_table(name: str) -> TrainedTable:
             "arguments": (),
             **((given or {}).get(row) or {}),
         }
-        usual = [f"{overlays or 'attention'}/{row}"]
-        is_configured = not entry.keys() & {"model", "transformers"}
-        entry["configs"] = (*(under or ()), *entry.get("configs", usual)) if is_configured else ()
+        usual = [] if entry.keys() & {"model", "transformers"} else [f"{overlays or 'attention'}/{row}"]
+        entry["configs"] = (*(under or ()), *entry.get("configs", usual))
         rows[row] = Row(row, **entry | {"arguments": tuple(map(str, entry["arguments"]))})
     documents: dict[Path, list[str]] = {}
     for section in content["sections"]:
