@@ -7,8 +7,9 @@ import pytest
 import torch
 from helpers import tiny_captioner
 from helpers.captions import caption_of
+from PIL import Image, ImageFilter
 
-from caption.analysis.maps import METHODS, scales
+from caption.analysis.maps import METHODS, blurring, scales
 from caption.analysis.reference_attention import attend
 from caption.attention import MultiHeadAttention
 from caption.core.errors import UserError
@@ -132,3 +133,32 @@ def test_a_map_shows_the_effect_if_its_mass_is_on_the_object_that_matters():
     assert shown == pytest.approx([1, 0, np.nan], nan_ok=True)
     even = caption.with_weights(np.ones((3, 1, 1)))
     assert scales.shows_effect([scene], [effect], [even])[0] in (0, 1)  # the larger object has more
+
+
+def test_pixels_lie_in_the_cells_that_the_grid_covers():
+    """A grid of 2 x 2 over the middle of 8 x 4 pixels, of which the model has seen columns 2 to 6."""
+    caption = caption_of(["a"], np.ones((1, 2, 2)), (8, 4))
+    caption.box = caption.seen = (2, 0, 6, 4)
+    row = [0, 0, 0, 0, 1, 1, 1, 1]
+    expected = [row, row, [2 + cell for cell in row], [2 + cell for cell in row]]
+    assert blurring.cells_of_pixels(caption, (8, 4)).tolist() == expected
+
+
+def test_areas_by_blurring_go_from_the_sharp_to_the_blurred_photo(model, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blurring, "POINTS", 3)
+    photo = tiny_captioner.photo(32, 32)
+    caption = model.describe(photo)
+    deletion, insertion = blurring.areas_by_blurring(model, [photo], [caption], [caption], {caption.words[0]})
+    measured = [word == caption.words[0] for word in caption.words]
+    assert (~np.isnan(deletion)).tolist() == (~np.isnan(insertion)).tolist() == measured
+    blurred = photo.filter(ImageFilter.GaussianBlur(blurring.RADIUS * 32))
+    half = caption.weights[0].ravel().argsort()[::-1][:8]  # of 4 x 4 cells of 8 x 8 pixels
+    mixed = [np.array(photo), np.array(blurred)]
+    for cell in half:
+        place = np.s_[cell // 4 * 8 : cell // 4 * 8 + 8, cell % 4 * 8 : cell % 4 * 8 + 8]
+        mixed[0][place], mixed[1][place] = np.array(blurred)[place], np.array(photo)[place]
+    images = [photo, Image.fromarray(mixed[0]), blurred, Image.fromarray(mixed[1])]
+    fed = attend(model, images, [caption] * 4)
+    sharp, first_hidden, none, first_shown = (np.exp(of_photo.word_log_probs[0]) for of_photo in fed)
+    assert deletion[0] == pytest.approx((sharp + 2 * first_hidden + none) / 4, abs=1e-5)
+    assert insertion[0] == pytest.approx((none + 2 * first_shown + sharp) / 4, abs=1e-5)

@@ -72,6 +72,7 @@ def test_maps_are_weighed_against_each_other(folder: Path, cli: Cli, monkeypatch
     assert rows["chance"]["random model"]["mean"] == pytest.approx(1)  # it does not ask the model
     assert rows["attention"]["true effect"] == "–"  # known for scenes alone
     assert 0 < rows["gradcam"]["insertion"]["mean"] < 1
+    assert 0 < rows["gradcam"]["deletion, pixels"]["mean"] < 1
     assert [(row["map"], row["and"]) for row in data["map agreement"]["rows"]] == [
         ("attention", "gradcam"), ("attention", "chance"), ("gradcam", "chance"),
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.maps import scales
+from caption.analysis.maps.blurring import areas_by_blurring
 from caption.analysis.maps.trial import scores_of
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows
 from caption.analysis.per_word import Measured, known_mean
@@ -458,18 +459,20 @@ def heads(table: AnalysisTable, subjects: Subjects) -> None:
 
 
 @measure(
-    "model", "map", "words", "pointing accuracy", "mass in the box", "deletion", "insertion", "true effect",
+    "model", "map", "words", "pointing accuracy", "mass in the box", "deletion", "insertion",
+    "deletion, pixels", "insertion, pixels", "true effect",
     "random decoder", "random model", "under noise", "ms per word", on=[OF_MAPS],
 )  # fmt: skip
 def maps(table: AnalysisTable, subjects: Subjects) -> None:
     """Which map should I believe?
 
     Pointing accuracy and mass: is the map on the object that the word names? Deletion and insertion: the areas when
-    regions are hidden, and shown, in the order of the map; a low and a high one are good. True effect: of the objects
-    of a scene, taken out one at a time, the one that changes the word the most should have the most of the map. Random
-    decoder, random model: the rank correlation with the map of a model whose weights are random; a map that depends on
-    what was learned is near 0. Under noise: that with the maps of photos with noise that is hardly visible; a stable
-    map is near 1. The last three are measured on 20 photos at most.
+    regions are hidden from the word, and shown, in the order of the map; a low and a high one are good; on pixels, the
+    photo is blurred cell by cell in this order, for all words. True effect: of the objects of a scene, taken out one at
+    a time, the one that changes the word the most should have the most of the map. Random decoder, random model: the
+    rank correlation with the map of a model whose weights are random; a map that depends on what was learned is near 0.
+    Under noise: that with the maps of photos with noise that is hardly visible; a stable map is near 1. These three and
+    the areas on pixels are measured on 20 photos at most.
     """
     if not subjects[0].methods:
         table.missing = NEED_METHODS
@@ -510,6 +513,10 @@ def _map_row(
     if scenes:
         shown = scales.shows_effect(scenes, subject.effects, drawn.captions)
         effect = Value(known_mean(shown, images))
+    few = [part[:SAMPLE] for part in (subject.photos, subject.captions, drawn.captions)]
+    naming = frozenset().union(*subject.images.naming.values()) or None
+    on_pixels = areas_by_blurring(subject.captioner, *few, words=naming)
+    areas += [Value(known_mean(area, images[: len(area)])) for area in on_pixels]
     correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
     return [method, words, *pointing, *areas, effect, *correlations, f"{1000 * drawn.seconds:.1f}"]
 
