@@ -43,6 +43,7 @@ def areas_by_blurring(
     Raises:
         caption.core.errors.ImageError: a photo cannot be read.
     """
+    generator = np.random.default_rng(0)
     deletion, insertion = [], []
     with progress_bar("blurring", len(photos), unit="photos") as advance:
         for photo, caption, maps in zip(photos, captions, drawn, strict=True):
@@ -53,7 +54,8 @@ def areas_by_blurring(
             for step, word in enumerate(caption.words):
                 if words is not None and word not in words:
                     continue
-                ranks = (-maps.weights[step].ravel()).argsort(kind="stable").argsort(kind="stable")
+                weights = maps.weights[step].ravel()
+                ranks = np.lexsort((generator.random(weights.size), -weights)).argsort()  # ties at random
                 counts = np.linspace(0, ranks.size, POINTS).round()
                 hidden = [ranks < count for count in counts] + [ranks >= count for count in counts]
                 masks = (Image.fromarray(255 * of_cells[cells].astype(np.uint8)) for of_cells in hidden)

@@ -513,9 +513,11 @@ def _map_row(
     if scenes:
         shown = scales.shows_effect(scenes, subject.effects, drawn.captions)
         effect = Value(known_mean(shown, images))
-    few = [part[:SAMPLE] for part in (subject.photos, subject.captions, drawn.captions)]
-    naming = frozenset().union(*subject.images.naming.values()) or None
-    on_pixels = areas_by_blurring(subject.captioner, *few, words=naming)
+    photos, captions, maps = subject.photos[:SAMPLE], subject.captions[:SAMPLE], drawn.captions[:SAMPLE]
+    # Each word takes many passes of the encoder: those that name something with a box, if there are any.
+    boxed = {word for photo in subject.images.boxed for name in photo.boxes for word in name.split()}
+    naming = {word for several in subject.images.naming.values() for word in several} or boxed or None
+    on_pixels = areas_by_blurring(subject.captioner, photos, captions, maps, naming)
     areas += [Value(known_mean(area, images[: len(area)])) for area in on_pixels]
     correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
     return [method, words, *pointing, *areas, effect, *correlations, f"{1000 * drawn.seconds:.1f}"]
