@@ -283,7 +283,8 @@ class ImageTextModel(PrefixModel):
         first, *deeper = [
             _as_listed(part, asked) for part in features.unflatten(-1, (1 + self.deep, -1)).unbind(-2)
         ]
-        output = asked.output(pooler_output=first, **({"deepstack_features": deeper} if deeper else {}))
+        of_layers = {"deepstack_features": deeper} if hasattr(asked.output, "deepstack_features") else {}
+        output = asked.output(pooler_output=first, **of_layers)
         cache = DynamicCache()
         self.whole(
             **arguments, mm_encoder_outputs={"image": output}, logits_to_keep=1, cache=cache, use_cache=True

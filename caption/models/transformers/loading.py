@@ -125,7 +125,7 @@ def _architecture(config: Any, name: str | None = None) -> str:
         raise UserError(
             f"the architecture {printable(name)} of transformers is not supported: {', '.join(FAMILIES)} are, and "
             "those that transformers lists as models for images and text; or implement the interface "
-            "caption.models.transformers.model.ForeignModel for it (docs/any-captioner.md)"
+            "caption.models.transformers.model.ForeignModel for it (docs/torch-model.md)"
         )
     return name
 

@@ -1,4 +1,4 @@
-"""The page docs/any-captioner.md: its model of plain torch can be doubted, too."""
+"""The pages docs/any-captioner.md and docs/torch-model.md: a model of plain torch can be doubted, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from caption.analysis.interventions import Erase, Force, intervene
 from caption.analysis.pointing_game import best_map
 from caption.search import BeamSearch
 
-PAGE = Path(__file__).parents[3] / "docs" / "any-captioner.md"
+DOCS = Path(__file__).parents[3] / "docs"
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8))
 
 
@@ -24,7 +24,9 @@ PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), d
 def captioner() -> Any:
     torch.manual_seed(3)
     names: dict[str, Any] = {"__name__": "page"}
-    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1], names)
+    exec(
+        re.findall(r"```python\n(.*?)```", (DOCS / "torch-model.md").read_text("utf-8"), re.DOTALL)[0], names
+    )
     captioner = names["captioner"]
     captioner.search = BeamSearch(1, max_length=3)
     with torch.no_grad():
@@ -53,7 +55,7 @@ def test_the_first_lines_of_the_page_run(
 
     monkeypatch.chdir(tmp_path)
     PHOTO.resize((1000, 800)).save("dog.jpg")
-    block = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "any-captioner.md").read_text("utf-8"), re.DOTALL)[0]
     address = "transformers:Salesforce/blip-image-captioning-base"
     assert address in block
     tiny = blip()

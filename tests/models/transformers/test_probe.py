@@ -19,6 +19,9 @@ from helpers.tiny_image_text import IMAGE_TEXT, internvl, llava
 import caption
 from caption.cli.main import main, run_verb
 from caption.core.errors import UserError
+from caption.models.transformers.families import IMAGE_TEXT as IMAGE_TEXT_MODEL
+from caption.models.transformers.families import family_of
+from caption.models.transformers.image_text import ImageTextModel
 from caption.models.transformers.loading import from_transformers
 from caption.models.transformers.probe import SIZES, probe
 
@@ -99,6 +102,25 @@ def test_parts_of_the_contract_that_a_model_breaks_are_named() -> None:
         from_transformers(*tiny)
     with pytest.raises(UserError, match="is not a model of transformers"):
         run_verb("probe", ["shapes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "lacked"),
+    [
+        ("Blip2", "image tokens with a place"),
+        ("InstructBlip", "image tokens with a place"),
+        ("Florence2", "a language model without an encoder"),
+        ("Mllama", "get_image_features"),
+        ("Kosmos2", "image_token_id"),
+    ],
+)
+def test_models_whose_maps_cannot_be_placed_say_why(name: str, lacked: str) -> None:
+    architecture = f"{name}ForConditionalGeneration"
+    assert family_of(architecture) == IMAGE_TEXT_MODEL
+    with torch.device("meta"):
+        model = getattr(transformers, architecture)(getattr(transformers, f"{name}Config")())
+    with pytest.raises(UserError, match=f"lacks {lacked}"):
+        ImageTextModel.check_contract(model)
 
 
 def test_models_with_a_class_are_probed_by_the_command(tmp_path: Path, capsys: Any) -> None:
