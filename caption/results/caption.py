@@ -116,6 +116,7 @@ class Caption:
         self_attention: (M, T, T) float32 of each layer of a Transformer decoder, if it was measured
             (`caption.analysis.word_maps`): the weight of the step that predicts word t (second index) on each word fed
             so far (third index), the first of which is the start token.
+        method: the method of `caption.maps` whose map the weights are; "" = they are the model's attention.
     """
 
     text: str
@@ -136,6 +137,7 @@ class Caption:
     beam_tree: BeamTree | None = None
     by_piece: Caption | None = None
     self_attention: tuple[np.ndarray, ...] = ()
+    method: str = ""
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -171,7 +173,8 @@ class Caption:
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the image, weights, self-attention and the beam's tree, in types that `json.dumps` accepts.
+        """Everything but the image, weights and their method, self-attention and the beam's tree, in types that
+        `json.dumps` accepts.
 
         `maps` are given by their shapes.
 
@@ -273,7 +276,7 @@ class Caption:
         """
         return replace(
             self, weights=weights, properties=properties or self.properties,
-            maps=AttentionMaps(), alternatives=[], lens=None, beam_tree=None, by_piece=None,
+            maps=AttentionMaps(), alternatives=[], lens=None, beam_tree=None, by_piece=None, method="",
         )  # fmt: skip
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:

@@ -163,23 +163,25 @@ class Tiles:
         own_colours = self.style.cmap is not None and self.style.style != "heat"
         even = "even attention" if properties.is_distribution else "the mean weight"
         line = "" if self.regions is None else f" (1/{self.regions})"
+        symbol = symbol_of(caption)
         if properties.signed:
-            colours = "colour: α" if self.style.cmap else "orange: α above 0, blue: below"
+            colours = f"colour: {symbol}" if self.style.cmap else f"orange: {symbol} above 0, blue: below"
         elif own_colours or preset.level != "even":
             what = "colour" if own_colours else preset.legend
             blurred = ", blurred" * self.style.is_blurred
-            colours = f"{what}: α{blurred}" + (f"; line: {even}{line}" if line else "")
+            colours = f"{what}: {symbol}{blurred}" + (f"; line: {even}{line}" if line else "")
         else:
             colours = f"{preset.legend}: above {even}{line}"
         notes = {
             colours: True,
-            "each map from its own lowest α to its own highest": self.own_scale,
+            f"{symbol}: {caption.method}": bool(caption.method),
+            f"each map from its own lowest {symbol} to its own highest": self.own_scale,
             "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
             "frame: cell read": caption.maps.locations is not None,
             "cross: point read": caption.maps.points is not None,
             "β: use of the image": caption.gates is not None,
             "sentinel: share of no region": properties.sentinel,
-            "Σα need not be 1": not properties.sums_to_one,
+            "Σα need not be 1": not properties.sums_to_one and not caption.method,
         }
         return [note for note, applies in notes.items() if applies]
 
@@ -271,10 +273,17 @@ def peak_text(caption: Caption, step: int, scale: Scale) -> str:
     weights = caption.weights[step]
     if caption.properties.signed:
         peak = float(weights.ravel()[np.abs(weights).argmax()])
-        return f"α {peak:.2g}".replace("-", "−")
+        return f"{symbol_of(caption)} {peak:.2g}".replace("-", "−")
     if caption.properties.is_distribution:
         return f"{_times(float(weights.max()) * weights.size)} even"
-    return f"{_times(float(weights.max()) / scale.mean)} mean" if scale.mean > 0 else "α 0"
+    if scale.mean > 0:
+        return f"{_times(float(weights.max()) / scale.mean)} mean"
+    return f"{symbol_of(caption)} 0"
+
+
+def symbol_of(caption: Caption) -> str:
+    """What a weight is called: α for the model's attention, w for the map of another method."""
+    return "w" if caption.method else "α"
 
 
 def _times(multiple: float) -> str:

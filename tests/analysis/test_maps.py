@@ -197,7 +197,7 @@ def test_every_method_finds_the_region_that_the_word_is_read_from():
 def test_a_map_is_a_caption_that_is_drawn_and_written_like_any_other(tmp_path):
     result = caption.maps(tiny_captioner.captioner(), tiny_captioner.photo(), method="gradcam")
     own = tiny_captioner.captioner().describe(tiny_captioner.photo())
-    assert (result.text, result.box, result.seen) == (own.text, own.box, own.seen)
+    assert (result.text, result.box, result.seen, result.method) == (own.text, own.box, own.seen, "gradcam")
     assert result.plot().axes
     assert result.words[0] in result.to_html()
     result.save_attention(tmp_path / "map.npz")

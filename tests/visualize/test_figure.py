@@ -449,6 +449,17 @@ def test_a_font_that_has_the_characters_is_found_and_characters_without_one_are_
         ink(RARE[3])
 
 
+def test_the_legend_names_the_method_of_a_map_that_is_not_the_attention():
+    signed = WeightProperties(sums_to_one=False, signed=True)
+    caption = caption_of(["a", "dog"], np.linspace(-1, 1, 98).reshape(2, 7, 7), properties=signed)
+    assert "orange: α above 0, blue: below" in legend_of(plot_caption(caption, photo_of()))
+    caption.method = "shapley"
+    fig = plot_caption(caption, photo_of())
+    assert "orange: w above 0, blue: below; w: shapley" in legend_of(fig)
+    assert [text for text in texts_of(fig) if "α" in text] == []
+    assert caption.with_weights(caption.weights).method == ""
+
+
 def test_one_word_is_drawn_on_a_panel_of_another_figure():
     caption, fig = caption_of(["a", "dog"], image=photo_of()), Figure()
     left, right = fig.subplots(1, 2)

@@ -9,6 +9,7 @@ it. `scales` measures how far they can be trusted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import overload
 
 from caption.analysis.maps import attention, grad_cam, gradients, others, perturbation, relevance
@@ -163,5 +164,6 @@ def maps(
     given = captioner.describe(photo_list) if captions is None else list(captions)
     if len(given) != len(photo_list):
         raise ValueError(f"there are {len(given)} captions for {len(photo_list)} photos")
-    drawn = Captions(chosen.draw(captioner, photo_list, given))
+    name = "" if method == "attention" else method
+    drawn = Captions(replace(caption, method=name) for caption in chosen.draw(captioner, photo_list, given))
     return drawn if isinstance(photos, list) else drawn[0]
