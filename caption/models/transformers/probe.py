@@ -25,11 +25,16 @@ from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.atomic_files import make_parents, replacing
 from caption.models.transformers.captioner import ForeignCaptioner
+from caption.text.vocabulary import SPECIAL_TOKENS, START
 
 SIZES = ((640, 480), (360, 480))
 """(width, height) of the photos."""
 LARGE = 1000
 """Margins above it are not told apart."""
+STEPS = 2
+"""Number of pieces whose probabilities are compared."""
+PROBABILITY = 0.02
+"""Maximal difference of a probability, which half precision keeps."""
 SHRUNK = 0.2
 """Share of a cell at each side that is not lit, because resizing spreads light."""
 
@@ -123,7 +128,8 @@ def check(captioner: ForeignCaptioner) -> None:
     """Probe a model, unless one with the same configuration, processor and versions has been.
 
     Raises:
-        UserError: image tokens answer to other parts of the photo than the layout says.
+        UserError: image tokens answer to other parts of the photo than the layout says; or the probabilities of the
+            first pieces are not those in `generate`.
     """
     import transformers
     from huggingface_hub.constants import HF_HOME
@@ -147,10 +153,50 @@ def check(captioner: ForeignCaptioner) -> None:
                 f"{len(wrong)} of {len(view.own)} answer to other parts of a photo, such as row {row}, column {col} "
                 f"{seen}; its maps would be wrong, so it is not loaded"
             )
+    _check_probabilities(captioner)
     with suppress(OSError, UserError):  # a folder that cannot be written: the next time, it is probed again
         make_parents(file)
         with replacing(file) as stream:
             stream.write(json.dumps([described(view) for view in views]).encode())
+
+
+@torch.no_grad()
+def _check_probabilities(captioner: ForeignCaptioner) -> None:
+    """Compare the probabilities of the first two pieces with those in `generate`."""
+    model: Any = captioner.decoder.model
+    gradient = Image.linear_gradient("L")
+    photo = Image.merge("RGB", (gradient, gradient.rotate(90), gradient)).resize((64, 48))
+    given = {name: value for name, value in model.asked(photo).items() if name != "labels"}
+    given["pixel_values"] = given["pixel_values"].to(next(captioner.parameters()).dtype)
+    given = {name: value.to(captioner.device) for name, value in given.items()}
+    options = {
+        "do_sample": False,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+        "min_new_tokens": STEPS,
+        "max_new_tokens": STEPS,
+    }
+    theirs = model.whole.generate(**given, **options, output_logits=True, return_dict_in_generate=True)
+    name, ours, word = type(model.whole).__name__, [], START
+    try:
+        state = captioner.decoder.start(captioner.project(captioner.encode([photo])))
+        for piece in theirs.sequences[0, -len(theirs.logits) :].tolist():
+            log_probs, state = captioner.decoder.step(state, torch.tensor([[word]], device=captioner.device))
+            word = piece + len(SPECIAL_TOKENS)
+            ours.append(log_probs[0, 0, len(SPECIAL_TOKENS) :])
+    except (KeyError, AttributeError, TypeError, IndexError) as error:
+        raise UserError(
+            f"a layer of the language model of {name} does not use the attention interface of transformers, or keeps "
+            "no keys and values in its cache: its maps cannot be seen"
+        ) from error
+    for log_probs, logits in zip(ours, theirs.logits, strict=True):
+        own = logits[0].float().softmax(-1)
+        difference = float((log_probs.exp() - own).abs().where(log_probs.isfinite(), 0).max())
+        if not difference <= PROBABILITY:
+            raise UserError(
+                f"{name} computes its attention in a way that is not followed here: the probability of a piece differs "
+                f"by {difference:.2g} from that in generate; its maps would be wrong, so it is not loaded"
+            )
 
 
 def described(view: ViewProbe) -> str:

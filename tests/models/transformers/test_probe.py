@@ -104,6 +104,23 @@ def test_parts_of_the_contract_that_a_model_breaks_are_named() -> None:
         run_verb("probe", ["shapes"])
 
 
+def test_attention_that_is_not_followed_is_said(cache: Path) -> None:
+    tiny = llava()
+    attention = tiny.model.model.language_model.layers[0].self_attn
+
+    def louder(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        return (output[0] * (1 + (output[0].shape[1] > 1)), *output[1:])
+
+    attention.register_forward_hook(louder, with_kwargs=True)
+    with pytest.raises(UserError, match="in a way that is not followed here"):
+        from_transformers(*tiny)
+    tiny = llava()
+    own = tiny.model.model.language_model.layers[1].self_attn
+    own.forward = lambda hidden_states, **_: (hidden_states, None)
+    with pytest.raises(UserError, match="does not use the attention interface"):
+        from_transformers(*tiny)
+
+
 @pytest.mark.parametrize(
     ("name", "lacked"),
     [
