@@ -63,8 +63,10 @@ def relevance(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[
         weights = np.zeros((steps, *grid))
         if steps:
             with torch.enable_grad(), override_at_test(captioner, "expectation"):
-                is_foreign = isinstance(captioner, ForeignCaptioner)
-                fed = _foreign(captioner, batch) if is_foreign else _own(captioner, batch)
+                if isinstance(captioner, ForeignCaptioner):
+                    fed = _foreign(captioner, batch)
+                else:
+                    fed = _own(captioner, batch)
             for step in range(steps):  # class tokens and registers come first
                 weights[step] = _of_word(fed, step)[-grid[0] * grid[1] :].view(grid)
         drawn.append(placed(captioner, batch.captions[0], batch.photos[0], weights))
@@ -158,9 +160,8 @@ def _own(captioner: Captioner, batch: Sentences) -> Fed:
         :, 0
     ]
     words: list[tuple[Layer | None, Layer]] = []
-    for spoken, (name, part) in zip(
-        list(among_words) or [None] * len(to_regions), to_regions.items(), strict=True
-    ):
+    of_words: list[str | None] = [*among_words] if among_words else [None] * len(to_regions)
+    for spoken, (name, part) in zip(of_words, to_regions.items(), strict=True):
         own_grid = [label for label, view in part.map_views.items() if view == 0]
         layers = [Layer([named_maps(call)[label] for call in calls[name]], 1) for label in own_grid]
         if spoken is not None:
@@ -172,7 +173,7 @@ def _own(captioner: Captioner, batch: Sentences) -> Fed:
 def _foreign(captioner: ForeignCaptioner, batch: Sentences) -> Fed:
     """An encoder-decoder model of transformers, fed the caption of a batch of one by its own code."""
     model: Any = captioner.decoder.model
-    whole = getattr(model, "whole", None)
+    whole: Any = getattr(model, "whole", None)
     if not hasattr(whole, "encoder") or not hasattr(whole, "decoder"):
         raise UserError(
             f"relevance needs the weights of every layer, which {type(model).__name__} does not give: take "

@@ -133,7 +133,7 @@ def add_transformers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", metavar="D", help=help_)
 
 
-def of_transformers(options: argparse.Namespace) -> dict[str, str]:
+def of_transformers(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `load` for models of transformers that are given."""
     return {name: getattr(options, name) for name in ("question", "dtype") if name in options.given}
 

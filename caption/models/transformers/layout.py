@@ -138,7 +138,8 @@ def layout_of(cells: Tensor) -> Layout:
         UserError: they fill no grid, or more than two.
     """
     has_place = cells.isfinite().all(1)
-    left, views, grids, box = has_place.nonzero()[:, 0], [], [], None
+    views: list[Tensor] = []
+    left, grids, box = has_place.nonzero()[:, 0], [], None
     while len(left):
         area = cells[left, 2] * cells[left, 3]
         is_finest = area <= 1.2 * area.min()

@@ -81,7 +81,8 @@ def load(
         if "device_map" not in arguments:
             captioner = captioner.to(device)
         if question is not None:
-            captioner.decoder.model.question = question
+            foreign: Any = captioner.decoder.model
+            foreign.question = question
     captioner.decoder.summary = summary or captioner.decoder.summary
     return captioner
 
