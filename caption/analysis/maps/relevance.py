@@ -63,10 +63,11 @@ def relevance(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[
         weights = np.zeros((steps, *grid))
         if steps:
             with torch.enable_grad(), override_at_test(captioner, "expectation"):
-                if isinstance(captioner, ForeignCaptioner):
-                    fed = _foreign(captioner, batch)
-                else:
-                    fed = _own(captioner, batch)
+                fed = (
+                    _foreign(captioner, batch)
+                    if isinstance(captioner, ForeignCaptioner)
+                    else _own(captioner, batch)
+                )
             for step in range(steps):  # class tokens and registers come first
                 weights[step] = _of_word(fed, step)[-grid[0] * grid[1] :].view(grid)
         drawn.append(placed(captioner, batch.captions[0], batch.photos[0], weights))
