@@ -126,7 +126,7 @@ def tower_rollout(
     rolled = []
     for photo, caption in zip(photos, captions, strict=True):
         pixels = captioner.transform.read(photo).pixels[None].to(captioner.device)
-        layers = []
+        layers: list[np.ndarray] = []
         if tower is not None:
             pixels = captioner.decoder.model.tower_input(pixels)  # type: ignore[operator]
             layers = _tower_layers(tower, pixels.to(next(tower.parameters()).dtype))

@@ -35,8 +35,8 @@ class Question(NamedTuple):
     """Of the model, (..., 1, P)."""
     places: Tensor
     """(N,) int64, the pieces that image tokens replace."""
-    features: Tensor
-    """(1, N, D) the image tokens of a grey photo; those without a place are the same for all photos."""
+    ends: Tensor
+    """(1, S, D) the image tokens that end lines, the same for all photos."""
     parts: list[tuple[int, ...]]
     """Shapes of the features of a photo: of each part of a list, or of one tensor."""
     listed: bool
@@ -184,8 +184,8 @@ class ImageTextModel(PrefixModel):
         options = {name: getattr(self.whole.config, name) for name in PACKING & _parameters(pack)}
         ends = in_tiles.new_full(in_tiles.shape[1:], torch.nan)
         tiles_alone = in_tiles.unflatten(0, (len(placed), -1))
-        packed, _ = pack([tiles_alone], arguments["image_sizes"], image_newline=ends, **options)
-        return packed[0]
+        packed: Tensor = pack([tiles_alone], arguments["image_sizes"], image_newline=ends, **options)[0][0]
+        return packed
 
     def image_tokens(self, pixels: Tensor) -> ImageTokens:
         made, device = self.transform.inputs[pixels.shape[1]], pixels.device
@@ -238,9 +238,9 @@ class ImageTextModel(PrefixModel):
                 if isinstance(value, Tensor) and value.shape[-1:] == pieces.shape
             }
             places = (pieces == self.image_piece).nonzero()[:, 0]
-            self.prompts[grids] = Question(
-                arguments, places, _joined(output, 1, self.deep), parts, listed, type(output)
-            )
+            others = self.transform.layout(*self.transform.examples[grids]).others.to(pieces.device)
+            ends = _joined(output, 1, self.deep)[:, others]
+            self.prompts[grids] = Question(arguments, places, ends, parts, listed, type(output))
         return self.prompts[grids]
 
     def first_call(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -268,10 +268,10 @@ class ImageTextModel(PrefixModel):
         patches = torch.cat(tokens.patches, 1)
         asked = self.question_on(tokens.grids)
         layout, images = self.transform.layout(*self.transform.examples[tokens.grids]), len(patches)
-        order, others = (part.to(patches.device) for part in (layout.order, layout.others))
-        features = asked.features.to(patches).expand(images, -1, -1).index_copy(1, order, patches)
-        if tokens.class_tokens.shape[1]:
-            features = features.index_copy(1, others, tokens.class_tokens)
+        order = layout.order.to(patches.device)
+        others = asked.ends.to(patches).expand(images, -1, -1) if self.packs else tokens.class_tokens
+        back = torch.cat((layout.order, layout.others)).argsort().to(patches.device)
+        features = torch.cat((patches, others), 1)[:, back]
         arguments = {
             name: value.to(patches.device).expand(*value.shape[:-2], images, -1)
             for name, value in asked.arguments.items()

@@ -37,7 +37,8 @@ class Layout(NamedTuple):
     """The part of the photo that the views cover, in shares of its sides."""
 
     def __str__(self) -> str:
-        views, ends = [], [rows * cols for rows, cols in self.grids]
+        views = []
+        ends = [rows * cols for rows, cols in self.grids]
         for (rows, cols), order in zip(self.grids, self.order.split(ends), strict=True):
             numbers = order.view(rows, cols) - order[0]
             width = int((numbers[0] == torch.arange(cols)).cumprod(0).sum())
@@ -138,8 +139,10 @@ def layout_of(cells: Tensor) -> Layout:
         UserError: they fill no grid, or more than two.
     """
     has_place = cells.isfinite().all(1)
+    left = has_place.nonzero()[:, 0]
     views: list[Tensor] = []
-    left, grids, box = has_place.nonzero()[:, 0], [], None
+    grids: list[Grid] = []
+    box: Box | None = None
     while len(left):
         area = cells[left, 2] * cells[left, 3]
         is_finest = area <= 1.2 * area.min()

@@ -80,7 +80,8 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
         found = []
         for number, (rows, cols) in enumerate(grids):
             edges = cell_edges(rows, cols, box)
-            bits, margins = [], [torch.inf]
+            bits: list[Tensor] = []
+            margins = [torch.inf]
             answered = torch.ones(rows * cols, dtype=torch.bool)
             for lines, ends, is_row in ((rows, edges[1], True), (cols, edges[0], False)):
                 place = torch.zeros(rows * cols, dtype=torch.long)
@@ -177,7 +178,8 @@ def _check_probabilities(captioner: ForeignCaptioner) -> None:
         "max_new_tokens": STEPS,
     }
     theirs = model.whole.generate(**given, **options, output_logits=True, return_dict_in_generate=True)
-    name, ours, word = type(model.whole).__name__, [], START
+    name, word = type(model.whole).__name__, START
+    ours: list[Tensor] = []
     try:
         state = captioner.decoder.start(captioner.project(captioner.encode([photo])))
         for piece in theirs.sequences[0, -len(theirs.logits) :].tolist():
