@@ -72,12 +72,12 @@ def test_nothing_runs_out_of_its_column_and_the_first_screen_is_complete(site: P
                 found[each.relative_to(site).as_posix(), size[0]] = outside
         page.close()
     assert found == {}
-    # The first screen has the title, the picture and both commands.
+    # The first screen has the title, the picture and the command.
     page = browser.open((site / "index.html").as_uri(), *DESK)
     assert page.run(EMPTY) == 0
     for size in (DESK, TELEPHONE):
         page.resize(*size)
-        for selector, index in ((".md-content h1", 0), (".md-content img", 0), (".md-content pre", 1)):
+        for selector, index in ((".md-content h1", 0), (".md-content img", 0), (".md-content pre", 0)):
             page.run("scrollTo(0, 0)")
             _, top, _, height = page.box_of(selector, index)
             assert height > 10
