@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -90,6 +91,10 @@ class PatchAttention(Attention):
         super().__init__()
         self.view_count = views
         self.map_views = {"heads": 0, "second": 1} if views == 2 else {"heads": 0}
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        """See `Attention.grids`; a photo that fits in one tile has no second view."""
+        return {name: views[view] for name, view in self.map_views.items() if view < len(views)}
 
     def weigh(self, query: Any, memory: LayerMemory, state: TensorTree) -> WeighOutput:
         scores = _precise(_by_key_head(query.hidden, memory) @ memory.keys.mT)  # (B, M', M / M' · K, L)

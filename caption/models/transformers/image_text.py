@@ -84,7 +84,7 @@ class ImageTextModel(PrefixModel):
         self.set_sites(sites, [text.num_attention_heads] * len(sites))
         self.deep = len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or [])
         self.region_size = text.hidden_size * (1 + self.deep)
-        self.views = len(self.transform.layout(64, 48).grids)
+        self.views = max(len(self.transform.layout(*size).grids) for size in ((64, 48), (640, 480)))
         tower = getattr(model.base_model, "vision_tower", None)
         if tower is not None and getattr(model.config, "vision_feature_layer", -1) == -1:
             self.tower = tower

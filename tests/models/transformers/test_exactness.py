@@ -21,6 +21,7 @@ from helpers.tiny_image_text import IMAGE_TEXT, IMAGE_TOWER, TEMPLATE, TEXT, gem
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from caption.analysis.interventions import Force, intervene
 from caption.analysis.maps import maps as draw_maps
 from caption.analysis.self_attention.rollout import tower_rollout
 from caption.attention.map_hooks import edit_maps
@@ -595,6 +596,24 @@ def test_photos_of_other_proportions_are_captioned_in_one_call() -> None:
     parts.processor.image_processor.do_resize = False
     with pytest.raises(ImageError, match="Qwen2VLImageProcessor refuses a photo of 60x44 pixels"):
         from_transformers(*parts)(Image.new("RGB", (60, 44)))
+
+
+def test_a_photo_that_fits_in_one_tile_has_one_view() -> None:
+    ours, photo = captioner("internvl"), PHOTO.resize((16, 16))
+    whole = FAMILIES["internvl"]().model.double()  # not `tiny`, whose attention other tests exchange
+    caption = ours(photo, search())
+    assert {name: maps.shape[2:] for name, maps in caption.stepwise.maps.items()} == {
+        "layer 0 heads": (2, 2),
+        "layer 1 heads": (2, 2),
+    }
+    given = ours.decoder.model.asked(photo)  # type: ignore[operator]
+    given["pixel_values"] = given["pixel_values"].double()
+    written = whole.generate(**given, max_new_tokens=LENGTH)[0, given["input_ids"].shape[1] :].tolist()
+    pieces = pieces_of(caption, "internvl")
+    assert pieces == written[: len(pieces)]
+    forced = intervene(ours, photo, Force((1, 1), at=0)).changed.stepwise
+    np.testing.assert_allclose(forced.weights[0], [[0, 0], [0, forced.weights[0].sum()]], atol=1e-6)
+    assert [each.weights.shape[1:] for each in ours([photo, PHOTO])] == [(2, 2), (4, 6)]
 
 
 def test_the_summary_puts_tiles_and_the_whole_on_one_grid() -> None:
