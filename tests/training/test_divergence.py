@@ -47,10 +47,10 @@ def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path:
     assert (ran.code, ran.out) == (2, "")
     last, file = tmp_path / "run" / "last.ckpt", tmp_path / "run" / "logs" / "version_0" / "diverged.json"
     assert "the loss is nan" in ran.err
-    assert f"at step 7 (epoch 1), for the images in {file}" in ran.err
+    assert f"at step 7 (epoch 2), for the images in {file}" in ran.err
     assert f"the last good checkpoint is {last}. Lower the learning rate (model.optimizer" in ran.err
     report = json.loads(file.read_text())
-    assert (report["step"], report["epoch"]) == (7, 1)
+    assert (report["step"], report["epoch"]) == (7, 2)
     assert report["batches"] == [{"batch": 2, "loss": "nan", "ids": ids[7]}]
     assert len(ids[7]) == 8
     contents = torch.load(last, weights_only=True)
