@@ -30,7 +30,8 @@ def truncated(
     log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
 ) -> list[float]:
     """The probabilities from which sampling draws."""
-    powers = [math.exp(log_prob / temperature) for log_prob in log_probs]
+    highest = max(log_probs)  # with a penalty on all words, their powers would be 0
+    powers = [math.exp((log_prob - highest) / temperature) for log_prob in log_probs]
     order = sorted(range(len(powers)), key=lambda word: -powers[word])[:top_k]
     kept: list[int] = []
     for word in order:
