@@ -17,6 +17,7 @@ from helpers.tiny_lens import tiny_lens
 
 from caption.analysis.explorer.requests import check
 from caption.analysis.explorer.service import Service
+from caption.captioner import Captioner
 from caption.cli.serve import _bound, _hosts
 from caption.models.model_zoo import load
 from caption.visualize.page_script import page_description
@@ -201,9 +202,10 @@ def test_the_photo_that_was_used_longest_ago_is_forgotten(port):
     assert send(port, "/api/captions", {"photo": first})[0] == 200
 
 
-def test_a_server_that_stops_answers_those_who_wait():
-    model, statuses, entered, go_on = captioner(), [], threading.Event(), threading.Event()
-    step, steps = model.decoder.step, []
+def held(model: Captioner) -> tuple[threading.Event, threading.Event, list[int]]:
+    """Hold a model's steps: an event that the first of them sets, one for which all wait, and a list of those done."""
+    entered, go_on, steps = threading.Event(), threading.Event(), []
+    step = model.decoder.step
 
     def slow(state, words):
         entered.set()
@@ -212,6 +214,12 @@ def test_a_server_that_stops_answers_those_who_wait():
         return step(state, words)
 
     model.decoder.step = slow
+    return entered, go_on, steps
+
+
+def test_a_server_that_stops_answers_those_who_wait():
+    model, statuses = captioner(), []
+    entered, go_on, steps = held(model)
     askers = [
         threading.Thread(target=lambda: statuses.append(send(port, "/api/photos", png(photo()))[0]))
         for _ in range(4)
@@ -264,18 +272,11 @@ def test_a_hundred_requests_at_once_are_answered_or_told_to_come_back(port):
 
 
 def test_work_for_an_asker_who_has_left_stops_and_its_place_is_free_again():
-    model, steps, entered, go_on = captioner(), [], threading.Event(), threading.Event()
+    model = captioner()
     service = Service({"one": model})
     answer = service.add(png(photo()), "noise.png")
     step = model.decoder.step
-
-    def slow(state, words):
-        entered.set()
-        go_on.wait(10)
-        steps.append(1)
-        return step(state, words)
-
-    model.decoder.step = slow
+    entered, go_on, steps = held(model)
     with serving(service, waiting=0) as port:
         body = b'{"photo": "%s", "search": {"kind": "greedy"}}' % answer["photo"].encode()
         asker = socket.create_connection(("127.0.0.1", port))
