@@ -56,7 +56,7 @@ for seed in 0 1 2; do
 done
 python -m tools.average "$folder/mean.ckpt" "${mean[@]}"
 
-# 8. Photos of COCO without people join, three times in an epoch. The last of the five epochs is taken. 9. Whole captions are
+# 8. Photos of COCO without people join, three times in an epoch. The last of the six epochs is taken. 9. Whole captions are
 # rewarded, less for persons where nobody is and for nonsense.
 python -m tools.by_persons data/coco/captions.json data/coco_people/captions.json data/coco_things/captions.json
 everyday=(-c training/everyday --data.features "$folder/everyday_features")
@@ -65,7 +65,7 @@ caption features -c flickr8k_soft "${everyday[@]}" --out "$folder/everyday_mirro
 slow='[{class_path: caption.training.weight_averaging.AveragedWeights, init_args: {decay: 0.998}}]'
 fit everyday -c training/guided_attention "${everyday[@]}" --trainer.callbacks "$slow" \
     --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0 \
-    --trainer.max_epochs 5 --model.scheduler.init_args.T_max 8 --model.warm_start "$folder/mean.ckpt"
+    --trainer.max_epochs 6 --model.scheduler.init_args.T_max 8 --model.warm_start "$folder/mean.ckpt"
 fit sensible "${everyday[@]}" -c training/sensible_rewards --model.warm_start "$folder/everyday/last.ckpt" \
     --data.flip "{probability: 0.5, features: $folder/everyday_mirrored_features}"
 
