@@ -32,7 +32,8 @@ class GuidedAttention(Objective):
     regions if exactly one contains the word. g_t, between 0 and 1, is the detectors' gain, log P(y_t | image) −
     log P(y_t) in nats, so words that are not detected, such as "in" or rare words, do not guide the attention. β and g
     have no gradient, so the divergence does not adapt the detectors to the attention. L_detect also trains an encoder
-    that is fine-tuned. The saved captioner does not contain the detectors.
+    that is fine-tuned. The saved captioner does not contain the detectors; a training that starts from the checkpoint
+    (`warm_start`) and detects the same words takes them from there.
 
     The divergence is that of Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching
     Model", whose maps come from a matching model over detected objects.

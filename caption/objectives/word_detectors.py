@@ -48,8 +48,9 @@ class WordDetectors(nn.Module):
         self.smoothing = smoothing
         self.layer = nn.Linear(region_size, min(words, vocabulary_size))
         nn.init.zeros_(self.layer.bias)
-        # Both are computed from the training captions; `prepare` does so again when training resumes.
-        self.register_buffer("index", torch.full((vocabulary_size,), -1), persistent=False)
+        # Both are computed from the training captions; `prepare` does so again when training resumes. Checkpoints keep
+        # the index, which says what the weights' rows mean.
+        self.register_buffer("index", torch.full((vocabulary_size,), -1))
         self.register_buffer("prior", torch.full((self.layer.out_features,), UNKNOWN_SHARE), persistent=False)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:

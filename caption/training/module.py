@@ -48,7 +48,7 @@ from caption.training.optimizers import (
 from caption.training.precision import warn_if_slower
 from caption.training.rates import adopt_rates, check_rates, configured_rates
 from caption.training.resuming import check_optimizer_state
-from caption.training.warm_start import load_model, load_pretrained
+from caption.training.warm_start import load_detectors, load_model, load_pretrained
 from caption.training.watched import AUTO, mode_of
 from caption.training.weight_averaging import check_averages
 
@@ -76,8 +76,8 @@ class CaptionTraining(LightningModule):
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
         frozen_statistics: whether the BatchNorm layers of an encoder that learns keep the mean and variance of their
             weights; scale and shift learn in either case.
-        warm_start: model with the initial weights of encoder, refiner and decoder: a checkpoint, the name of an
-            installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
+        warm_start: model with the initial weights of encoder, refiner, decoder and word detectors: a checkpoint, the name
+            of an installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
             weights. Parts that only this configuration has start untrained, with a warning that names them. Words that
             only this vocabulary has start as unknown words; `caption fit` keeps all words of that model.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
@@ -185,6 +185,8 @@ class CaptionTraining(LightningModule):
             load_pretrained(self.captioner)
         self._check_store()
         self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
+        if self.warm_start is not None and not self.restored:
+            load_detectors(self.objective, self.warm_start, self.captioner.vocabulary)
 
     def _make_optimizer(self) -> tuple[Optimizer, LRScheduler | None]:
         optimizer = make_optimizer(self.optimizer, self, self.captioner.encoder, self.encoder_learning_rate)

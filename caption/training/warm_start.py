@@ -15,8 +15,10 @@ from caption.core.runtime.trust import class_paths, make
 from caption.decoders.base import Decoder
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import view_sizes
-from caption.models import model_zoo
+from caption.models import checkpoint, model_zoo
 from caption.models.checkpoint.rebuild import without_memory
+from caption.objectives import Objective
+from caption.objectives.word_detectors import WordDetectors
 from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 
@@ -61,6 +63,28 @@ def load_model(captioner: Captioner, model: str, trust: Sequence[str] = ()) -> N
         )
     if missing:
         rank_zero_warn(f"{model} has no weights of these parts, which start untrained: {first_few(missing)}")
+
+
+def load_detectors(objective: Objective, model: str, vocabulary: Vocabulary) -> None:
+    """Start from the word detectors of another training, if they detect the same words.
+
+    Without them, attention is guided to hardly anything until new detectors are trained.
+
+    Args:
+        objective: prepared; it may contain `WordDetectors`, at any depth.
+        model: as in `load_model`; only the checkpoint of a training has detectors.
+        vocabulary: of the model.
+    """
+    own = [module for module in objective.modules() if isinstance(module, WordDetectors)]
+    if not own:
+        return
+    contents = checkpoint.read(model_zoo.find(model))
+    state, words = contents["state_dict"], contents["captioner"]["vocabulary"]
+    prefixes = [name.removesuffix("index") for name in state if name.endswith("detectors.index")]
+    for prefix, detectors in zip(prefixes, own, strict=False):
+        if words == vocabulary.to_dict() and torch.equal(state[f"{prefix}index"], detectors.index.cpu()):
+            detectors.load_state_dict({name: state[prefix + name] for name in detectors.state_dict()})
+            rank_zero_info(f"start from {model}: its word detectors, too")
 
 
 def compared(source: Vocabulary, target: Vocabulary) -> str:

@@ -49,6 +49,10 @@ class AveragedWeights(WeightAveraging):
         average = get_ema_multi_avg_fn(decay)
 
         def update(averages: Any, weights: Any, count: Any) -> None:
+            if not averages[0].is_floating_point():  # indices and counts, whose averages would be rounded
+                for mean, weight in zip(averages, weights, strict=True):
+                    mean.copy_(weight)
+                return
             average(averages, weights, count)
             for mean, weight in zip(averages, weights, strict=True):
                 # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits.

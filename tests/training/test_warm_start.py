@@ -10,6 +10,7 @@ import torch
 import yaml
 from helpers.command_line import Ran
 from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
+from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.core.errors import CheckpointError, DataError
@@ -17,9 +18,10 @@ from caption.data.shapes import Shapes
 from caption.decoders import AdaptiveDecoder, ShowAndTellDecoder, TopDownDecoder, TransformerDecoder
 from caption.encoders import SmallCNN
 from caption.models import checkpoint, model_zoo
-from caption.objectives import Reinforce
+from caption.objectives import CrossEntropy, GuidedAttention, Objective, Reinforce, WeightedSum
 from caption.text.vocabulary import Vocabulary
 from caption.training.warm_start import load_model, word_tensors
+from caption.training.weight_averaging import AveragedWeights
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,33 @@ def test_hard_starts_from_soft_and_a_new_part_untrained(tmp_path: Path, reader: 
     assert not started.pop(part).any()
     assert differing(started, weights(checkpoint.load(soft))) == set()
     assert training.captioner.decoder.attention.score.word.weight.any()
+
+
+def test_word_detectors_are_taken_if_they_detect_the_same_words(tmp_path: Path, reader: Shapes):
+    """Also where they lie deeper, and after averaging, which must not round the numbers of words."""
+
+    def guided(words: int = 9) -> GuidedAttention:
+        return GuidedAttention(CrossEntropy(), words=words)
+
+    averaged = AveragedWeights(0.9)
+    first = fit(tmp_path, reader, averaged, max_steps=3, objective=guided())
+    first.trainer.save_checkpoint(tmp_path / "first.ckpt")
+    trained = checkpoint.read(tmp_path / "first.ckpt")["state_dict"]["objective.detectors.layer.weight"]
+
+    def started(objective: Objective) -> Tensor:
+        start = Watch(lambda module: weights(module.objective), "on_train_start")
+        fit(
+            tmp_path, reader, start, max_steps=1, warm_start=str(tmp_path / "first.ckpt"), objective=objective
+        )
+        return next(value for name, value in start.seen[0].items() if name.endswith("detectors.layer.weight"))
+
+    assert torch.equal(started(WeightedSum([CrossEntropy(), guided()], [1.0, 0.1])), trained)
+    assert started(guided(words=8)).shape != trained.shape
+    contents = torch.load(tmp_path / "first.ckpt", weights_only=True)
+    index = contents["state_dict"]["objective.detectors.index"]
+    contents["state_dict"]["objective.detectors.index"] = index.roll(1)  # of other captions
+    torch.save(contents, tmp_path / "first.ckpt")
+    assert not torch.equal(started(guided()), trained)
 
 
 def test_words_keep_their_weights_and_new_ones_start_as_the_unknown_word(reader: Shapes, soft: Path):
