@@ -76,10 +76,10 @@ class CaptionTraining(LightningModule):
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
         frozen_statistics: whether the BatchNorm layers of an encoder that learns keep the mean and variance of their
             weights; scale and shift learn in either case.
-        warm_start: model with the initial weights of encoder, refiner, decoder and word detectors: a checkpoint, the name
-            of an installed model, or hf://owner/name; for instance a soft-attention model for hard attention. None = new
-            weights. Parts that only this configuration has start untrained, with a warning that names them. Words that
-            only this vocabulary has start as unknown words; `caption fit` keeps all words of that model.
+        warm_start: model with the initial weights of encoder, refiner, decoder and word detectors: a checkpoint, the
+            name of an installed model, or hf://owner/name; for instance a soft-attention model for hard attention.
+            None = new weights. Parts that only this configuration has start untrained, with a warning that names them.
+            Words that only this vocabulary has start as unknown words; `caption fit` keeps all words of that model.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
         validation_search: None = greedy.
         at_test: what hard attention reads in validation, test and prediction; None = the mechanism's own setting, which
