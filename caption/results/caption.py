@@ -227,6 +227,11 @@ class Caption:
         return [] if self.lens is None else self.lens.remarks
 
     @property
+    def symbol(self) -> str:
+        """What pictures call a weight: α for the model's attention, w for the map of another method."""
+        return "w" if self.method else "α"
+
+    @property
     def sentinel_shares(self) -> np.ndarray | None:
         """(T,) the sentinel's share of each word's attention, 1 − Σ α; None without a sentinel."""
         return 1 - self.weights.sum(axis=(1, 2)) if self.properties.sentinel else None

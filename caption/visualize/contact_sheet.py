@@ -172,7 +172,11 @@ def _blocks(
             count = len(tiles.tiles)
             size = height * _aspect(tiles), height
             grid = Grid(count, count, size, above, FOOT * lines * (not with_seen), left, top)
-            peak = "" if one_scale or not tiles.maps else f"   α ≤ {tiles.scale.high:.2g}"
+            peak = (
+                ""
+                if one_scale or not tiles.maps
+                else f"   {tiles.maps[0][0].caption.symbol} ≤ {tiles.scale.high:.2g}"
+            )
             blocks.append(Block(tiles, names[index], grid, peak, with_seen))
             left += grid.width + SPACE
         top = max(blocks[index].bottom for index in row) + 0.1
@@ -231,8 +235,10 @@ def _write_legend(
     if scale is None and len(sets) > 1:
         ax.set_xticks([])
     whose = "each photo has a scale of its own" if scale is None else "one scale for all photos"
+    symbol, method = captions[0].symbol, captions[0].method
     notes = {
-        "α of a word" if of_words else "largest α of all words": True,
+        f"{symbol} of a word" if of_words else f"largest {symbol} of all words": True,
+        f"{symbol}: {method}": bool(method),
         whose: len(sets) > 1,
         "orange above 0, blue below": any(caption.properties.signed for caption in captions),
         "frame: cell read": of_words and any(caption.maps.locations is not None for caption in captions),

@@ -190,6 +190,7 @@ def _caption_record(caption: Caption, size: tuple[int, int], unchanged: Caption 
     sentinel = None if shares is None else [float(share) for share in shares]
     return {
         **record,
+        "method": caption.method,
         **_map_record(caption.weights, caption.box, caption.properties, unchanged),
         "sees": _sees(caption),
         "remarks": caption.remarks,

@@ -163,7 +163,7 @@ class Tiles:
         own_colours = self.style.cmap is not None and self.style.style != "heat"
         even = "even attention" if properties.is_distribution else "the mean weight"
         line = "" if self.regions is None else f" (1/{self.regions})"
-        symbol = symbol_of(caption)
+        symbol = caption.symbol
         if properties.signed:
             colours = f"colour: {symbol}" if self.style.cmap else f"orange: {symbol} above 0, blue: below"
         elif own_colours or preset.level != "even":
@@ -273,17 +273,12 @@ def peak_text(caption: Caption, step: int, scale: Scale) -> str:
     weights = caption.weights[step]
     if caption.properties.signed:
         peak = float(weights.ravel()[np.abs(weights).argmax()])
-        return f"{symbol_of(caption)} {peak:.2g}".replace("-", "−")
+        return f"{caption.symbol} {peak:.2g}".replace("-", "−")
     if caption.properties.is_distribution:
         return f"{_times(float(weights.max()) * weights.size)} even"
     if scale.mean > 0:
         return f"{_times(float(weights.max()) / scale.mean)} mean"
-    return f"{symbol_of(caption)} 0"
-
-
-def symbol_of(caption: Caption) -> str:
-    """What a weight is called: α for the model's attention, w for the map of another method."""
-    return "w" if caption.method else "α"
+    return f"{caption.symbol} 0"
 
 
 def _times(multiple: float) -> str:

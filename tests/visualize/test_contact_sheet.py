@@ -125,6 +125,17 @@ def test_photos_with_few_words_share_a_row():
     assert max(heights) <= HEIGHT + 0.01
 
 
+def test_the_sheet_names_the_method_of_maps_that_are_not_the_attention():
+    captions = [caption_of(["a", "dog"], size=WIDE) for _ in range(2)]
+    for caption in captions:
+        caption.method = "gradcam"
+    for words in (None, ["dog"]):
+        fig = contact_sheet(captions, [Image.new("RGB", WIDE)] * 2, words=words)
+        texts = [text.get_text() for part in (fig, *fig.axes) for text in part.texts]
+        assert [text for text in texts if "α" in text] == []
+        assert "w: gradcam" in texts[-1]
+
+
 def test_a_lens_that_contradicts_a_word_is_heard_on_the_sheet(dog):
     dog.lens = LensReading([[], []], [[], []], [], [Doubt(0, "dog", "cat", 0.9)], True)
     texts = [text.get_text() for text in contact_sheet([dog], [Image.new("RGB", WIDE)]).texts]

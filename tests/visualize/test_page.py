@@ -79,6 +79,20 @@ def described():
     return dog
 
 
+def test_the_page_names_the_method_of_a_map_that_is_not_the_attention(show):
+    dog = pointing(WIDE, WHOLE, (4, 6), CELLS, WORDS)
+    dog.method = "gradcam"
+    page = show(to_html([dog]), width=1400)
+    page.hover(".satt-word", 2)
+    assert page.text(".satt-status").endswith(
+        "gradcam is highest at the centre (row 3, column 4 of 4 × 6), w 1, 24.0× even"
+    )
+    assert page.text(".satt-scale").startswith("w (gradcam) from 0 to 1")
+    page.hover_at(".satt-photo", 3.5 / 6, 2.5 / 4)
+    assert page.text(".satt-status").startswith("High here: “dog”")
+    assert "α" not in page.text(".satt-scale") + page.text(".satt-strip")
+
+
 def test_words_from_right_to_left_stand_beside_their_numbers_and_in_their_order(show):
     """In a line from left to right, Hebrew would take the first half of the number with it."""
     page = show(

@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import (
@@ -154,13 +155,14 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         for remark in caption.remarks:
                             say("describe", f"{photo}: {remark}")
                         lens = caption.lens
-                        if not options.lens:
-                            caption.lens = None
-                        printer.add(photo, caption, None if lens is None else lens.out_of_distribution)
                         if lens is not None and not options.lens:
                             caption.lens = lens.with_remarks_alone()
+                        # Before anything is printed: a map may be refused.
+                        captions = _captions(caption, captioners, outputs, options.map)
+                        printed = caption if options.lens else replace(caption, lens=None)
+                        printer.add(photo, printed, None if lens is None else lens.out_of_distribution)
                         advance(1)  # before the pictures, which take longer than the caption
-                        reason = outputs.add(index, _captions(caption, captioners, outputs, options.map))
+                        reason = outputs.add(index, captions)
                         if reason is not None:
                             failed += 1
                             say("describe", reason)

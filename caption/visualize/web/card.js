@@ -267,9 +267,20 @@ export class Card {
     return [framed ? locations[step] : null, step >= 0 && points ? points[step] : null];
   }
 
+  // What draws the map, if it is not the attention.
+  get method() {
+    return this.caption.method && (this.map.name ?? this.caption.method);
+  }
+
+  get symbol() {
+    return this.method ? "w" : "α";
+  }
+
   hint() {
     if (!this.caption.words.length) return "This caption has no words.";
-    return "Point at a word, tap it or use the arrow keys to see where the model looked. Point at the photo to see which words looked there.";
+    const { method } = this;
+    const [word, place] = method ? [`its map, ${method}`, "are high"] : ["where the model looked", "looked"];
+    return `Point at a word, tap it or use the arrow keys to see ${word}. Point at the photo to see which words ${place} there.`;
   }
 
   describe(step, values) {
@@ -280,10 +291,12 @@ export class Card {
     const share = logs[step] === null ? "" : `, p ${probability(logs[step])}`;
     const cell = `row ${Math.floor(peak / grid[1]) + 1}, column ${(peak % grid[1]) + 1} of ${grid[0]} × ${grid[1]}`;
     const place = `${region(this.photo, box, grid, peak)} (${cell})`;
-    const height = this.map.signed ? "" : `, ${peakText(this.map, values)}`;
+    const height = this.map.signed ? "" : `, ${peakText(this.map, values, this.symbol)}`;
     const rest = sentinel && this.map === this.caption ? `; sentinel ${number(sentinel[step])}` : "";
     const thing = sees && sees[step] ? `; ${sees[step]}` : "";
-    return `“${words[step]}”${share}: looked most at the ${place}, α ${alpha}${height}${rest}${thing}`;
+    const { method } = this;
+    const most = method ? `${method} is highest at` : "looked most at";
+    return `“${words[step]}”${share}: ${most} the ${place}, ${this.symbol} ${alpha}${height}${rest}${thing}`;
   }
 
   alsoLikely(step) {
@@ -318,7 +331,7 @@ export class Card {
     });
     const none = inside ? "No word has more than even attention here" : "The model did not see this part";
     const thing = inside ? this.thingOf(...cellAt(this.caption, x, y)) : "";
-    this.status.textContent = (told.length ? `Looked here: ${told.join(", ")}` : none) + thing;
+    this.status.textContent = (told.length ? `${this.method ? "High" : "Looked"} here: ${told.join(", ")}` : none) + thing;
   }
 
   // The thing that the lens sees in a single region, if one is likely.
@@ -345,10 +358,11 @@ export class Card {
     const { even, signed, sums_to_one: sums } = this.map;
     const more = !this.view.blur && this.map.high > scale.high ? " or more" : "";
     const { covers, locations, points, sentinel } = this.caption;
+    const { method } = this;
     this.scaleText.textContent =
-      `α from ${number(scale.low)} to ${number(scale.high)}${more}, one scale for all words of this caption` +
+      `${this.symbol}${method ? ` (${method})` : ""} from ${number(scale.low)} to ${number(scale.high)}${more}, one scale for all words of this caption` +
       (even === null ? "" : `; even attention is ${number(even)}`) +
-      (sums ? "" : "; the α of a word need not sum to 1") +
+      (sums || method ? "" : "; the α of a word need not sum to 1") +
       (signed ? "; signed: orange above 0, blue below" : "") +
       (sentinel ? "; sentinel: the share that no region got" : "") +
       (covers ? "" : "; hatched: not seen by the model") +

@@ -97,7 +97,7 @@ export class Strip {
     this.thumbs.forEach((thumb, step) => {
       const values = this.card.valuesOf(step);
       small.draw(thumb.firstChild, values, map, view);
-      thumb.lastChild.textContent = peakText(map, values).replace(" even", "");
+      thumb.lastChild.textContent = peakText(map, values, this.card.symbol).replace(" even", "");
     });
   }
 

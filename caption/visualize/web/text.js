@@ -48,12 +48,12 @@ export function times(multiple) {
 }
 
 // The largest weight of a word, as the figures state it.
-export function peakText(map, values) {
+export function peakText(map, values, symbol) {
   const weights = Array.from(values, (u) => map.low + u * (map.high - map.low));
   const peak = weights[peakOf(map, values)];
-  if (map.signed) return `α ${number(peak)}`;
+  if (map.signed) return `${symbol} ${number(peak)}`;
   if (map.even !== null) return `${times(peak / map.even)} even`;
-  return map.mean > 0 ? `${times(peak / map.mean)} mean` : `α ${number(peak)}`;
+  return map.mean > 0 ? `${times(peak / map.mean)} mean` : `${symbol} ${number(peak)}`;
 }
 
 // The cell with the largest weight; of signed weights, with the largest in magnitude.

@@ -71,6 +71,12 @@ def test_a_map_of_another_method_takes_the_place_of_the_attention(describe, phot
         assert arrays["weights"] == pytest.approx(expected.weights, abs=1e-5)
 
 
+def test_a_map_that_the_model_cannot_give_is_refused_before_a_caption_is_printed(describe, photos, tmp_path):
+    ran = describe(photos[0], "--map", "rollout", "--heatmap", tmp_path / "map.png")
+    check_refused(ran, "without a refiner does not show")
+    assert ran.out == ""
+
+
 def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):
     seen: list[dict[str, Any]] = []
     for name in ("plot_caption", "contact_sheet", "to_html"):
