@@ -131,11 +131,11 @@ def test_integrated_gradients_of_a_linear_model_and_of_a_square():
     trial = game(additive)
     trial.step.views, trial.vectors = (Regions(vectors, GRID),), vectors
     reference = vectors.mean(1, keepdim=True)
-    trial.gradient = lambda at=vectors: slope
+    trial.gradients = slope.expand_as
     assert torch.allclose(
         gradients.integrated_gradients(trial)[:, 0], ((vectors - reference) * slope).sum(-1)
     )
-    trial.gradient = lambda at=vectors: 2 * at  # of Σ a²: the map is a² − r²
+    trial.gradients = lambda copies: 2 * copies  # of Σ a²: the map is a² − r²
     expected = (vectors**2 - reference**2).sum(-1)
     assert torch.allclose(gradients.integrated_gradients(trial)[:, 0], expected, atol=1e-4)
     assert torch.allclose(gradients.smooth_grad(trial)[:, 0], 2 * vectors.norm(dim=-1), rtol=0.5, atol=1.0)
@@ -148,6 +148,19 @@ def first_trial(model: Any, number: int = 1) -> Trial:
     (batch,), replay = sentences(model, tiny_captioner.photo()), Replay(model.decoder)
     step = list(replay.steps(batch))[number]
     return Trial(replay, step, None, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+
+
+def test_gradients_of_many_copies_are_those_of_each_alone():
+    model = tiny_captioner.captioner()
+    (batch,), replay = (
+        sentences(model, [tiny_captioner.photo(), tiny_captioner.photo(seed=1)]),
+        Replay(model.decoder),
+    )
+    trial = Trial(replay, list(replay.steps(batch))[1], None, torch.Generator())  # type: ignore[arg-type]
+    copies = trial.vectors + torch.randn(11, *trial.vectors.shape, generator=torch.Generator().manual_seed(3))
+    together = trial.gradients(copies)
+    for copy, gradient in zip(copies, together, strict=True):
+        assert torch.allclose(gradient, replay.gradient(trial.step, copy), atol=1e-6)
 
 
 def test_integrated_gradients_sum_to_the_change_of_log_p():

@@ -52,9 +52,9 @@ def integrated_gradients(trial: Trial) -> Tensor:
     """
     reference = mean_region(trial.step.views[0])
     difference = trial.vectors - reference
-    points = (torch.arange(STEPS) + 0.5) / STEPS
-    total = sum(trial.gradient(reference + point * difference) for point in points.tolist())
-    return (difference * total).sum(-1)[:, None] / STEPS
+    points = ((torch.arange(STEPS) + 0.5) / STEPS).to(difference)
+    gradients = trial.gradients(reference + points[:, None, None, None] * difference)
+    return (difference * gradients.mean(0)).sum(-1)[:, None]
 
 
 def smooth_grad(trial: Trial) -> Tensor:
@@ -64,8 +64,5 @@ def smooth_grad(trial: Trial) -> Tensor:
     """
     vectors = trial.vectors
     spread = NOISE * (vectors.amax((1, 2), keepdim=True) - vectors.amin((1, 2), keepdim=True))
-    total = torch.zeros_like(vectors)
-    for _ in range(COPIES):
-        noise = torch.randn(vectors.shape, generator=trial.generator).to(vectors)
-        total += trial.gradient(vectors + spread * noise)
-    return total.norm(dim=-1)[:, None] / COPIES
+    noise = torch.randn((COPIES, *vectors.shape), generator=trial.generator).to(vectors)
+    return trial.gradients(vectors + spread * noise).mean(0).norm(dim=-1)[:, None]

@@ -18,6 +18,9 @@ from caption.analysis.ablation import Ablate
 from caption.analysis.replay import Replay, Step
 from caption.results.caption import Caption
 
+AT_ONCE = 8
+"""Copies of the regions whose gradients are computed together; more are hardly faster, and take more memory."""
+
 
 class Trial(NamedTuple):
     """The step of a word in each of B' captions."""
@@ -42,9 +45,18 @@ class Trial(NamedTuple):
         """(B', K, L) bool or 0 to 1, how much of each region is visible -> (B', K) log p of the word."""
         return self.step.of_word(self.replay.rerun(self.step, self.ablate(self.step, visible)))
 
-    def gradient(self, vectors: Tensor | None = None) -> Tensor:
-        """(B', L, D) ∂ log p / ∂ a_i, at other regions (B', L, D) if they are given."""
-        return self.replay.gradient(self.step, vectors)
+    def gradient(self) -> Tensor:
+        """(B', L, D) ∂ log p / ∂ a_i."""
+        return self.replay.gradient(self.step)
+
+    def gradients(self, copies: Tensor) -> Tensor:
+        """(C, B', L, D) ∂ log p / ∂ a_i at other regions (C, B', L, D), `AT_ONCE` copies at a time."""
+        parts = []
+        for part in copies.split(AT_ONCE):
+            entries = torch.arange(part.shape[1], device=part.device).repeat(len(part))
+            gradients = self.replay.gradient(self.step.take(entries), part.flatten(0, 1))
+            parts.append(gradients.unflatten(0, part.shape[:2]))
+        return torch.cat(parts)
 
 
 Score = Callable[[Trial], Tensor]
