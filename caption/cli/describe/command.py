@@ -162,7 +162,10 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         printed = caption if options.lens else replace(caption, lens=None)
                         printer.add(photo, printed, None if lens is None else lens.out_of_distribution)
                         advance(1)  # before the pictures, which take longer than the caption
-                        reason = outputs.add(index, captions)
+                        questions = (
+                            _questions(caption, captioners) if options.question and outputs.page else {}
+                        )
+                        reason = outputs.add(index, captions, questions)
                         if reason is not None:
                             failed += 1
                             say("describe", reason)
@@ -198,6 +201,18 @@ def _captions(
             of_model = maps(captioner, caption.image, [of_model], map_)
         captions[name] = of_model
     return captions
+
+
+def _questions(caption: Caption, captioners: Mapping[str, Captioner]) -> dict[str, Caption]:
+    """The question to each model, with the maps of its words in the photo of a caption."""
+    from caption.models.transformers.captioner import ForeignCaptioner
+
+    assert caption.image is not None
+    return {
+        f"{name}: the question": captioner.question(caption.image)
+        for name, captioner in captioners.items()
+        if isinstance(captioner, ForeignCaptioner)
+    }
 
 
 def _check_map(name: str, captioners: Mapping[str, Captioner]) -> None:

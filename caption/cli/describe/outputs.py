@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, beside their maps"
     )
-    add("--html", metavar="FILE", help="one interactive page with all photos")
+    add("--html", metavar="FILE", help="one interactive page with all photos, and the maps of a --question")
     help_ = (
         "draw another map than the attention: a method, such as gradcam, occlusion or shapley, or one of the model's "
         "maps, such as 'heads[2]'"
@@ -155,12 +155,15 @@ class Outputs:
         }
         return {option: [path for path in paths if path] for option, paths in by_option.items() if any(paths)}
 
-    def add(self, index: int, captions: Mapping[str, Caption]) -> str | None:
+    def add(
+        self, index: int, captions: Mapping[str, Caption], questions: Mapping[str, Caption]
+    ) -> str | None:
         """Write the files of a photo, and keep its captions for the sheet and the page.
 
         Args:
             index: of the photo.
             captions: of the photo by the names of the models; files for a single model are of the first.
+            questions: to the models, for the page alone.
 
         Returns:
             the reason why no picture of it was written, in a sentence; None if one was.
@@ -171,7 +174,7 @@ class Outputs:
             self.written.append(self.arrays[index])
         if self.sheet or self.page:
             self.names.append(Path(self.photos[index]).name)
-            for model, of_model in captions.items():
+            for model, of_model in (*captions.items(), *questions.items()):
                 self.captions.setdefault(model, []).append(of_model)
         if self.matrices and caption.words:
             from caption.visualize import plot_matrix

@@ -75,6 +75,31 @@ class PatchMaps(NamedTuple):
     """(B, K, M, 1) the share of class tokens, registers and text."""
 
 
+def maps_of_rows(
+    query: Tensor, key: Tensor, mask: Tensor | None, rows: Tensor, patches: Tensor, first_view: int
+) -> PatchMaps:
+    """The weights of some tokens of a sequence, as K = N captions of each image.
+
+    Args:
+        query: (B, M, T, d), scaled.
+        key: (B, M', T, d).
+        mask: (B, 1, T, T), True or 0 where a token is read, False or what is added to the score elsewhere; None = a
+            token reads itself and those before it.
+        rows: (N,) int64, the tokens.
+        patches: (L,) int64, the tokens of patches, in the order of the views.
+        first_view: number of patches of the first view.
+    """
+    if mask is None:
+        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
+    added = mask[..., rows, :] if mask.is_floating_point() else mask[..., rows, :].to(query).log()
+    grouped = query[:, :, rows].unflatten(1, (key.shape[1], -1))
+    scores = _precise((grouped @ key[:, :, None].mT).flatten(1, 2) + added)
+    weights = scores.softmax(-1).transpose(1, 2)  # (B, N, M, T)
+    of_patches = weights[..., patches]
+    second = of_patches[..., first_view:] if len(patches) > first_view else None
+    return PatchMaps(of_patches[..., :first_view], second, 1 - of_patches.sum(-1, keepdim=True))
+
+
 class PatchAttention(Attention):
     """softmax over the patches and, as one share, everything else that a head of a foreign model reads.
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from PIL import Image
+from torch.nn.functional import pad
 
 from caption.captioner import Captioner
 from caption.core.errors import UserError
+from caption.core.tensor_tree import map_tensors
 from caption.data.photos import ImageTransform
 from caption.models.transformers.decoder import ForeignDecoder
 from caption.models.transformers.encoder import ForeignEncoder, cannot_be_saved
 from caption.models.transformers.model import ForeignModel
 from caption.models.transformers.pieces import joined, split
 from caption.results.caption import Caption
-from caption.search import Search
+from caption.search import Hypotheses, Search
 from caption.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from caption.data.photos import Photo
 
 
 class ForeignCaptioner(Captioner):
@@ -60,6 +66,32 @@ class ForeignCaptioner(Captioner):
 
     def captions(self, *args: Any, **kwargs: Any) -> Iterator[Caption]:
         return map(joined, super().captions(*args, **kwargs))
+
+    def question(self, photo: Photo) -> Caption:
+        """The question to a model of transformers, as a caption of the photo: the map of each of its words is that by
+        which the model read the image at that word; log p is of each word given those before it.
+
+        Args:
+            photo: see `describe`.
+
+        Raises:
+            ImageError: the photo cannot be read.
+            UserError: the model is not asked anything.
+        """
+        if not getattr(self.decoder.model, "question", ""):
+            raise UserError(
+                "there is no question whose maps could be drawn: load a model of transformers with question=, such as "
+                'question="What is left of the dog?"'
+            )
+        fitted = self.read(photo)
+        views = self.encode([fitted])
+        words, log_probs, trace = self.decoder.question(views)
+        total = log_probs.sum().view(1, 1)
+        hypotheses = Hypotheses(
+            words[None, None], torch.tensor([[len(words)]]), total, pad(log_probs, (0, 1))[None, None], total,
+            torch.ones(1, 1, dtype=torch.bool), map_tensors(lambda tensor: tensor[None], trace),
+        )  # fmt: skip
+        return next(self.captions(hypotheses, self.grids(views), [fitted.box], [fitted.photo]))
 
     def description(self) -> dict[str, Any]:
         raise cannot_be_saved()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from caption.attention.base import AttentionOutput
 from caption.core.errors import UserError
 from caption.core.parts import Spec
 from caption.core.regions import Grid, Views
-from caption.core.tensor_tree import State, TensorTree, map_tensors
+from caption.core.tensor_tree import State, TensorTree, combine, map_tensors
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.base import Memory as DecoderMemory
 from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention, PatchMaps
@@ -169,9 +169,32 @@ class ForeignDecoder(Decoder):
             log_probs[..., self.model.ends],
         )
         trace = self._trace(
-            [outputs[n] for n in range(len(self.layers))], [view.grid for view in memory.views]
+            [outputs[n].maps for n in range(len(self.layers))], [view.grid for view in memory.views]
         )
         return self._of_words(log_probs), State(memory, carried, trace)
+
+    @torch.no_grad()
+    def question(self, views: Views) -> tuple[Tensor, Tensor, Trace]:
+        """How the N pieces of the question of a model of transformers read one image.
+
+        Returns:
+            (N,) int64 words; (N,) log p of each, given those before it; and the attention while it is read, tensors
+            (1, N, ...).
+        """
+        model: Any = self.model
+        maps = model.question_maps(tokens_of(views, model.region_size))
+        if maps is not None:
+            trace = self._trace(maps.layers, [view.grid for view in views])
+            return maps.pieces + len(SPECIAL_TOKENS), maps.log_probs, trace
+        with model.unasked() as prompt:
+            state, scores, traces = self.start(self.project(views)), [], []
+            words = torch.tensor(prompt, device=views[0].vectors.device) + len(SPECIAL_TOKENS)
+            for word in words:
+                log_probs, state = self.step(state, word.view(1, 1))
+                scores.append(log_probs[0, 0])
+                traces.append(state.trace)
+        log_probs = torch.stack(scores[:-1]).gather(1, words[1:, None])[:, 0]
+        return words[1:], log_probs, combine(partial(torch.cat, dim=1), traces[1:])
 
     def _of_words(self, log_probs: Tensor) -> Tensor:
         """Log-probabilities of pieces (B, K, V) -> of words (B, K, 4 + V)."""
@@ -180,14 +203,14 @@ class ForeignDecoder(Decoder):
         never = torch.full_like(end, -torch.inf)
         return torch.cat((never, never, end, never, log_probs.index_fill(-1, ends, -torch.inf)), -1)
 
-    def _trace(self, outputs: Sequence[AttentionOutput], grids: Sequence[Grid]) -> Trace:
+    def _trace(self, layers: Sequence[PatchMaps], grids: Sequence[Grid]) -> Trace:
         maps = {
             f"layer {number} {name}": of_view
-            for number, output in enumerate(outputs)
-            for name, of_view in (("heads", output.maps.heads), ("second", output.maps.second))
+            for number, of_layer in enumerate(layers)
+            for name, of_view in (("heads", of_layer.heads), ("second", of_layer.second))
             if of_view is not None
         }
-        return Trace(self._summarised([on_first_grid(output.maps, grids) for output in outputs]), maps)
+        return Trace(self._summarised([on_first_grid(of_layer, grids) for of_layer in layers]), maps)
 
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""

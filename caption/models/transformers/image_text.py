@@ -19,13 +19,14 @@ from transformers.cache_utils import DynamicCache
 from caption.core.errors import ImageError, UserError
 from caption.core.regions import Grid
 from caption.data.photos import ImageTransform
+from caption.models.transformers.attention import PatchMaps, maps_of_rows
 from caption.models.transformers.chat_templates import limited_templates
 from caption.models.transformers.families import end_pieces
 from caption.models.transformers.layout import cells_of
 from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.packed_pixels import PackedTransform
 from caption.models.transformers.prefix import Prefix, PrefixModel
-from caption.models.transformers.transformers_model import NAME
+from caption.models.transformers.transformers_model import NAME, QuestionMaps, routed
 
 
 class Question(NamedTuple):
@@ -34,7 +35,7 @@ class Question(NamedTuple):
     arguments: dict[str, Tensor]
     """Of the model, (..., 1, P)."""
     places: Tensor
-    """(N,) int64, the pieces that image tokens replace."""
+    """(L,) int64, the pieces that the tokens of patches replace, in the order of the views."""
     ends: Tensor
     """(1, S, D) the image tokens that end lines, the same for all photos."""
     parts: list[tuple[int, ...]]
@@ -104,12 +105,13 @@ class ImageTextModel(PrefixModel):
         self.start = int(self.asked(Image.new("RGB", (64, 48)))["input_ids"][0, -1])
         self.prompt = (self.start,)
 
-    def asked(self, photo: Image.Image) -> Any:
-        """The processor's output for the question about a photo."""
+    def asked(self, photo: Image.Image, question: str | None = None) -> Any:
+        """The processor's output for a question about a photo; None = the model's question."""
+        question = self.question if question is None else question
         if not getattr(self.processor, "chat_template", None):
-            text = self.processor.image_token + self.question
+            text = self.processor.image_token + question
             return self.processor(images=[photo], text=[text], return_tensors="pt")
-        content = [{"type": "image", "image": photo}, {"type": "text", "text": self.question}]
+        content = [{"type": "image", "image": photo}, {"type": "text", "text": question}]
         with limited_templates():
             return self.processor.apply_chat_template(
                 [{"role": "user", "content": content}],
@@ -237,9 +239,9 @@ class ImageTextModel(PrefixModel):
                 for name, value in called.items()
                 if isinstance(value, Tensor) and value.shape[-1:] == pieces.shape
             }
-            places = (pieces == self.image_piece).nonzero()[:, 0]
-            others = self.transform.layout(*self.transform.examples[grids]).others.to(pieces.device)
-            ends = _joined(output, 1, self.deep)[:, others]
+            layout = self.transform.layout(*self.transform.examples[grids])
+            places = (pieces == self.image_piece).nonzero()[:, 0][layout.order.to(pieces.device)]
+            ends = _joined(output, 1, self.deep)[:, layout.others.to(pieces.device)]
             self.prompts[grids] = Question(arguments, places, ends, parts, listed, type(output))
         return self.prompts[grids]
 
@@ -265,10 +267,45 @@ class ImageTextModel(PrefixModel):
         return called
 
     def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
+        output, arguments = self.read_prompt(tokens, mask, 1)
+        output.cache.crop(-1)  # the last piece of the prompt is fed to the first step
+        places = self.question_on(tokens.grids).places.to(output.logits.device)
+        position = arguments["position_ids"][..., 0, -1].reshape(-1)
+        return Prefix(output.cache, places, position, arguments["input_ids"][:, :-1])
+
+    def question_maps(self, tokens: ImageTokens) -> QuestionMaps:
+        example, device = Image.new("RGB", self.transform.examples[tokens.grids]), tokens.patches[0].device
+        # The question's pieces are those that differ from the prompt of an empty question.
+        asked, without = (self.asked(example, text)["input_ids"][0] for text in (None, ""))
+        first = _common(asked, without)
+        rows = torch.arange(first, len(asked) - _common(asked[first:].flip(0), without[first:].flip(0)))
+        pieces, rows = asked[rows].to(device), rows.to(device)
+        patches, first_view = self.question_on(tokens.grids).places.to(device), tokens.patches[0].shape[1]
+        numbers, layers = self.layer_numbers, dict[int, PatchMaps]()
+
+        def route(
+            module: Any, query: Tensor, key: Tensor, value: Any, window: Any, mask: Tensor | None
+        ) -> None:
+            if (layer := numbers.get(id(module))) is not None:
+                layers[layer] = maps_of_rows(query, key, mask, rows, patches, first_view)
+
+        with routed(route):
+            output, _ = self.read_prompt(tokens, None, rows - 1)
+        log_probs = output.logits[0].float().log_softmax(-1).gather(1, pieces[:, None])[:, 0]
+        return QuestionMaps(pieces, log_probs, [layers[number] for number in sorted(layers)])
+
+    def read_prompt(
+        self, tokens: ImageTokens, mask: Tensor | None, keep: int | Tensor
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """The model's output for its prompt, and the arguments that hold this.
+
+        Args:
+            tokens, mask: see `prefix`.
+            keep: the places of which logits are computed, or the number of the last ones.
+        """
         patches = torch.cat(tokens.patches, 1)
         asked = self.question_on(tokens.grids)
         layout, images = self.transform.layout(*self.transform.examples[tokens.grids]), len(patches)
-        order = layout.order.to(patches.device)
         others = asked.ends.to(patches).expand(images, -1, -1) if self.packs else tokens.class_tokens
         back = torch.cat((layout.order, layout.others)).argsort().to(patches.device)
         features = torch.cat((patches, others), 1)[:, back]
@@ -276,9 +313,9 @@ class ImageTextModel(PrefixModel):
             name: value.to(patches.device).expand(*value.shape[:-2], images, -1)
             for name, value in asked.arguments.items()
         }
-        places = asked.places.to(patches.device)
         if mask is not None:
-            visible = torch.ones_like(arguments["input_ids"]).index_copy(1, places[order], mask.long())
+            places = asked.places.to(patches.device)
+            visible = torch.ones_like(arguments["input_ids"]).index_copy(1, places, mask.long())
             arguments["attention_mask"] = visible
         first, *deeper = [
             _as_listed(part, asked) for part in features.unflatten(-1, (1 + self.deep, -1)).unbind(-2)
@@ -286,12 +323,13 @@ class ImageTextModel(PrefixModel):
         of_layers = {"deepstack_features": deeper} if hasattr(asked.output, "deepstack_features") else {}
         output = asked.output(pooler_output=first, **of_layers)
         cache = DynamicCache()
-        self.whole(
-            **arguments, mm_encoder_outputs={"image": output}, logits_to_keep=1, cache=cache, use_cache=True
-        )
-        cache.crop(-1)  # the last piece of the prompt is fed to the first step
-        position = arguments["position_ids"][..., 0, -1].reshape(-1)
-        return Prefix(cache, places[order], position, arguments["input_ids"][:, :-1])
+        return self.whole(
+            **arguments,
+            mm_encoder_outputs={"image": output},
+            logits_to_keep=keep,
+            cache=cache,
+            use_cache=True,
+        ), arguments
 
 
 UNSUPPORTED = ("attn_logit_softcapping",)
@@ -307,6 +345,12 @@ PACKING = {"vision_feature_select_strategy", "vision_aspect_ratio"}
 
 def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
+
+
+def _common(first: Tensor, second: Tensor) -> int:
+    """The number of pieces with which both begin."""
+    length = min(len(first), len(second))
+    return int((first[:length] == second[:length]).cumprod(0).sum())
 
 
 def _joined(output: Any, images: int, deep: int) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from caption.core.errors import UserError, first_few
 from caption.core.tensor_tree import TensorTree
 from caption.data.photos import ImageTransform
-from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention
+from caption.models.transformers.attention import HeadQuery, LayerMemory, PatchAttention, PatchMaps
 from caption.models.transformers.model import Attend, ForeignModel, ImageTokens, Memory
 from caption.models.transformers.preprocessing import ProcessorTransform
 
@@ -30,8 +30,8 @@ NAME = "caption"
 """The attention function's name among transformers' implementations."""
 
 Route = Callable[..., Tensor | None]
-"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) or None, and the number of tokens
-that it reads, the newest ones, or None -> context (R, T, M, d); None = the layer computes its own attention."""
+"""A layer's module, its queries (R, M, T, d), scaled, keys and values (R, M', T', d) or None, the number of tokens that
+it reads, the newest ones, or None, and its mask -> context (R, T, M, d); None = the layer computes its own."""
 
 _route: ContextVar[Route | None] = ContextVar("route", default=None)
 
@@ -53,7 +53,7 @@ def _attention(
     route, scaling = _route.get(), options.get("scaling")
     if route is not None:
         scaled = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        if (context := route(module, scaled, key, value, options.get("sliding_window"))) is not None:
+        if (context := route(module, scaled, key, value, options.get("sliding_window"), mask)) is not None:
             return context, None
     attended: tuple[Tensor, Tensor | None] = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, mask, **options
@@ -86,6 +86,17 @@ def route_by_hook(module: nn.Module) -> None:
         return None if context is None else (context.flatten(2), *output[1:])
 
     module.register_forward_hook(hook, with_kwargs=True)
+
+
+class QuestionMaps(NamedTuple):
+    """How the N pieces of a question read an image."""
+
+    pieces: Tensor
+    """(N,) int64."""
+    log_probs: Tensor
+    """(N,) log p of each, given those before it."""
+    layers: list[PatchMaps]
+    """The weights of each layer at each piece, as those of N captions of one image."""
 
 
 class TransformersModel(ForeignModel):
@@ -136,6 +147,24 @@ class TransformersModel(ForeignModel):
         self.prompt = (self.prompt[0], *pieces)
         self.start = self.prompt[-1]
 
+    def question_maps(self, tokens: ImageTokens) -> QuestionMaps | None:
+        """How the pieces of the question read the image, or None if a step reads each of them as one of a caption.
+
+        Args:
+            tokens: of one image.
+        """
+        return None
+
+    @contextmanager
+    def unasked(self) -> Iterator[tuple[int, ...]]:
+        """A context in which the prompt is its first piece alone; it gives the whole prompt."""
+        prompt = self.prompt
+        self.prompt, self.start = prompt[:1], prompt[0]
+        try:
+            yield prompt
+        finally:
+            self.prompt, self.start = prompt, prompt[-1]
+
     def check_pieces(self, pieces: Sequence[Any]) -> None:
         """Raise a UserError if the model has no such pieces."""
         count = self.whole.config.get_text_config(decoder=True).vocab_size
@@ -157,9 +186,14 @@ class TransformersModel(ForeignModel):
         self.sites = list(sites)
         self.heads = tuple(heads)
 
+    @property
+    def layer_numbers(self) -> dict[int, int]:
+        """The number of each site's layer, by the `id` of its module."""
+        return {id(module): number for number, module in enumerate(self.sites)}
+
     def routed(self, attend: Attend, words: bool) -> Any:
         """A context in which the sites call `attend`, with their keys and values if they attend to `words`, too."""
-        numbers = {id(module): number for number, module in enumerate(self.sites)}
+        numbers = self.layer_numbers
 
         def route(
             module: nn.Module,
@@ -167,6 +201,7 @@ class TransformersModel(ForeignModel):
             key: Tensor | None,
             value: Tensor | None,
             window: int | None = None,
+            mask: Tensor | None = None,
         ) -> Tensor | None:
             if (layer := numbers.get(id(module))) is None:
                 return None

@@ -189,9 +189,10 @@ def pieces_of(caption: Any, family: str) -> list[int]:
 
 @torch.no_grad()
 def uncached(
-    family: str, pieces: list[int], implementation: str = "eager"
+    family: str, pieces: list[int], implementation: str = "eager", steps: int | None = None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Logits (T, V) and attentions (M, T, P) of the steps of these pieces, by the model without a cache."""
+    """Logits (T, V) and attentions (M, T, P) of the steps of these pieces, or of the last `steps`, by the model without
+    a cache."""
     model, given = tiny(family).model, inputs(family)
     said = torch.tensor([pieces[:-1]], dtype=torch.long)
     if family in CROSS:
@@ -214,7 +215,7 @@ def uncached(
             new = torch.full_like(said, 1 if name == "attention_mask" else of_text)
             given[name] = torch.cat((given[name], new), 1)
     output = model(**given, use_cache=False, output_attentions=implementation == "eager")
-    steps = len(pieces)
+    steps = steps or len(pieces)
     return output.logits[0, -steps:], tuple(weights[0, :, -steps:] for weights in output.attentions or ())
 
 
@@ -285,6 +286,37 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
     elsewhere = 1 - torch.stack(shares).mean(0)
     np.testing.assert_allclose(summed.sentinel_shares, elsewhere, atol=1e-6)
     assert elsewhere.max() > 1e-3
+
+
+@families
+def test_maps_of_the_questions_words_are_those_of_the_eager_model(family: str) -> None:
+    ours = captioner(family)
+    if continues := family in CROSS or family == "git":
+        ours.decoder.model.question = "a red circle"
+    question = ours.question(PHOTO)
+    assert question.text == ours.decoder.model.question
+    pieces = pieces_of(question, family)
+    if continues:
+        ours.decoder.model.question = ""
+        logits, attentions = uncached(family, [*pieces, 0])
+        rows = torch.arange(1, len(logits))
+    else:
+        prompt = inputs(family)["input_ids"][0].tolist()
+        logits, attentions = uncached(family, [0], steps=len(prompt))
+        first = next(n for n in range(len(prompt)) if prompt[n : n + len(pieces)] == pieces)
+        rows = torch.arange(first, first + len(pieces))
+    expected_log_probs = logits[rows - 1].log_softmax(-1)[range(len(pieces)), pieces]
+    np.testing.assert_allclose(question.stepwise.word_log_probs, expected_log_probs, atol=1e-5)
+    for layer, weights in enumerate(attentions):
+        for view, places in patch_places(family).items():
+            expected = weights[:, rows][..., places.flatten()].transpose(0, 1).unflatten(-1, places.shape)
+            np.testing.assert_allclose(question.stepwise.maps[f"layer {layer} {view}"], expected, atol=5e-6)
+            assert expected.max() > 1e-3
+
+
+def test_a_question_needs_words() -> None:
+    with pytest.raises(UserError, match="no question whose maps"):
+        captioner("blip").question(PHOTO)
 
 
 def test_a_words_map_is_the_mean_of_its_pieces_and_its_log_p_their_sum() -> None:

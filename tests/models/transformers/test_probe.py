@@ -150,7 +150,9 @@ def test_a_question_and_a_type_are_given_when_a_model_is_loaded(tmp_path: Path, 
     address, photo = f"transformers:{save(tiny, tmp_path / 'model')}", tmp_path / "a.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(photo)
     asked = ["--question", "Which colour is it?", "--dtype", "bfloat16"]
-    assert main(["describe", "--model", address, *asked, "--html", str(tmp_path / "a.html"), str(photo)]) == 0
+    page = tmp_path / "a.html"
+    assert main(["describe", "--model", address, *asked, "--html", str(page), str(photo)]) == 0
+    assert "<figcaption>Which colour is it?</figcaption>" in page.read_text("utf-8")
     captioner = caption.load(address, question="Which colour is it?", dtype="bfloat16")
     assert next(captioner.parameters()).dtype == torch.bfloat16
     assert captioner.decoder.model.question == "Which colour is it?"
