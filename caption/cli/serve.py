@@ -17,6 +17,7 @@ from caption.cli.configuration.arguments import (
 )
 from caption.cli.exit_codes import DONE
 from caption.core.errors import UserError, optional_package
+from caption.core.runtime.signals import stopping_in_order
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
@@ -56,7 +57,13 @@ def main(options: argparse.Namespace) -> int:
         sock.listen()  # a program that reads the address may connect at once
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"http://{host}:{sock.getsockname()[1]}/", flush=True)
-        uvicorn.Server(config).run(sockets=[sock])
+        server = uvicorn.Server(config)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        with stopping_in_order(stop):
+            server.run(sockets=[sock])
     finally:
         sock.close()
     return DONE

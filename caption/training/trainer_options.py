@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from caption.core.errors import UserError
+from caption.core.errors import UserError, printable
 
 LEAST = {
     "accumulate_grad_batches": 1,
@@ -27,7 +27,8 @@ def check_trainer(options: Mapping[str, Any]) -> None:
         options: by the names of `Trainer`'s arguments.
 
     Raises:
-        UserError: a number is too small; more processes than processor cores; `overfit_batches`.
+        UserError: a number is too small; devices that are not numbers; more processes than processor cores;
+            `overfit_batches`.
     """
     for name, least in LEAST.items():
         value = options.get(name)
@@ -52,15 +53,23 @@ def check_trainer(options: Mapping[str, Any]) -> None:
 
 def _check_processes(options: Mapping[str, Any]) -> None:
     """Lightning starts one process for each device, and a processor has as many as one asks for."""
-    accelerator, devices = options.get("accelerator"), str(options.get("devices"))
+    accelerator, devices = options.get("accelerator"), options.get("devices")
+    if devices in ("auto", None):
+        return
+    given = str(devices)
+    places = devices if isinstance(devices, list) else given.rstrip(",").split(",")
+    if not all(str(place).strip().removeprefix("-").isdecimal() for place in places):
+        raise UserError(
+            f"the configuration cannot be used: trainer.devices is {printable(given)}: give a number of processes, "
+            "numbers of GPUs such as [0,1], or auto"
+        )
     accelerators = torch.cuda.is_available() or torch.backends.mps.is_available()
-    if accelerator not in ("cpu", *(["auto", None] if not accelerators else [])) or devices == "auto":
+    if accelerator not in ("cpu", *(["auto", None] if not accelerators else [])):
         return
     if distributed.is_available() and distributed.is_torchelastic_launched():  # it has started them
         return
     cores = os.cpu_count() or 1
-    number = int(devices) if devices.lstrip("-").isdecimal() else 1
-    if not 1 <= number <= cores:
+    if not given.removeprefix("-").isdecimal() or not 1 <= int(given) <= cores:
         raise UserError(
-            f"trainer.devices is {number}, the number of processes on a CPU: choose 1 to {cores}, its number of cores"
+            f"trainer.devices is {given}, the number of processes on a CPU: choose 1 to {cores}, its number of cores"
         )

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.text import Text
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from caption.visualize.figure_file import NotebookFigure
-from caption.visualize.fonts import text_width
 
 # Inches.
 PANEL = 1.9  # side of the square that has a tile's area
@@ -133,9 +134,9 @@ def add_axes(fig: Figure | SubFigure, size: Sequence[float], place: Sequence[flo
 
 def write(
     fig: Figure | SubFigure, size: Sequence[float], left: float, top: float, text: str, **font: Any
-) -> None:
+) -> Text:
     """Write text at a place in inches from the upper left corner of a figure of this size."""
-    fig.text(left / size[0], 1 - top / size[1], text, parse_math=False, **font)
+    return fig.text(left / size[0], 1 - top / size[1], text, parse_math=False, **font)
 
 
 def write_heading(fig: Figure | SubFigure, page: Page) -> None:
@@ -144,31 +145,44 @@ def write_heading(fig: Figure | SubFigure, page: Page) -> None:
     start = 0
     for number, line in enumerate(page.heading_lines):
         baseline = MARGIN + (number + 0.75) * HEADING_LINE
-        write(fig, page.size, MARGIN, baseline, line, fontsize=HEADING_POINTS, **font)
+        text = write(fig, page.size, MARGIN, baseline, line, fontsize=HEADING_POINTS, **font)
+        # Letters have their size in points, also on a figure that is not of the page's size.
+        origin = ScaledTranslation(*text.get_position(), fig.transSubfigure)  # type: ignore[arg-type]
         start = page.heading.index(line.removesuffix(MORE), start)
         for first, last in page.underlined:
             if start <= first < start + len(line):
-                _underline(fig, page.size, baseline, line, first - start, last - start)
+                fig.add_artist(_Underline(text, fig.dpi_scale_trans + origin, first - start, last - start))
     top = MARGIN + len(page.heading_lines) * HEADING_LINE
     for number, line in enumerate(page.remark_lines):
         baseline = top + (number + 0.75) * REMARK_LINE
         write(fig, page.size, MARGIN, baseline, line, fontsize=REMARK_POINTS, color=REMARK_COLOUR, **font)
 
 
-def _underline(
-    fig: Figure | SubFigure, size: tuple[float, float], baseline: float, line: str, first: int, last: int
-) -> None:
-    """Underline the letters from `first` to before `last` of a line of the heading."""
-    right = text_width(line[:last], HEADING_POINTS)
-    left = right - text_width(line[first:last], HEADING_POINTS)
-    # Letters have their size in points, also on a figure that is not of the page's size.
-    origin = ScaledTranslation(MARGIN / size[0], 1 - baseline / size[1], fig.transSubfigure)  # type: ignore[arg-type]
-    fig.add_artist(
-        Line2D(
-            [left, right], [-BELOW, -BELOW], color="black", linewidth=1, solid_capstyle="butt",
-            transform=fig.dpi_scale_trans + origin,
+class _Underline(Line2D):
+    """A line under a word of a text. Letters are rounded to pixels, so it is as long as they are in the picture
+    that is drawn, whatever its resolution.
+
+    Args:
+        text: it begins at the origin.
+        place: from inches to pixels.
+        first, end: the word's letters in the text, from `first` to before `end`.
+    """
+
+    def __init__(self, text: Text, place: Transform, first: int, end: int) -> None:
+        super().__init__(
+            [0, 0], [-BELOW, -BELOW], color="black", linewidth=1, solid_capstyle="butt", transform=place
         )
-    )  # fmt: skip
+        self._text, self._first, self._end = text, first, end
+
+    def draw(self, renderer: RendererBase) -> None:
+        letters, font = self._text.get_text()[: self._end], self._text.get_fontproperties()
+        right, word = (
+            renderer.get_text_width_height_descent(part, font, ismath=False)[0]
+            / renderer.points_to_pixels(72)
+            for part in (letters, letters[self._first :])
+        )
+        self.set_xdata([right - word, right])
+        super().draw(renderer)
 
 
 def grid_of(

@@ -43,6 +43,9 @@ UNUSABLE = {
     "--trainer.overfit_batches 2": "trainer.overfit_batches is not supported",
     "--trainer.devices 999": "trainer.devices is 999, the number of processes on a CPU: choose 1 to",
     "--trainer.devices -3": "trainer.devices is -3, the number of processes on a CPU: choose 1 to",
+    "--trainer.devices x": "trainer.devices is x: give a number of processes, numbers of GPUs such as [0,1], or auto",
+    "--trainer.devices 1.5": "trainer.devices is 1.5: give a number of processes",
+    "--trainer.devices [0,1]": "trainer.devices is [0, 1], the number of processes on a CPU: choose 1 to",
     "--checkpoint.monitor val/foo --checkpoint.mode min": "monitor val/foo: training has no such metric",
     "--early_stopping.monitor foo --early_stopping.mode min": "monitor foo: training has no such metric",
 }

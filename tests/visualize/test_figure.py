@@ -19,7 +19,7 @@ from caption.core.regions import WeightProperties
 from caption.core.runtime.atomic_files import OutputError
 from caption.results.lens_reading import OUT_OF_DISTRIBUTION, Doubt, LensReading, Seen
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
-from caption.visualize.figure_file import DPI, pixels, render
+from caption.visualize.figure_file import DPI, dpi_of, pixels, render
 from caption.visualize.words import spans_of
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]
@@ -187,6 +187,17 @@ def test_a_line_under_a_word_goes_from_its_first_letter_to_its_last(columns):
         assert place.width == pytest.approx(len(word) * letter, abs=1.5 * letter)
         assert box.y0 - 0.1 * fig.dpi < place.y0 < box.y0 + box.height / 3
     assert last.get_window_extent().x1 == pytest.approx(fig.texts[-1].get_window_extent().x1, abs=2)
+
+
+@pytest.mark.parametrize("width", [320, 480, 640, 1500])
+def test_a_line_under_a_word_is_as_long_as_its_letters_in_a_narrow_picture_too(width):
+    words = ["a", "man", "in", "a", "big", "black", "jumper", "plays", "a", "guitar"]
+    fig = plot_caption(caption_of(words), photo_of(), words=["man", "guitar"])
+    pixels(fig, dpi_of(fig, width))
+    sentence, word = fig.texts[0], fig.text(0, 0, "guitar", fontsize=fig.texts[0].get_fontsize())
+    line, letters = fig.artists[-1].get_window_extent(), sentence.get_window_extent()
+    assert line.x1 == pytest.approx(letters.x1, abs=1)
+    assert line.width == pytest.approx(word.get_window_extent().width, abs=1)
 
 
 @pytest.mark.parametrize("size", [(166, 500), (100, 500), (333, 500), (500, 375)])

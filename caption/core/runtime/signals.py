@@ -67,6 +67,27 @@ def uninterrupted() -> Iterator[None]:
         signal.raise_signal(request.received)
 
 
+@contextmanager
+def stopping_in_order(stop: Callable[[], None]) -> Iterator[None]:
+    """Context in which a stop signal calls `stop`, after which the context ends soon. Then the signal takes effect.
+
+    An exception that a signal raises inside an event loop would break off its tasks, with a traceback for each.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        stop()
+
+    replaced = _install(handle)
+    try:
+        yield
+    finally:
+        _restore(replaced)
+    if received:
+        signal.raise_signal(received[0])
+
+
 class StopRequest:
     """Stores a signal until the step is complete. A second Ctrl-C raises at once.
 
