@@ -47,6 +47,9 @@ JSON object of photos by name: {"a.jpg": {"size": [640, 480], "objects": [{"kind
 
 With --references the pointing game uses people's captions, by teacher forcing, otherwise the models' own captions.
 
+With --maps the command may be stopped at any moment: the same command continues. Until it is complete, results are in
+analysis.partial.npz beside the page.
+
 exit code: 0 all measured; 1 some photos could not be read: they are named on stderr, and the others are measured; 2
 wrong usage
 """
@@ -62,6 +65,7 @@ def main(options: argparse.Namespace) -> int:
     models, photos, page = _plan(options)
 
     from caption.analysis.study import study
+    from caption.analysis.study.kept import Kept
     from caption.analysis.study.report import report_html
     from caption.models.model_zoo import load
     from caption.visualize import save_html
@@ -75,13 +79,13 @@ def main(options: argparse.Namespace) -> int:
         captioners = {
             name: load(model, options.device, options.trust, **of_load) for name, model in models.items()
         }
-        result = study(captioners, images, options.measures, options.maps)
-        document = report_html(result, setting)
-    save_html(document, page, opener=replacing_own)
-    data = {"written_by": MARK, "setting": setting, **result.to_dict()}
-    numbers = page.with_suffix(".json")
-    with replacing_own(numbers) as file:
-        file.write(f"{json.dumps(data, indent=1)}\n".encode())
+        with Kept(page) as kept:
+            result = study(captioners, images, options.measures, options.maps, kept)
+            save_html(report_html(result, setting), page, opener=replacing_own)
+            data = {"written_by": MARK, "setting": setting, **result.to_dict()}
+            numbers = page.with_suffix(".json")
+            with replacing_own(numbers) as file:
+                file.write(f"{json.dumps(data, indent=1)}\n".encode())
     for line in result.text().splitlines():
         print(printable(line))
     say("analyse", f"wrote {page} and {numbers}")

@@ -11,6 +11,7 @@ from PIL import Image, ImageFilter
 
 from caption.analysis.maps import METHODS, blurring, scales
 from caption.analysis.reference_attention import attend
+from caption.analysis.replay import words_alone
 from caption.attention import MultiHeadAttention
 from caption.core.errors import UserError
 from caption.data.photos import ImageTransform
@@ -33,14 +34,16 @@ def photos():
     return [tiny_captioner.photo(seed=seed) for seed in range(3)]
 
 
-def test_random_weights_destroy_every_map_that_depends_on_them(model, photos):
+@pytest.mark.parametrize("name", [*DEPEND, "middle"])
+def test_random_weights_destroy_every_map_that_depends_on_them(name, model, photos):
     captions = model.describe(photos)
-    drawn = {name: scales.draw(name, model, photos, captions).captions for name in [*DEPEND, "middle"]}
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    similar = scales.after_redrawing(drawn, model, photos, captions, decoder_alone=False)
-    for name in DEPEND:
-        assert abs(np.nanmean(similar[name])) < 0.5, name
-    assert similar["middle"] == pytest.approx(np.ones(len(similar["middle"])))
+    drawn = scales.draw(model, name, photos, captions).captions
+    *_, similar = scales.after_redrawing(model, name, photos, captions, drawn).values()
+    if name == "middle":
+        assert similar == pytest.approx(np.ones(len(similar)))
+    else:
+        assert abs(np.nanmean(similar)) < 0.5
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
@@ -53,27 +56,52 @@ def test_weights_are_redrawn_with_their_mean_and_deviation_and_come_back(model):
     assert torch.equal(weights, before)
 
 
-def test_the_decoder_alone_leaves_the_encoder(model, photos):
-    captions = model.describe(photos)
-    regions = model.encode(photos[:1])[0].vectors
-    with scales.redrawn(scales._weights(model, decoder_alone=True)):
-        assert torch.equal(model.encode(photos[:1])[0].vectors, regions)
-        (fed,) = scales.fed(model, photos[:1], captions[:1])
-    assert fed.words == captions[0].words
-    assert not np.allclose(fed.weights, captions[0].weights, atol=1e-4)
+def test_layers_are_redrawn_from_the_words_down_to_the_pixels(model, photos):
+    (caption,) = model.describe(photos[:1])
+    layers = scales.layers_from_the_top(model, photos[0], caption)
+    names = list(layers)
+    order = ["decoder.readout", "decoder.cell", "decoder.embed", "encoder.layers.7", "encoder.layers.0"]
+    assert [name for name in names if name in order] == order
+    weights = [tensor for of_layer in layers.values() for tensor in of_layer]
+    assert {id(tensor) for tensor in weights} == {id(tensor) for tensor in model.parameters()}
+    assert len(weights) == len(set(weights))
+    similar = scales.after_redrawing(model, "attention", photos[:1], [caption], [caption])
+    assert list(similar) == names
+    # The first word's attention has read nothing of the read-out; that of all layers is another.
+    assert similar["decoder.readout"] == pytest.approx(np.ones(len(caption.words)))
+    assert similar[names[-1]].mean() < 0.5
+
+
+def test_weights_that_layers_share_are_redrawn_once(model, photos):
+    tied = tiny_captioner.captioner(transform=ImageTransform(16, "squash"))
+    tied.decoder.again = torch.nn.Sequential(tied.decoder.cell)
+    layers = scales.layers_from_the_top(tied, photos[0], tied.describe(photos[0]))
+    weights = [id(tensor) for of_layer in layers.values() for tensor in of_layer]
+    assert sorted(weights) == sorted(id(tensor) for tensor in tied.parameters())
 
 
 def test_without_noise_maps_stay(model, photos, monkeypatch: pytest.MonkeyPatch):
     captions = model.describe(photos)
-    drawn = {"attention": captions, "gradient": scales.draw("gradient", model, photos, captions).captions}
     monkeypatch.setattr(scales, "COPIES", 2)
-    noisy = scales.under_noise(drawn, model, photos, captions)
-    monkeypatch.setattr(scales, "NOISE", 0.0)
-    still = scales.under_noise(drawn, model, photos, captions)
-    for name in drawn:
-        assert still[name] == pytest.approx(np.ones(len(still[name])), abs=1e-6)
-        assert noisy[name].mean() < 1
-        assert len(noisy[name]) == len(scales.images_of(captions))
+    for name in ("attention", "gradient"):
+        drawn = scales.draw(model, name, photos, captions).captions
+        noisy = scales.under_noise(model, name, photos, captions, drawn)["similarity"]
+        assert noisy.mean() < 1
+        assert len(noisy) == len(scales.images_of(captions))
+        with monkeypatch.context() as patch:
+            patch.setattr(scales, "NOISE", 0.0)
+            still = scales.under_noise(model, name, photos, captions, drawn)["similarity"]
+        assert still == pytest.approx(np.ones(len(still)), abs=1e-6)
+
+
+def test_the_peak_memory_of_a_map_is_that_of_its_largest_word(model, photos):
+    captions = model.describe(photos[:1])
+    few, many = (scales.peak_bytes(model, name, photos[:1], captions) for name in ("attention", "occlusion"))
+    assert few == 0
+    regions, size = 16, 7 * 4  # each of which has a state of its own when it is hidden
+    assert many > regions * size
+    words = captions[0].words
+    assert scales.peak_bytes(model, "occlusion", photos[:1], [words_alone(words * 5)]) < 2 * many
 
 
 def test_fed_captions_have_all_maps_of_the_mechanism(photos):
@@ -83,12 +111,12 @@ def test_fed_captions_have_all_maps_of_the_mechanism(photos):
     for caption, fed in zip(captions, scales.fed(model, photos[:2], captions), strict=True):
         assert fed.weights == pytest.approx(caption.weights, abs=1e-5)
         assert fed.maps["heads"] == pytest.approx(caption.maps["heads"], abs=1e-5)
-    head = scales.draw("heads[1]", model, photos[:2], captions).captions
+    head = scales.draw(model, "heads[1]", photos[:2], captions).captions
     assert np.array_equal(head[0].weights, captions[0].maps["heads"][:, 1])
-    mean = scales.draw("heads", model, photos[:2], captions).captions
+    mean = scales.draw(model, "heads", photos[:2], captions).captions
     assert mean[0].weights == pytest.approx(captions[0].maps["heads"].mean(1))
     with pytest.raises(UserError, match=r"or one of this model's maps: heads"):
-        scales.draw("tails[1]", model, photos[:2], captions)
+        scales.draw(model, "tails[1]", photos[:2], captions)
 
 
 def test_similarity_is_of_ranks():
@@ -148,7 +176,8 @@ def test_areas_by_blurring_go_from_the_sharp_to_the_blurred_photo(model, monkeyp
     monkeypatch.setattr(blurring, "POINTS", 3)
     photo = tiny_captioner.photo(32, 32)
     caption = model.describe(photo)
-    deletion, insertion = blurring.areas_by_blurring(model, [photo], [caption], [caption], {caption.words[0]})
+    areas = blurring.areas_by_blurring(model, [photo], [caption], [caption], {caption.words[0]})
+    deletion, insertion = areas["deletion"], areas["insertion"]
     measured = [word == caption.words[0] for word in caption.words]
     assert (~np.isnan(deletion)).tolist() == (~np.isnan(insertion)).tolist() == measured
     blurred = photo.filter(ImageFilter.GaussianBlur(blurring.RADIUS * 32))

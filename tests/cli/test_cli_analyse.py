@@ -12,7 +12,9 @@ import pytest
 from helpers import tiny_captioner
 from helpers.command_line import Cli, check_refused
 
+from caption.analysis.maps import scales
 from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
+from caption.core.runtime.atomic_files import is_own
 from caption.core.runtime.outputs import check_outputs
 from caption.models import checkpoint
 
@@ -73,11 +75,49 @@ def test_maps_are_weighed_against_each_other(folder: Path, cli: Cli, monkeypatch
     assert rows["attention"]["true effect"] == "–"  # known for scenes alone
     assert 0 < rows["gradcam"]["insertion"]["mean"] < 1
     assert 0 < rows["gradcam"]["deletion, pixels"]["mean"] < 1
+    layers = data["random layers"]["rows"]
+    assert layers[-1]["gradcam"] == rows["gradcam"]["random model"]
+    assert [layer["chance"]["mean"] for layer in layers] == pytest.approx([1] * len(layers))
     assert [(row["map"], row["and"]) for row in data["map agreement"]["rows"]] == [
         ("attention", "gradcam"), ("attention", "chance"), ("gradcam", "chance"),
     ]  # fmt: skip
     assert "Which map should I believe?" in (folder / "analysis.html").read_text(encoding="utf-8")
     check_refused(cli(*ONE, "--photos", "in", "--maps", "gradcm"), "no map 'gradcm' (did you mean gradcam?)")
+
+
+def test_maps_of_a_stopped_command_are_not_drawn_again(
+    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("caption.analysis.maps.scales.COPIES", 1)
+    command = [*ONE, "--photos", "in", "--maps", "occlusion", "attention"]
+    assert cli(*command, "--out", "whole.html").code == 0
+    noise, drawn = scales.under_noise, []
+
+    def stopped(*args: Any) -> Any:
+        drawn.append("noise")
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+        return noise(*args)
+
+    monkeypatch.setattr(scales, "under_noise", stopped)
+    ran = cli(*command)
+    assert (ran.code, "occlusion, noise: stopped after 1 of 3 photos" in ran.err) == (130, True)
+    partial = folder / "analysis.partial.npz"
+    assert is_own(partial)
+
+    def draw(captioner: Any, method: str, *args: Any) -> Any:
+        assert method != "occlusion"
+        return scales.draw(captioner, method, *args)
+
+    monkeypatch.setattr("caption.analysis.study.subject.draw", draw)
+    assert cli(*command).code == 0
+    assert drawn == ["noise"] * (1 + 1 + 2 + 1)  # kept, stopped, the other photos, all of attention at once
+    assert not partial.exists()
+    whole, again = (json.loads((folder / name).read_text()) for name in ("whole.json", "analysis.json"))
+    for data in (whole, again):
+        for row in data["maps"]["rows"]:
+            del row["ms per word"]
+    assert whole == again
 
 
 def test_everything_is_measured(folder: Path, cli: Cli):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,21 +106,3 @@ def find_captions(decoder: Decoder, vectors: Tensor, search: Search) -> Hypothes
     """The captions of all images at once."""
     state = decoder.start(decoder.project(views_of(vectors)))
     return search(decoder.step, state, len(vectors), START, END)
-
-
-def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
-    """The peak of the bytes allocated by a call, without those allocated before."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        return torch.cuda.max_memory_allocated(device) - before
-    cpu = torch.profiler.ProfilerActivity.CPU
-    with torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
-        run()
-    now = highest = 0
-    events = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
-    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        highest = max(highest, now)
-    return highest

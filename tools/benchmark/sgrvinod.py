@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from caption.attention import AdditiveScore
 from caption.captioner import Captioner
 from caption.core.batch import CaptionBatch
+from caption.core.runtime.peak_memory import allocated_peak
 from caption.kernels import accelerate
 from caption.models.importers import sgrvinod as importer
 from caption.objectives import CrossEntropy, DoublyStochastic
@@ -158,7 +159,7 @@ def compare_searches(
         OURS: partial(find, captioner.decoder.eval(), vectors, beam_search, low=False),
     }
     rows = compare(forms, images, setting)
-    memory = [core.allocated_peak(run, setting.device) for run in forms.values()]
+    memory = [allocated_peak(run, setting.device) for run in forms.values()]
     return [[*row, f"{peak / 1e6:.0f} MB"] for row, peak in zip(rows, memory, strict=True)]
 
 

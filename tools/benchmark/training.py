@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption import textbook
+from caption.core.runtime.peak_memory import allocated_peak
 from caption.kernels import accelerate
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, take_turns
@@ -95,7 +96,7 @@ def measure_forms(
             apart = (float((actual[key] - of).norm() / of.norm()) for key, of in true.items())
             furthest = f"{max(apart, default=0.0):.0e}"
         # The gradients are allocated already and are not counted.
-        bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
+        bytes = allocated_peak(lambda form=form: form.loss().backward(), setting.device)
         measured[name] = Measured(times.row(name, reference), f"{bytes / 1e6:.0f} MB", loss, furthest)
     return measured
 

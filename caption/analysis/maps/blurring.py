@@ -7,14 +7,16 @@ encoder sees, for all words of the caption: the model is fed the same caption fo
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import get_args
 
 import numpy as np
 from PIL import Image, ImageFilter
 
+from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.maps.scales import seed_of
 from caption.analysis.reference_attention import attend
 from caption.captioner import Captioner
 from caption.core.box import cell_edges
-from caption.core.runtime.progress import progress_bar
 from caption.data.photos import Photo, open_image
 from caption.results.caption import Caption
 
@@ -30,8 +32,8 @@ def areas_by_blurring(
     captions: Sequence[Caption],
     drawn: Sequence[Caption],
     words: Collection[str] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) areas under deletion, and under insertion, of each word: its mean probability on the way.
+) -> dict[Kind, np.ndarray]:
+    """(N,) areas under deletion and insertion of each word: its mean probability on the way.
 
     Args:
         captioner: the model.
@@ -43,32 +45,26 @@ def areas_by_blurring(
     Raises:
         caption.core.errors.ImageError: a photo cannot be read.
     """
-    generator = np.random.default_rng(0)
-    deletion, insertion = [], []
-    with progress_bar("blurring", len(photos), unit="photos") as advance:
-        for photo, caption, maps in zip(photos, captions, drawn, strict=True):
-            sharp = open_image(photo).convert("RGB")
-            blurred = sharp.filter(ImageFilter.GaussianBlur(RADIUS * min(sharp.size)))
-            cells = cells_of_pixels(maps, sharp.size)
-            areas = np.full((2, len(caption.words)), np.nan)
-            for step, word in enumerate(caption.words):
-                if words is not None and word not in words:
-                    continue
-                weights = maps.weights[step].ravel()
-                ranks = np.lexsort((generator.random(weights.size), -weights)).argsort()  # ties at random
-                counts = np.linspace(0, ranks.size, POINTS).round()
-                hidden = [ranks < count for count in counts] + [ranks >= count for count in counts]
-                masks = (Image.fromarray(255 * of_cells[cells].astype(np.uint8)) for of_cells in hidden)
-                changed: list[Photo] = [Image.composite(blurred, sharp, mask) for mask in masks]
-                fed = attend(captioner, changed, [caption] * len(changed))
-                curves = np.exp([np.float64(of_photo.word_log_probs[step]) for of_photo in fed]).reshape(
-                    2, POINTS
-                )
-                areas[:, step] = np.trapezoid(curves, counts / ranks.size, axis=1)
-            deletion.append(areas[0])
-            insertion.append(areas[1])
-            advance(1)
-    return np.concatenate([np.zeros(0), *deletion]), np.concatenate([np.zeros(0), *insertion])
+    generator = np.random.default_rng(seed_of(captions))
+    areas = [np.zeros((2, 0))]
+    for photo, caption, maps in zip(photos, captions, drawn, strict=True):
+        sharp = open_image(photo).convert("RGB")
+        blurred = sharp.filter(ImageFilter.GaussianBlur(RADIUS * min(sharp.size)))
+        cells = cells_of_pixels(maps, sharp.size)
+        areas.append(np.full((2, len(caption.words)), np.nan))
+        for step, word in enumerate(caption.words):
+            if words is not None and word not in words:
+                continue
+            weights = maps.weights[step].ravel()
+            ranks = np.lexsort((generator.random(weights.size), -weights)).argsort()  # ties at random
+            counts = np.linspace(0, ranks.size, POINTS).round()
+            hidden = [ranks < count for count in counts] + [ranks >= count for count in counts]
+            masks = (Image.fromarray(255 * of_cells[cells].astype(np.uint8)) for of_cells in hidden)
+            changed: list[Photo] = [Image.composite(blurred, sharp, mask) for mask in masks]
+            fed = attend(captioner, changed, [caption] * len(changed))
+            curves = np.exp([np.float64(of_photo.word_log_probs[step]) for of_photo in fed])
+            areas[-1][:, step] = np.trapezoid(curves.reshape(2, POINTS), counts / ranks.size, axis=1)
+    return dict(zip(get_args(Kind), np.concatenate(areas, 1), strict=True))
 
 
 def cells_of_pixels(caption: Caption, size: tuple[int, int]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,8 @@ Draw = Callable[[Captioner, Sequence[Photo], Sequence[Caption]], list[Caption]]
 """A model, photos, and of each photo a caption with the model's own weights -> the captions with the method's weights,
 without further maps. Only methods that compare photos need more than one."""
 
+UNSCALED = WeightProperties(sums_to_one=False)
+"""Of maps whose scale differs from word to word."""
 ERROR = "standard error"
 """The name in `Caption.maps` of the standard error of maps that are drawn at random."""
 
@@ -55,7 +57,7 @@ def at_step(score: Score, signed: bool = False) -> Draw:
     """
 
     def draw(captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption]) -> list[Caption]:
-        replay = Replay(captioner.decoder)
+        replay, properties = Replay(captioner.decoder), UNSCALED._replace(signed=signed)
         generator = torch.Generator().manual_seed(0)
         drawn = []
         with progress_bar("maps", len(photos), unit="photos") as advance:
@@ -75,7 +77,7 @@ def at_step(score: Score, signed: bool = False) -> Draw:
                 if draws.shape[1] > 1:
                     maps[ERROR] = draws.std(1, ddof=1) / draws.shape[1] ** 0.5
                 caption, photo = batch.captions[0], batch.photos[0]
-                drawn.append(placed(captioner, caption, photo, draws.mean(1), signed, maps))
+                drawn.append(placed(captioner, caption, photo, draws.mean(1), properties, maps))
                 advance(1)
         return drawn
 
@@ -87,8 +89,8 @@ def placed(
     caption: Caption,
     photo: FittedPhoto,
     weights: np.ndarray,
-    signed: bool = False,
-    maps: dict[str, np.ndarray] | None = None,
+    properties: WeightProperties = UNSCALED,
+    maps: Mapping[str, np.ndarray] | None = None,
 ) -> Caption:
     """A caption with weights over the model's first grid, in place of those that it had.
 
@@ -97,10 +99,10 @@ def placed(
         caption: with a word for each step.
         photo: that was captioned.
         weights: (T, rows, cols).
-        signed: whether they may be negative.
+        properties: of them.
         maps: further maps, by name.
     """
-    other = caption.with_weights(weights, WeightProperties(sums_to_one=False, signed=signed))
+    other = caption.with_weights(weights, properties)
     box = captioner.boxes(photo.box)[0]
-    other = replace(other, maps=AttentionMaps(maps or {}), box=box, seen=photo.box, image=photo.photo)
+    other = replace(other, maps=AttentionMaps({**(maps or {})}), box=box, seen=photo.box, image=photo.photo)
     return captioner.joined(other)

@@ -7,10 +7,11 @@ Pointing and mass are in `caption.analysis.pointing_game`; deletion and insertio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -18,11 +19,14 @@ from torch import nn
 
 from caption.analysis.agreement import rank_correlation
 from caption.analysis.covered_cells import coverage
+from caption.analysis.faithfulness.curves import Kind, faithfulness_curves
 from caption.analysis.maps import method_named
+from caption.analysis.maps.trial import scores_of
 from caption.analysis.reference_attention import attend
 from caption.analysis.replay import Replay, sentences
 from caption.attention.maps import named_maps
 from caption.captioner import Captioner
+from caption.core.runtime.peak_memory import allocated_peak
 from caption.data.photos import Photo, open_image
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import Scene
@@ -44,7 +48,7 @@ class Drawn(NamedTuple):
     """For each word."""
 
 
-def draw(method: str, captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption]) -> Drawn:
+def draw(captioner: Captioner, method: str, photos: Sequence[Photo], captions: Sequence[Caption]) -> Drawn:
     """The maps of a method for captions with the model's own weights; see `caption.maps`.
 
     Raises:
@@ -54,6 +58,13 @@ def draw(method: str, captioner: Captioner, photos: Sequence[Photo], captions: S
     drawn = method_named(method, captioner).draw(captioner, list(photos), list(captions))
     words = sum(len(caption.words) for caption in captions)
     return Drawn(drawn, (time.perf_counter() - start) / max(words, 1))
+
+
+def peak_bytes(
+    captioner: Captioner, method: str, photos: Sequence[Photo], captions: Sequence[Caption]
+) -> int:
+    """The most memory of tensors that the maps of single words take at once, the model's own left out."""
+    return allocated_peak(lambda: draw(captioner, method, photos, captions), captioner.device)
 
 
 def images_of(captions: Sequence[Caption]) -> np.ndarray:
@@ -76,59 +87,70 @@ def similarity(first: Sequence[Caption], second: Sequence[Caption]) -> np.ndarra
 
 
 def after_redrawing(
-    drawn: Mapping[str, Sequence[Caption]],
     captioner: Captioner,
+    method: str,
     photos: Sequence[Photo],
     captions: Sequence[Caption],
-    decoder_alone: bool,
+    drawn: Sequence[Caption],
 ) -> dict[str, np.ndarray]:
-    """(N,) `similarity` of maps and those of the model with random weights, for the same captions, by the method.
+    """(N,) `similarity` of maps and those of the model with random weights, by the layer down to which they are random.
 
-    A map that depends on the trained model changes: the correlation is near 0 (Adebayo et al. 2018, "Sanity Checks for
-    Saliency Maps"). Methods that only take the weights of the captions get those that the random model has when it is
-    fed the captions.
+    Cascading randomisation (Adebayo et al. 2018, "Sanity Checks for Saliency Maps", section 3.1): layers get random
+    weights one after the other, from the words down to the pixels, and stay random. With the last one the whole model
+    is random: a map that depends on what was learned has a correlation near 0. The random model is fed the same
+    captions, so that methods which only take the weights of captions get those of the random model.
 
     Args:
-        drawn: the maps of the trained model, by the method.
         captioner, photos, captions: see `draw`.
-        decoder_alone: redraw the weights of the decoder, the top of the model; else also refiner and encoder.
+        method: its name.
+        drawn: the maps of the trained model.
     """
-    with redrawn(_weights(captioner, decoder_alone)):
-        return _compared(drawn, captioner, photos, captions)
+    similar = {}
+    with ExitStack() as random_layers:
+        for seed, (layer, weights) in enumerate(
+            layers_from_the_top(captioner, photos[0], captions[0]).items()
+        ):
+            random_layers.enter_context(redrawn(weights, seed))
+            again = fed(captioner, photos, captions)
+            similar[layer] = similarity(drawn, draw(captioner, method, photos, again).captions)
+    return similar
 
 
 def under_noise(
-    drawn: Mapping[str, Sequence[Caption]],
     captioner: Captioner,
+    method: str,
     photos: Sequence[Photo],
     captions: Sequence[Caption],
+    drawn: Sequence[Caption],
 ) -> dict[str, np.ndarray]:
-    """(N,) the mean `similarity` of maps and those of `COPIES` copies of the photos with noise on their pixels, for the
-    same captions, by the method; see `after_redrawing`."""
+    """(N,) "similarity": the mean `similarity` of maps and those of `COPIES` copies of the photos with noise on their
+    pixels, for the same captions; see `after_redrawing`."""
     generator = np.random.default_rng(0)
-    compared = []
+    similar = []
     for _ in range(COPIES):
         noisy: list[Photo] = []
         for photo in photos:
             pixels = np.asarray(open_image(photo).convert("RGB"), np.float64)
             noise = generator.normal(0, NOISE, pixels.shape)
             noisy.append((pixels + noise).round().clip(0, 255).astype(np.uint8))
-        compared.append(_compared(drawn, captioner, noisy, captions))
-    return {method: np.mean([copy[method] for copy in compared], 0) for method in drawn}
+        again = fed(captioner, noisy, captions)
+        similar.append(similarity(drawn, draw(captioner, method, noisy, again).captions))
+    return {"similarity": np.mean(similar, 0)}
 
 
-def _compared(
-    drawn: Mapping[str, Sequence[Caption]],
-    captioner: Captioner,
-    photos: Sequence[Photo],
-    captions: Sequence[Caption],
-) -> dict[str, np.ndarray]:
-    """The similarity of maps and those that the methods draw now."""
-    again = fed(captioner, photos, captions)
-    return {
-        method: similarity(before, draw(method, captioner, photos, again).captions)
-        for method, before in drawn.items()
-    }
+def under_erasing(
+    captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption], drawn: Sequence[Caption]
+) -> dict[Kind, np.ndarray]:
+    """(N,) areas under deletion and insertion of the steps of captions, in the order of maps; see
+    `faithfulness_curves`."""
+    score = {"map": scores_of(drawn)}
+    curves = faithfulness_curves(captioner, photos, captions, score, seed=seed_of(captions))
+    return {kind: curves.area(kind, "map") for kind in get_args(Kind)}
+
+
+def seed_of(captions: Sequence[Caption]) -> int:
+    """For random orders of equal weights, so that photos have different ones, however many are measured at once."""
+    return zlib.crc32("\n".join(caption.text for caption in captions).encode())
 
 
 def true_effects(
@@ -207,10 +229,48 @@ def redrawn(weights: Sequence[nn.Parameter], seed: int = 0) -> Iterator[None]:
                 tensor.copy_(kept)
 
 
-def _weights(captioner: Captioner, decoder_alone: bool) -> list[nn.Parameter]:
-    """All weights, or those of the decoder alone; the tower of other people's models belongs to the encoder."""
-    if not decoder_alone:
-        return list(captioner.parameters())
-    tower = getattr(getattr(captioner.decoder, "model", None), "tower", nn.Module())
-    of_tower = {id(weights) for weights in tower.parameters()}
-    return [weights for weights in captioner.decoder.parameters() if id(weights) not in of_tower]
+def layers_from_the_top(
+    captioner: Captioner, photo: Photo, caption: Caption
+) -> dict[str, list[nn.Parameter]]:
+    """The weights of each layer by its name, the one that runs last in a word's step first; together all weights.
+
+    A layer is an item of a list of modules, such as a block of an encoder, or a module without such lists; weights
+    beside such lists are one, too.
+    """
+    layers = dict(_layers("", captioner, in_list=False))
+    order: dict[nn.Module, int] = {}
+
+    def run(module: nn.Module, args: tuple[Any, ...]) -> None:
+        order.setdefault(module, len(order))
+
+    with ExitStack() as hooks:
+        for module in captioner.modules():
+            hooks.enter_context(module.register_forward_pre_hook(run))
+        attend(captioner, [photo], [caption])
+
+    def place(name: str) -> int:
+        called = [order[part] for part in layers.get(name, []) if part in order]
+        return max(called) if called else place(name.rpartition(".")[0]) if name else -1
+
+    weights, taken = {}, set()
+    for name in sorted(layers, key=place, reverse=True):
+        of_layer = [tensor for part in layers[name] for tensor in part.parameters(recurse=False)]
+        of_layer = [
+            tensor for tensor in dict.fromkeys(of_layer) if tensor not in taken
+        ]  # weights may be shared
+        taken.update(of_layer)
+        if of_layer:
+            weights[name] = of_layer
+    return weights
+
+
+def _layers(name: str, module: nn.Module, in_list: bool) -> Iterator[tuple[str, list[nn.Module]]]:
+    """The modules of each layer, in no order."""
+    lists = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    is_list = isinstance(module, lists)
+    if not is_list and (in_list or not any(isinstance(part, lists) for part in module.modules())):
+        yield name, [*module.modules()]
+        return
+    yield name, [module]
+    for child, part in module.named_children():
+        yield from _layers(f"{name}.{child}" if name else child, part, is_list)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from caption.analysis.study.kept import Kept
 from caption.analysis.study.subject import Images, Subject
 from caption.analysis.study.tables import MEASURES, OF_MAPS, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import AnalysisTable
@@ -73,6 +74,7 @@ def study(
     images: Images,
     measures: Sequence[str] | None = None,
     methods: Sequence[str] = (),
+    kept: Kept | None = None,
 ) -> Study:
     """Measure where models look, and whether their words depend on it. A terminal shows the progress.
 
@@ -84,7 +86,8 @@ def study(
             (`Images.naming`), else those `ON_PHOTOS`. A measure that applies to none of the models is left out, such
             as "heads" for models with a single map.
         methods: of maps, to be weighed against each other; see `caption.analysis.maps.METHODS`. If there are any,
-            `measures` None = "maps" and "map agreement".
+            `measures` None = those `OF_MAPS`.
+        kept: where the results of work on maps are kept, so that it can be stopped.
 
     Raises:
         UserError: a model has no attention, or fewer than two of its captions have words; no photo has both boxes and
@@ -96,6 +99,6 @@ def study(
     if unknown := [name for name in measures or () if name not in MEASURES]:
         raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
     names = measures or (OF_MAPS if methods else ON_SHAPES if images.naming else ON_PHOTOS)
-    subjects = [Subject(name, captioner, images, methods) for name, captioner in models.items()]
+    subjects = [Subject(name, captioner, images, methods, kept) for name, captioner in models.items()]
     tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})

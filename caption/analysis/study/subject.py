@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from caption.analysis import baseline_maps
 from caption.analysis.faithfulness import (
@@ -23,6 +26,7 @@ from caption.analysis.faithfulness import (
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
 from caption.analysis.faithfulness.curves import ORDERS
 from caption.analysis.maps import method_named
+from caption.analysis.maps.method import placed
 from caption.analysis.maps.perturbation import AtRandom
 from caption.analysis.maps.scales import Drawn, draw, true_effects
 from caption.analysis.maps.trial import Score
@@ -31,9 +35,13 @@ from caption.analysis.pointing_game import Grounding, Pointing, ground
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.analysis.self_attention.rollout import has_rollout, rollout
+from caption.analysis.study.kept import Arrays, Kept
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError
+from caption.core.regions import WeightProperties
+from caption.core.runtime.atomic_files import file_digest
 from caption.core.runtime.progress import counted, progress_bar
+from caption.core.version import package_version
 from caption.data.photo_boxes import BoxedPhoto
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS, Scene, random_scene
@@ -122,6 +130,7 @@ class Subject:
         name, captioner: the model.
         images: of the study.
         methods: names of `caption.analysis.maps.METHODS`, or of the model's own maps, to be weighed.
+        kept: has the results of work on maps that was stopped.
 
     Raises:
         UserError: fewer than two images have captions with words, or no caption names a thing although `naming` is
@@ -129,8 +138,16 @@ class Subject:
         caption.core.errors.ImageError: a photo cannot be read.
     """
 
-    def __init__(self, name: str, captioner: Captioner, images: Images, methods: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        captioner: Captioner,
+        images: Images,
+        methods: Sequence[str] = (),
+        kept: Kept | None = None,
+    ) -> None:
         self.name, self.captioner, self.images, self.methods = name, captioner, images, methods
+        self.kept = kept or Kept()
         for method in methods:
             method_named(method, captioner)
         self.photos = list(images.photos)
@@ -251,7 +268,92 @@ class Subject:
     @cached_property
     def drawn(self) -> dict[str, Drawn]:
         """The maps of each of the methods, for the model's own captions."""
-        return {method: draw(method, self.captioner, self.photos, self.captions) for method in self.methods}
+        return {method: self.draw(method, self.photos, self.captions) for method in self.methods}
+
+    def draw(self, method: str, photos: Sequence[str], captions: Sequence[Caption]) -> Drawn:
+        """See `scales.draw`; the maps of methods that run words again are kept."""
+        if not method_named(method, self.captioner).replays:
+            return draw(self.captioner, method, photos, captions)
+
+        def of_one(part: slice) -> Arrays:
+            drawn = draw(self.captioner, method, photos[part], captions[part])
+            steps = drawn.captions[0].stepwise
+            maps = {f"map {name}": values for name, values in steps.maps.items()}
+            measured = {"seconds": np.array(drawn.seconds * len(captions[part][0].words))}
+            return {"weights": steps.weights, "properties": np.array(steps.properties), **maps, **measured}
+
+        seconds, drawn = 0.0, []
+        parts = self.in_parts(method, photos, captions, of_one)
+        for caption, photo, arrays in zip(captions, photos, parts, strict=True):
+            seconds += float(arrays["seconds"])
+            maps = {name[4:]: values for name, values in arrays.items() if name.startswith("map ")}
+            properties = WeightProperties(*arrays["properties"].tolist())
+            fitted = self.captioner.read(photo)
+            steps = self.captioner.split(caption)
+            drawn.append(placed(self.captioner, steps, fitted, arrays["weights"], properties, maps))
+        return Drawn(drawn, seconds / max(sum(len(caption.words) for caption in captions), 1))
+
+    def on_scale(
+        self,
+        scale: str,
+        method: str,
+        measure: Callable[[Sequence[str], Sequence[Caption], Sequence[Caption]], Arrays],
+        count: int | None = None,
+        redraws: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """A scale of the maps of a method for the first `count` photos, photo by photo, which is kept.
+
+        Args:
+            scale: its name.
+            method: its name.
+            measure: photos, captions and the captions with maps -> (N, ...) numbers of their words, by any names.
+            count: None = all.
+            redraws: it draws maps again; this takes all photos at once, unless the method runs words again.
+
+        Returns:
+            (N, ...) by these names.
+        """
+        photos, captions = self.photos[:count], self.captions[:count]
+        drawn = self.drawn[method].captions[:count]
+        at_once = len(photos) if redraws and not method_named(method, self.captioner).replays else 1
+        parts = self.in_parts(
+            f"{method}, {scale}",
+            photos,
+            captions,
+            lambda part: measure(photos[part], captions[part], drawn[part]),
+            at_once,
+        )
+        return {name: np.concatenate([arrays[name] for arrays in parts]) for name in parts[0]}
+
+    def in_parts(
+        self,
+        work: str,
+        photos: Sequence[str],
+        captions: Sequence[Caption],
+        compute: Callable[[slice], Arrays],
+        at_once: int = 1,
+    ) -> list[Arrays]:
+        """The results of work on captions, a number of them at once; see `Kept`. A terminal shows the progress."""
+        results = []
+        with progress_bar(f"{self.name}: {work}", len(photos), unit="photos") as advance:
+            for start in range(0, len(photos), at_once):
+                part = slice(start, start + at_once)
+                files = [file_digest(Path(photo)) for photo in photos[part]]
+                words = [caption.words for caption in captions[part]]
+                depends_on = json.dumps([package_version(), self.fingerprint, work, files, words]).encode()
+                key = hashlib.blake2b(depends_on, digest_size=16).hexdigest()
+                results.append(self.kept(key, partial(compute, part)))
+                advance(len(files))
+        return results
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the model: its weights and description."""
+        digest = hashlib.blake2b(f"{self.captioner!r} {self.captioner.transform.to_dict()}".encode())
+        for name, tensor in self.captioner.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     @cached_property
     def effects(self) -> list[np.ndarray]:
@@ -262,8 +364,7 @@ class Subject:
         """The pointing game with the maps of a method."""
         captions, photos, _ = self.pointed
         if self.images.references:
-            paths = [str(photo.path) for photo in photos]
-            return self.grounding(draw(method, self.captioner, paths, captions).captions)
+            return self.grounding(self.draw(method, [str(photo.path) for photo in photos], captions).captions)
         by_path = dict(zip(map(Path, self.photos), self.drawn[method].captions, strict=True))
         return self.grounding([by_path[photo.path] for photo in photos])
 

@@ -6,19 +6,19 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 
 from caption.analysis.agreement import Agreement, agree
 from caption.analysis.chair import chair as measure_chair
-from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind, faithfulness_curves
+from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.maps import scales
 from caption.analysis.maps.blurring import areas_by_blurring
-from caption.analysis.maps.trial import scores_of
 from caption.analysis.named_groups import AGREE, GROUPS, count_named, named_rows
 from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding
@@ -38,8 +38,8 @@ Measure = Callable[[Subjects], AnalysisTable | None]
 Rows = Iterator[list[Cell]]
 CURVES: tuple[Kind, ...] = ("deletion", "insertion")
 GAIN = f"{OWN} less {MIDDLE}"
-SAMPLE = 20
-"""Photos on which maps are drawn again, for random models and under noise."""
+SAMPLE, RANDOM_SAMPLE = 20, 5
+"""Photos that are blurred or get noise, and on which maps are drawn again for each layer with random weights."""
 NEED_METHODS = "Give methods, such as --maps attention gradcam occlusion."
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object of Shapes covers."""
@@ -460,8 +460,8 @@ def heads(table: AnalysisTable, subjects: Subjects) -> None:
 
 @measure(
     "model", "map", "words", "pointing accuracy", "mass in the box", "deletion", "insertion",
-    "deletion, pixels", "insertion, pixels", "true effect",
-    "random decoder", "random model", "under noise", "ms per word", on=[OF_MAPS],
+    "deletion, pixels", "insertion, pixels", "true effect", "random model", "under noise", "ms per word", "MB",
+    on=[OF_MAPS],
 )  # fmt: skip
 def maps(table: AnalysisTable, subjects: Subjects) -> None:
     """Which map should I believe?
@@ -469,58 +469,77 @@ def maps(table: AnalysisTable, subjects: Subjects) -> None:
     Pointing accuracy and mass: is the map on the object that the word names? Deletion and insertion: the areas when
     regions are hidden from the word, and shown, in the order of the map; a low and a high one are good; on pixels, the
     photo is blurred cell by cell in this order, for all words. True effect: of the objects of a scene, taken out one at
-    a time, the one that changes the word the most should have the most of the map. Random decoder, random model: the
-    rank correlation with the map of a model whose weights are random; a map that depends on what was learned is near 0.
-    Under noise: that with the maps of photos with noise that is hardly visible; a stable map is near 1. These three and
-    the areas on pixels are measured on 20 photos at most.
+    a time, the one that changes the word the most should have the most of the map. Random model: the rank correlation
+    with the map of a model whose weights are random; a map that depends on what was learned is near 0. Under noise:
+    that with the maps of photos with noise that is hardly visible; a stable map is near 1. On pixels and under noise,
+    20 photos at most are measured, and 5 with random weights. MB: the most memory that tensors take while a word's map
+    is drawn, beside the model.
     """
-    if not subjects[0].methods:
-        table.missing = NEED_METHODS
-        return
-    for subject in subjects:
-        drawn = {method: drawn.captions for method, drawn in subject.drawn.items()}
-        scores = {method: scores_of(captions) for method, captions in drawn.items()}
-        curves = faithfulness_curves(subject.captioner, subject.photos, subject.captions, scores)
-        few = (
-            {method: captions[:SAMPLE] for method, captions in drawn.items()},
-            subject.captioner, subject.photos[:SAMPLE], subject.captions[:SAMPLE],
-        )  # fmt: skip
-        compared = [
-            scales.after_redrawing(*few, decoder_alone=True),
-            scales.after_redrawing(*few, decoder_alone=False),
-            scales.under_noise(*few),
-        ]
+    for subject in _with_methods(table, subjects):
         if stochastic_parts(subject.captioner):
             table.notes.append(f"The hard attention of {subject.name} reads its expectation here, Σ α_i a_i.")
-        for method in drawn:
-            similar = [of_methods[method] for of_methods in compared]
-            table.add([_map_row(subject, method, curves, similar)], subject.name)
+        for method in subject.methods:
+            table.add([_map_row(subject, method)], subject.name)
 
 
-def _map_row(
-    subject: Subject, method: str, curves: FaithfulnessCurves, similar: Sequence[np.ndarray]
-) -> list[Cell]:
+def _with_methods(table: AnalysisTable, subjects: Subjects, least: int = 1) -> Subjects:
+    """The models, if there are methods; else the table says so."""
+    if len(subjects[0].methods) >= least:
+        return subjects
+    table.missing = NEED_METHODS
+    return []
+
+
+def _map_row(subject: Subject, method: str) -> list[Cell]:
     """The scales of one method."""
-    drawn, scenes = subject.drawn[method], subject.images.scenes
-    about = subject.images.about(curves)
-    words = len(about)
+    captioner, drawn, scenes = subject.captioner, subject.drawn[method], subject.images.scenes
+    naming = {word for several in subject.images.naming.values() for word in several}
+    steps = [captioner.split(caption) for caption in subject.captions]
+    about = [not naming or word in naming for caption in steps for word in caption.words]
+    words = sum(about)
     pointing: list[Cell] = ["–", "–"]
     effect: Cell = "–"
     if subject.images.boxed and len(played := subject.pointed_by(method)):
         words, pointing = len(played), list(_pointing_values(subject, played))
-    areas = [Value(estimate(about.area(kind, method), about.images)) for kind in CURVES]
-    images = scales.images_of(drawn.captions)
+    of_regions = subject.on_scale("regions", method, partial(scales.under_erasing, captioner))
+    areas = [Value(estimate(of_regions[kind][about], scales.images_of(steps)[about])) for kind in CURVES]
+    images = scales.images_of(subject.captions)
     if scenes:
         shown = scales.shows_effect(scenes, subject.effects, drawn.captions)
         effect = Value(known_mean(shown, images))
-    photos, captions, maps = subject.photos[:SAMPLE], subject.captions[:SAMPLE], drawn.captions[:SAMPLE]
     # Each word takes many passes of the encoder: those that name something with a box, if there are any.
     boxed = {word for photo in subject.images.boxed for name in photo.boxes for word in name.split()}
-    naming = {word for several in subject.images.naming.values() for word in several} or boxed or None
-    on_pixels = areas_by_blurring(subject.captioner, photos, captions, maps, naming)
-    areas += [Value(known_mean(area, images[: len(area)])) for area in on_pixels]
+    blurred = partial(areas_by_blurring, captioner, words=naming or boxed or None)
+    on_pixels = subject.on_scale("pixels", method, blurred, SAMPLE)
+    areas += [Value(known_mean(on_pixels[kind], images[: len(on_pixels[kind])])) for kind in CURVES]
+    noisy = subject.on_scale("noise", method, partial(scales.under_noise, captioner, method), SAMPLE, True)
+    similar = [[*_after_redrawing(subject, method).values()][-1], noisy["similarity"]]
     correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
-    return [method, words, *pointing, *areas, effect, *correlations, f"{1000 * drawn.seconds:.1f}"]
+    spoken = [number for number, caption in enumerate(subject.captions) if caption.words][:2]
+    few = [subject.photos[number] for number in spoken], [subject.captions[number] for number in spoken]
+    cost = [f"{1000 * drawn.seconds:.1f}", f"{scales.peak_bytes(captioner, method, *few) / 1e6:.1f}"]
+    return [method, words, *pointing, *areas, effect, *correlations, *cost]
+
+
+def _after_redrawing(subject: Subject, method: str) -> dict[str, np.ndarray]:
+    measure = partial(scales.after_redrawing, subject.captioner, method)
+    return subject.on_scale("random layers", method, measure, RANDOM_SAMPLE, redraws=True)
+
+
+@measure("model", "random down to", on=[OF_MAPS])
+def random_layers(table: AnalysisTable, subjects: Subjects) -> None:
+    """Does the map depend on what each layer has learned?
+
+    Layers get random weights one after the other, from the words down to the pixels (Adebayo et al. 2018). The rank
+    correlation of the maps with those of the trained model, on 5 photos at most, once all layers down to this one are
+    random: a map that depends on them is near 0.
+    """
+    table.head = [*table.head, *subjects[0].methods]
+    for subject in _with_methods(table, subjects):
+        images = scales.images_of(subject.captions[:RANDOM_SAMPLE])
+        by_method = [_after_redrawing(subject, method) for method in subject.methods]
+        for layer in by_method[0]:
+            table.add([[Value(known_mean(of[layer], images), 2) for of in by_method]], subject.name, layer)
 
 
 @measure("model", "map", "and", "rank correlation", on=[OF_MAPS])
@@ -529,10 +548,7 @@ def map_agreement(table: AnalysisTable, subjects: Subjects) -> None:
 
     Spearman's rank correlation over the regions, of every two methods' maps of each word.
     """
-    if len(subjects[0].methods) < 2:
-        table.missing = NEED_METHODS
-        return
-    for subject in subjects:
+    for subject in _with_methods(table, subjects, least=2):
         for first, second in combinations(subject.methods, 2):
             maps = [subject.drawn[method].captions for method in (first, second)]
             agreed = known_mean(scales.similarity(*maps), scales.images_of(maps[0]))
