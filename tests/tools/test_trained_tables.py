@@ -228,6 +228,42 @@ def test_other_tables_have_the_numbers_of_the_file_beside_them(page: str, file: 
     assert [number for number in numbers if number not in known] == []
 
 
+LINKS = re.compile(r"\]\(([\w./-]+\.(?:json|tsv|csv|md))")
+NO_RESULTS = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
+"""Output of commands, settings, and targets of links."""
+
+
+def numbers_of(text: str) -> set[float]:
+    """The numbers of a file, shares also where they are per cent."""
+    found = re.findall(r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(\s?%)?", text)
+    values = [(float(number.replace(",", "")), bool(percent)) for number, percent in found]
+    return {value for value, _ in values} | {value / 100 for value, percent in values if percent}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))], ids=lambda page: page.stem
+)
+def test_every_number_of_a_page_is_in_the_files_beside_it(page: Path):
+    """Numbers with two decimals, and per cent: in a file that the page links to, or in a section that a command wrote,
+    of this page or of one that it links to."""
+    text = page.read_text(encoding="utf-8")
+    linked = [path for link in LINKS.findall(text) if (path := page.parent / link).is_file()]
+    sources = [path.read_text(encoding="utf-8") for path in linked if path.suffix != ".md"]
+    for written in (page, *(path for path in linked if path.suffix == ".md")):
+        sources += read_sections(written).values()
+    known = set[float]().union(*map(numbers_of, sources))
+    for section in read_sections(page).values():
+        text = text.replace(section, "")
+    unknown = []
+    for number in re.findall(r"\d[\d,]*\.\d\d+|\d+(?= %)", NO_RESULTS.sub("", text)):
+        value, decimals = float(number.replace(",", "")), len(number.partition(".")[2])
+        shown = [(value, decimals)] if decimals else [(value, 0), (value / 100, 2)]
+        if not any(abs(round(each, places) - one) < 1e-9 for one, places in shown for each in known):
+            unknown.append(number)
+    assert unknown == []
+
+
 def test_every_mechanism_has_a_family_and_an_equation():
     table = read_table("attention")
     headers = {name: row.header() for name, row in table.rows.items()}
