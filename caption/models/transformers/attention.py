@@ -33,6 +33,9 @@ class LayerMemory(NamedTuple):
     """(B, L) int64 of the patches among the tokens before the words; None = the layer has no window."""
     other_positions: Tensor | None = None
     """(B, S) int64 of the other tokens."""
+    shares: Tensor | None = None
+    """(B, Q, L + 1) of each of Q query tokens, the shares of the L patches, and of all else, in what it has read. The
+    keys, values, mask and positions are then those of query tokens; None = of patches."""
 
     def since(self, first: int) -> LayerMemory:
         """The memory without the tokens before position `first`."""
@@ -106,6 +109,11 @@ class PatchAttention(Attention):
     The weights are the model's own: a softmax over [patch scores, log Σ exp of the other scores] gives patches the same
     weights as a softmax over all scores. It has no parameters; queries, keys and values come from the model's layer.
 
+    If a layer attends to query tokens, which have read the patches, the share of patch l is p_l = Σ_q α_q C_ql, with
+    the weights α of the layer and the `shares` C. Edited shares p' are read with α'_q = Σ_l p'_l (α_q C_ql / p_l), each
+    patch by the tokens through which it was read (Jeffrey's rule): if p' = p, then α' = α, and both have one sum. What
+    the tokens have read is not edited.
+
     Args:
         views: 1, or 2 for a model that reads the photo in tiles and as a whole.
     """
@@ -122,19 +130,40 @@ class PatchAttention(Attention):
         return {name: views[view] for name, view in self.map_views.items() if view < len(views)}
 
     def weigh(self, query: Any, memory: LayerMemory, state: TensorTree) -> WeighOutput:
-        scores = _precise(_by_key_head(query.hidden, memory) @ memory.keys.mT)  # (B, M', M / M' · K, L)
-        scores = hide_masked(_by_query(scores, query.hidden), memory.mask)
-        weights = torch.cat((scores, query.elsewhere_score[..., None]), -1).softmax(-1)
-        first, patches = memory.first_view, memory.keys.shape[2]
+        weights = _softmax(query, memory)
+        if memory.shares is not None:
+            weights = _of_patches(weights, memory.shares)
+        first, patches = memory.first_view, weights.shape[-1] - 1
         second = weights[..., first:patches] if patches > first else None
         return WeighOutput(PatchMaps(weights[..., :first], second, weights[..., patches:]))
 
     def context(self, maps: PatchMaps, query: Any, memory: LayerMemory) -> Tensor:
         """(B, K, M · d)."""
-        weights = maps.heads if maps.second is None else torch.cat((maps.heads, maps.second), -1)
-        weights, elsewhere = (part.to(memory.values.dtype) for part in (weights, maps.elsewhere))
-        read = _by_key_head(weights, memory) @ memory.values
-        return (_by_query(read, weights) + elsewhere * query.elsewhere).flatten(2)
+        weights = torch.cat([part for part in maps if part is not None], -1)
+        if memory.shares is not None:
+            own = _softmax(query, memory)
+            changes = weights / _of_patches(own, memory.shares).clamp_min(TINY)
+            weights = own * torch.cat((changes @ memory.shares.mT[:, None], changes[..., -1:]), -1)
+        weights = weights.to(memory.values.dtype)
+        read = _by_key_head(weights[..., :-1], memory) @ memory.values
+        return (_by_query(read, weights) + weights[..., -1:] * query.elsewhere).flatten(2)
+
+
+TINY = 1e-30
+"""Least share of a patch that shares are divided by."""
+
+
+def _softmax(query: Any, memory: LayerMemory) -> Tensor:
+    """(B, K, M, L + 1) the weights of patches, or of query tokens, and of everything else."""
+    scores = _precise(_by_key_head(query.hidden, memory) @ memory.keys.mT)  # (B, M', M / M' · K, L)
+    scores = hide_masked(_by_query(scores, query.hidden), memory.mask)
+    return torch.cat((scores, query.elsewhere_score[..., None]), -1).softmax(-1)
+
+
+def _of_patches(weights: Tensor, shares: Tensor) -> Tensor:
+    """Weights of query tokens and of all else (B, K, M, Q + 1) -> of patches and of all else (B, K, M, L + 1)."""
+    read = weights[..., :-1] @ shares[:, None]
+    return torch.cat((read[..., :-1], read[..., -1:] + weights[..., -1:]), -1)
 
 
 def _precise(scores: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 FAMILIES = {
     "VisionEncoderDecoderModel": "caption.models.transformers.cross_attention:VisionEncoderDecoder",
     "BlipForConditionalGeneration": "caption.models.transformers.cross_attention:Blip",
+    "Blip2ForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
+    "InstructBlipForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
     "GitForCausalLM": "caption.models.transformers.git:Git",
 }
 """Module and class of each architecture with a class of its own."""

@@ -28,10 +28,17 @@ class Prefix(NamedTuple):
     """(n,) int64, position of the next piece on each of n axes."""
     pieces: Tensor
     """(B, P) int64, the pieces among them, those in the place of image tokens included, but the last."""
+    shares: Tensor | None = None
+    """See `LayerMemory.shares`; if given, `patches` are the query tokens."""
 
 
 class PrefixModel(TransformersModel):
     """A language model whose layers attend to image tokens and to words at once."""
+
+    @property
+    def language_model(self) -> Any:
+        """The part that reads pieces and a cache, and gives logits."""
+        return self.whole
 
     @abstractmethod
     def prefix(self, tokens: ImageTokens, mask: Tensor | None) -> Prefix:
@@ -47,9 +54,9 @@ class PrefixModel(TransformersModel):
         return positions if positions.shape[1] == 1 else positions.mT[..., None]
 
     def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
-        cache, patches, position, pieces = self.prefix(tokens, mask)
+        cache, patches, position, pieces, shares = self.prefix(tokens, mask)
         first_view = tokens.patches[0]
-        layers = layer_memories(cache.layers, patches, mask, first_view.shape[1])
+        layers = layer_memories(cache.layers, patches, mask, first_view.shape[1], shares)
         no_words = tuple((layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in cache.layers)
         positions = position.to(first_view.device).expand(len(first_view), -1)
         return Memory(layers, (positions, no_words), pieces)
@@ -58,7 +65,7 @@ class PrefixModel(TransformersModel):
         positions, words = past
         cache: Any = DynamicCache(words)
         with self.routed(attend, words=True):
-            output = self.whole(
+            output = self.language_model(
                 input_ids=pieces[:, None],
                 position_ids=self.position_ids(positions),
                 cache=cache,

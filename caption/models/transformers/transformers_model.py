@@ -141,11 +141,13 @@ class TransformersModel(ForeignModel):
 
     @question.setter
     def question(self, question: str) -> None:
-        pieces = self.tokenizer(question, add_special_tokens=False)["input_ids"]
-        self.check_pieces([self.prompt[0], *pieces])
-        self._question = question
-        self.prompt = (self.prompt[0], *pieces)
-        self.start = self.prompt[-1]
+        pieces = self.prompt_of(question)
+        self.check_pieces(pieces)
+        self._question, self.prompt, self.start = question, pieces, pieces[-1]
+
+    def prompt_of(self, question: str) -> tuple[int, ...]:
+        """The pieces that are fed before the first word."""
+        return (self.prompt[0], *self.tokenizer(question, add_special_tokens=False)["input_ids"])
 
     def question_maps(self, tokens: ImageTokens) -> QuestionMaps | None:
         """How the pieces of the question read the image, or None if a step reads each of them as one of a caption.
@@ -245,7 +247,7 @@ MOST_CLASS_TOKENS = 16
 
 
 def layer_memories(
-    layers: Sequence[Any], patches: Tensor, mask: Tensor | None, first_view: int
+    layers: Sequence[Any], patches: Tensor, mask: Tensor | None, first_view: int, shares: Tensor | None = None
 ) -> tuple[LayerMemory, ...]:
     """Memories of a cache's layers.
 
@@ -254,14 +256,16 @@ def layer_memories(
         patches: (L,) int64, which of the P are patches, in the order of the views.
         mask: see `ForeignModel.memory`.
         first_view: number of patches of the first view.
+        shares: see `LayerMemory`; if given, `patches` are query tokens, which have read no patch that `mask` hides.
     """
+    mask = mask if shares is None else None
     is_patch = torch.zeros(layers[0].keys.shape[2], dtype=torch.bool, device=patches.device)
     elsewhere = (~is_patch.index_fill(0, patches, True)).nonzero()[:, 0]
     positions = [places.expand(len(layers[0].keys), -1) for places in (patches, elsewhere)]
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
-            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view, *positions,
+            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view, *positions, shares,
         )
         for layer in layers
     )  # fmt: skip

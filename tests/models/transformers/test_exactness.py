@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 import transformers
 from helpers.tiny_foreign import Tiny, blip, vit_gpt2, wordpiece_tokenizer
 from helpers.tiny_image_text import IMAGE_TEXT, IMAGE_TOWER, TEMPLATE, TEXT, gemma3, ready, with_tokens
+from helpers.tiny_readers import QUERIES
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -142,6 +143,7 @@ PREFIX: dict[str, Callable[..., Tiny]] = {
     "qwen2.5-vl": lambda layers=1: qwen2_vl(layers, "Qwen2_5_VL"),
     **IMAGE_TEXT,
     "gemma3 with a window": lambda layers=1: gemma3(layers, window=24),
+    **QUERIES,
 }
 FAMILIES = CROSS | PREFIX
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -173,6 +175,10 @@ def inputs(family: str) -> dict[str, Any]:
     elif family == "paligemma":
         made = parts.processor(images=PHOTO, text="<image>caption en", return_tensors="pt")
         made.pop("labels", None)
+    elif family in QUERIES:
+        made = parts.processor(
+            images=PHOTO, text=captioner(family).decoder.model.question, return_tensors="pt"
+        )
     else:
         question = captioner(family).decoder.model.question
         content = [{"type": "image"}, {"type": "text", "text": question}]
@@ -204,7 +210,9 @@ def uncached(
             model.decoder.set_attn_implementation(implementation)
             output = model(**given, decoder_input_ids=ids, output_attentions=True)
         return output.logits[0], tuple(weights[0] for weights in output.cross_attentions)
-    if family != "git":
+    if family in QUERIES:
+        model.language_model.set_attn_implementation(implementation)
+    elif family != "git":
         masks = {"text_config": implementation, "vision_config": "sdpa"}
         model.set_attn_implementation(implementation if implementation == "eager" else masks)
     start = given.get("input_ids", torch.tensor([[model.generation_config.bos_token_id]]))
@@ -215,6 +223,7 @@ def uncached(
             new = torch.full_like(said, 1 if name == "attention_mask" else of_text)
             given[name] = torch.cat((given[name], new), 1)
     output = model(**given, use_cache=False, output_attentions=implementation == "eager")
+    output = getattr(output, "language_model_outputs", output)
     steps = steps or len(pieces)
     return output.logits[0, -steps:], tuple(weights[0, :, -steps:] for weights in output.attentions or ())
 
@@ -225,10 +234,39 @@ def log_probs(family: str, pieces: list[int], implementation: str = "eager") -> 
     return logits.log_softmax(-1)[range(len(pieces)), pieces]
 
 
+@torch.no_grad()
+def shares(family: str) -> Tensor:
+    """(Q, 1 + L) of class token and patches in what each query token has read: Abnar and Zuidema 2020, over the
+    attention that the Q-Former's own code returns."""
+    model, given, layers = tiny(family).model, inputs(family), list[Tensor]()
+    model.qformer.set_attn_implementation("eager")
+    hooks = [
+        module.register_forward_hook(lambda module, args, output: layers.append(output[1][0].mean(0)))
+        for name, module in model.qformer.named_modules()
+        if name.endswith("attention.attention")
+    ]
+    model.get_image_features(**{name: given[name] for name in given if "qformer" in name or "pixel" in name})
+    for hook in hooks:
+        hook.remove()
+    assert [weights.shape[1] == 17 for weights in layers] == [False, True, False, False, True]
+    read = torch.zeros(len(layers[0]), 17, dtype=torch.double)
+    for weights in layers:
+        rows = len(weights)
+        read[:rows] = (read[:rows] + (weights if weights.shape[1] == 17 else weights @ read)) / 2
+    return read[:3]
+
+
+def of_patches(family: str, maps: Tensor) -> Tensor:
+    """The maps on patches (..., rows, cols) of those on `patch_places`."""
+    return (maps[..., 0, :] @ shares(family)[:, 1:]).unflatten(-1, (4, 4)) if family in QUERIES else maps
+
+
 def patch_places(family: str) -> dict[str, Tensor]:
     """Places of image tokens among all, on the grid of each view (rows, cols), as the prompt lists them."""
     if family in CROSS or family == "git":
         return {"heads": torch.arange(1, 17).view(4, 4)}
+    if family in QUERIES:
+        return {"heads": torch.arange(3).view(1, 3)}
     ids = inputs(family)["input_ids"][0]
     places = (ids == tiny(family).model.config.image_token_id).nonzero()[:, 0]
     if family in ("paligemma", "llava"):
@@ -273,17 +311,17 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
     np.testing.assert_allclose(caption.word_log_probs, log_probs(family, pieces), atol=1e-5)
     _, attentions = uncached(family, pieces)
     assert len(attentions) == 2
-    shares = []
+    totals: list[Tensor] = []
     for layer, weights in enumerate(attentions):
+        totals.append(torch.zeros(len(pieces), dtype=torch.double))
         for view, places in patch_places(family).items():
-            expected = weights[..., places.flatten()].transpose(0, 1).unflatten(-1, places.shape)
+            expected = of_patches(family, weights[..., places].transpose(0, 1))
             np.testing.assert_allclose(caption.maps[f"layer {layer} {view}"], expected, atol=1e-6)
-        all_places = torch.cat([places.flatten() for places in patch_places(family).values()])
-        shares.append(weights[..., all_places].sum(-1).mean(0))
+            totals[-1] += expected.sum((-1, -2)).mean(1)
     captioner(family).decoder.summary = "mean"
     summed = captioner(family)(PHOTO, search()).stepwise
     captioner(family).decoder.summary = "concentrated"
-    elsewhere = 1 - torch.stack(shares).mean(0)
+    elsewhere = 1 - torch.stack(totals).mean(0)
     np.testing.assert_allclose(summed.sentinel_shares, elsewhere, atol=1e-6)
     assert elsewhere.max() > 1e-3
 
@@ -291,7 +329,8 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
 @families
 def test_maps_of_the_questions_words_are_those_of_the_eager_model(family: str) -> None:
     ours = captioner(family)
-    if continues := family in CROSS or family == "git":
+    before = ours.decoder.model.question
+    if (continues := family in CROSS or family == "git") or family in QUERIES:
         ours.decoder.model.question = "a red circle"
     question = ours.question(PHOTO)
     assert question.text == ours.decoder.model.question
@@ -309,9 +348,10 @@ def test_maps_of_the_questions_words_are_those_of_the_eager_model(family: str) -
     np.testing.assert_allclose(question.stepwise.word_log_probs, expected_log_probs, atol=1e-5)
     for layer, weights in enumerate(attentions):
         for view, places in patch_places(family).items():
-            expected = weights[:, rows][..., places.flatten()].transpose(0, 1).unflatten(-1, places.shape)
+            expected = of_patches(family, weights[:, rows][..., places].transpose(0, 1))
             np.testing.assert_allclose(question.stepwise.maps[f"layer {layer} {view}"], expected, atol=5e-6)
             assert expected.max() > 1e-3
+    ours.decoder.model.question = before
 
 
 def test_a_question_needs_words() -> None:
@@ -402,11 +442,21 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
     """Within it, all heads of the eager model give the last cell of each grid that grid's share of step 1."""
     places = patch_places(family)
     length = 17 if family in CROSS else None
+    read = shares(family) if family in QUERIES else torch.empty(0)
 
     def edit(weights: Tensor) -> Tensor:
         if length not in (None, weights.shape[-1]):  # the attention of the words
             return weights
         weights, row = weights.clone(), weights.shape[-2] - steps + 1
+        if family in QUERIES:
+            # The share of the patches is divided among query tokens by how much of the last patch was read through
+            # each; the rest of each token is read as before.
+            own = weights[:, :, row, :3]
+            rest = own * (1 - read[:, 1:].sum(-1))
+            of_last = own * read[:, -1]
+            given = (own - rest).sum(-1, keepdim=True)
+            weights[:, :, row, :3] = rest + given * of_last / of_last.sum(-1, keepdim=True)
+            return weights
         for view in places.values():
             cells = view.flatten()
             share = weights[:, :, row, cells].sum(-1)
@@ -439,7 +489,8 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
         elif k.shape[2] != 17:
             scores = scores + torch.full(scores.shape[-2:], -torch.inf).triu(1)
         weights = scores.softmax(-1)
-        weights = edit(weights) if family in CROSS or hasattr(module, "num_key_value_groups") else weights
+        of_text = family in CROSS or family in QUERIES or hasattr(module, "num_key_value_groups")
+        weights = edit(weights) if of_text else weights
         return (weights @ v).transpose(1, 2), weights
 
     AttentionInterface.register("by_hand", attention)
@@ -495,13 +546,15 @@ def test_hidden_patches_are_read_by_nothing(family: str) -> None:
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("question", ["a red circle", "two"])
-@pytest.mark.parametrize("family", [*CROSS, "git"])
+@pytest.mark.parametrize("family", [*CROSS, "git", *QUERIES])
 def test_a_caption_continues_a_text_as_in_generate(family: str, question: str, beams: int) -> None:
-    model, given = captioner(family).decoder.model, inputs(family)
-    model.question = question
-    fed = torch.tensor([model.prompt])
+    model = captioner(family).decoder.model
+    before, model.question = model.question, question
+    given, fed = inputs(family), torch.tensor([model.prompt])
     with_end = torch.cat((fed, torch.tensor([[model.ends[0]]])), 1)  # which BLIP's `generate` removes
     name = "decoder_input_ids" if "vit" in family else "input_ids"
+    if family in QUERIES:
+        fed = given[name]
     given[name] = with_end if family == "blip" else fed
     whole = FAMILIES[family]().model.double()  # not `tiny`, whose attention other tests exchange
     written = whole.generate(**given, num_beams=beams, max_new_tokens=LENGTH)[0, fed.shape[1] :]
@@ -515,7 +568,7 @@ def test_a_caption_continues_a_text_as_in_generate(family: str, question: str, b
         captioner(family).project((views[0]._replace(mask=mask, vectors=seen),))
         for seen in (views[0].vectors, vectors)
     )
-    model.question = ""
+    model.question = before
     assert ours == written[: len(ours)].tolist()
     read_by_text = [
         (memory.past, [layer.other_keys for layer in memory.projected]) for memory in (one, other)

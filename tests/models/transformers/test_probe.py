@@ -124,8 +124,7 @@ def test_attention_that_is_not_followed_is_said(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "lacked"),
     [
-        ("Blip2", "image tokens with a place"),
-        ("InstructBlip", "image tokens with a place"),
+        ("InstructBlipVideo", "image tokens with a place"),
         ("Florence2", "a language model without an encoder"),
         ("Mllama", "get_image_features"),
         ("Kosmos2", "image_token_id"),

@@ -1,0 +1,43 @@
+"""Tiny random models of transformers whose language model reads no patches, but what another part has read of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from helpers.tiny_foreign import BERT, TOWER, Tiny, wordpiece_tokenizer
+from helpers.tiny_image_text import TEXT, ready, with_tokens
+from tokenizers.processors import TemplateProcessing
+
+
+def blip2(layers: int = 2, name: str = "Blip2", **text: Any) -> Tiny:
+    """Three query tokens, which read 4 x 4 patches and a class token in the first and the last of three layers, and
+    OPT; `name` may be InstructBlip, whose query tokens read the question, too; then with LLaMA."""
+    torch.manual_seed(0)
+    tokenizer, is_instructed = with_tokens(), name == "InstructBlip"
+    start = tokenizer.bos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        f"{start} $A", special_tokens=[(start, 0)]
+    )
+    images = transformers.BlipImageProcessor(size={"height": 32, "width": 32})
+    question_tokenizer = {"qformer_tokenizer": wordpiece_tokenizer()} if is_instructed else {}
+    processor = getattr(transformers, f"{name}Processor")(
+        images, tokenizer, num_query_tokens=3, **question_tokenizer
+    )
+    opt = {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 64, "init_std": 0.5}
+    language_model = {"model_type": "llama"} if is_instructed else {"model_type": "opt", **opt}
+    config = getattr(transformers, f"{name}Config")(
+        vision_config={**TOWER, "num_hidden_layers": layers},
+        qformer_config={**BERT, "num_hidden_layers": 3, "vocab_size": 40},
+        text_config={"vocab_size": len(tokenizer), **TEXT, **language_model, **text},
+        num_query_tokens=3, image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    for weight in (model.query_tokens, model.language_projection.weight):
+        torch.nn.init.normal_(weight)
+    ready(model.language_model)
+    return Tiny(model.eval(), processor, tokenizer)
+
+
+QUERIES = {"blip2": blip2, "instructblip": lambda layers=2: blip2(layers, "InstructBlip")}

@@ -1,0 +1,67 @@
+"""Models whose language model reads no patches, but what another part has read of them: they are loaded, probed, and
+refused where their maps cannot be placed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("transformers")
+import transformers
+from helpers.tiny_foreign import save
+from helpers.tiny_readers import QUERIES, blip2
+
+import caption
+from caption.cli.main import main
+from caption.core.errors import UserError
+from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.probe import SIZES, probe
+
+PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("family", QUERIES)
+def test_a_folder_is_loaded_with_a_question_in_half_precision(
+    family: str, tmp_path: Path, capsys: Any
+) -> None:
+    folder = save(QUERIES[family](), tmp_path)
+    question = "a red circle"
+    captioner = caption.load(f"transformers:{folder}", question=question, dtype="float16")
+    assert captioner(PHOTO).weights.shape[1:] == (4, 4)
+    asked = captioner.decoder.model.asked(PHOTO)  # type: ignore[operator]
+    asked["pixel_values"] = asked["pixel_values"].half()
+    auto = transformers.AutoModelForImageTextToText
+    theirs = auto.from_pretrained(folder, dtype="float16").generate(**asked)
+    ours = [captioner.vocabulary[word] - 4 for word in captioner(PHOTO).stepwise.words]
+    assert ours == theirs[0, asked["input_ids"].shape[1] :].tolist()
+    assert main(["probe", f"transformers:{folder}"]) == 0
+    assert "16 of 16 answer to their own cell" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", QUERIES)
+def test_patches_answer_to_their_own_cells_and_permuted_ones_are_refused(
+    family: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for size in SIZES:
+        (view,) = probe(from_transformers(*QUERIES[family]()), size)
+        assert not view.wrong
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
+    tiny = QUERIES[family]()
+    tower = tiny.model.vision_model.embeddings
+    tower.register_forward_hook(
+        lambda module, args, output: torch.cat((output[:, :1], output[:, 1:].flip(1)), 1)
+    )
+    with pytest.raises(
+        UserError, match=r"16 of 16 answer to other parts.*row 0, column 0 to row 3, column 3"
+    ):
+        from_transformers(*tiny)
+
+
+def test_a_language_model_with_an_encoder_that_mixes_query_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="has an encoder of its own, which mixes the query tokens"):
+        from_transformers(*blip2(model_type="t5", d_model=16, d_ff=32, d_kv=8, num_heads=2, num_layers=1))
