@@ -264,6 +264,21 @@ def test_every_number_of_a_page_is_in_the_files_beside_it(page: Path):
     assert unknown == []
 
 
+def test_captions_judged_by_eye_are_counted_from_their_files():
+    verdicts = ("right", "nearly", "wrong")
+    with (RESULTS / "unlike_photos_answers.tsv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t")]
+    lines = (RESULTS / "lens.md").read_text(encoding="utf-8").splitlines()
+    for column, begin in (("the caption is", "| the caption of"), ("the lens is", "| the lens, the")):
+        (line,) = (line for line in lines if line.startswith(begin))
+        judged = [row[column] for row in rows]
+        assert line.split("|")[2:5] == [f" {judged.count(verdict)} " for verdict in verdicts]
+    card = (RESULTS / "model-card.md").read_text(encoding="utf-8")
+    judged = re.findall(r"^\| \[.*\| (right|nearly|wrong) \|$", card, re.MULTILINE)
+    right, nearly, wrong = map(judged.count, verdicts)
+    assert f"{right} captions right, {nearly} nearly right, {wrong} wrong" in " ".join(card.split())
+
+
 def test_every_mechanism_has_a_family_and_an_equation():
     table = read_table("attention")
     headers = {name: row.header() for name, row in table.rows.items()}
