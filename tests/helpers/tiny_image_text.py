@@ -48,9 +48,12 @@ def ready(model: Any, layers: int = 1) -> Any:
     return model.eval()
 
 
-def llava(layers: int = 1) -> Tiny:
-    """4 x 4 patches of the centre of a photo."""
+def llava(layers: int = 1, wide: int = 1) -> Tiny:
+    """4 x 4 patches of the centre of a photo; with `wide` times as many numbers in each token."""
     torch.manual_seed(0)
+    text, tower = (
+        {**part, "hidden_size": 16 * wide, "intermediate_size": 32 * wide} for part in (TEXT, IMAGE_TOWER)
+    )
     tokenizer = with_tokens(image_token="<image>")
     images = transformers.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=16)
     processor = transformers.LlavaProcessor(
@@ -58,8 +61,8 @@ def llava(layers: int = 1) -> Tiny:
         chat_template=TEMPLATE.replace("IMAGE", "<image>"),
     )  # fmt: skip
     config = transformers.LlavaConfig(
-        vision_config={"model_type": "clip_vision_model", **IMAGE_TOWER, "num_hidden_layers": max(layers, 1)},
-        text_config={"model_type": "llama", "vocab_size": len(tokenizer), **TEXT},
+        vision_config={"model_type": "clip_vision_model", **tower, "num_hidden_layers": max(layers, 1)},
+        text_config={"model_type": "llama", "vocab_size": len(tokenizer), **text, "head_dim": 8 * wide},
         image_token_id=processor.image_token_id, vision_feature_layer=-1,
     )  # fmt: skip
     return Tiny(ready(transformers.LlavaForConditionalGeneration(config), layers), processor, tokenizer)

@@ -58,10 +58,10 @@ class Layout(NamedTuple):
 
 def coordinate_photos(width: int, height: int) -> list[Image.Image]:
     """A black photo, a white one, and those whose brightness is x and y."""
-    x, y = (np.arange(side) / max(1, side - 1) * 255 for side in (width, height))
-    ones = np.ones((height, width))
-    levels = (0 * ones, 255 * ones, ones * x, ones * y[:, None])
-    return [Image.fromarray(level.round().astype(np.uint8)).convert("RGB") for level in levels]
+    x, y = ((np.arange(side) / max(1, side - 1) * 255).round().astype(np.uint8) for side in (width, height))
+    ramps = [np.broadcast_to(levels, (height, width)) for levels in (x, y[:, None])]
+    plain = [Image.new("RGB", (width, height), colour) for colour in ("black", "white")]
+    return [*plain, *(Image.fromarray(np.ascontiguousarray(ramp)).convert("RGB") for ramp in ramps)]
 
 
 def tiles(pixels: list[Tensor], width: int, height: int) -> Tensor:

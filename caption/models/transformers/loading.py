@@ -47,6 +47,11 @@ def load(
     is_folder = os.path.isdir(folder)
     if not is_folder and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise UserError(f"there is no folder {name}: name a folder of transformers, or owner/name of the hub")
+    for old in sorted({"load_in_4bit", "load_in_8bit"} & set(arguments)):
+        raise UserError(
+            f"{old} is not an argument of transformers 5: give "
+            f'quantization_config={{"quant_method": "bitsandbytes", "{old}": True}}'
+        )
     transformers = _transformers(address)
     source = folder if is_folder else name
     if not is_folder:

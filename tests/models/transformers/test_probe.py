@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ FOUR_BITS = {"quant_method": "bitsandbytes", "load_in_4bit": True}
         ("TINY", {"device_map": "auto"}, "weights cannot be used.*[Aa]ccelerate"),
         ("TINY", {"dtype": "float33"}, "weights cannot be used.*torch.dtype"),
         ("TINY", {"quantization_config": FOUR_BITS}, "weights cannot be used.*(bitsandbytes|accelerate)"),
+        ("TINY", {"load_in_4bit": True}, 'give quantization_config={"quant_method": "bitsandbytes", "load_in_4bit"'),
         ("TINY", {"trust_remote_code": True}, None),
     ],
 )  # fmt: skip
@@ -184,5 +186,33 @@ def test_arguments_of_transformers_that_cannot_be_used_are_said(
     if sentence is None:
         assert caption.load(address, **arguments)
         return
+    if "ccelerate" in sentence and find_spec("accelerate"):
+        pytest.skip("accelerate is installed")
     with pytest.raises(UserError, match=sentence):
         caption.load(address, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"device_map": "cpu"},
+        {"quantization_config": FOUR_BITS},
+        {"quantization_config": FOUR_BITS | {"load_in_4bit": False, "load_in_8bit": True}},
+    ],
+    ids=["device_map", "4 bits", "8 bits"],
+)
+def test_placed_and_quantised_models_write_what_generate_writes(
+    arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    for package in ("accelerate", *(["bitsandbytes"] if "quantization_config" in arguments else [])):
+        pytest.importorskip(package)
+    folder = save(llava(wide=4), tmp_path)
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
+    captioner = caption.load(f"transformers:{folder}", **arguments)
+    result = captioner(photo).stepwise
+    whole = transformers.LlavaForConditionalGeneration.from_pretrained(folder, **arguments)
+    asked = captioner.decoder.model.asked(photo)  # type: ignore[operator]
+    asked["pixel_values"] = asked["pixel_values"].to(whole.dtype)
+    theirs = whole.generate(**asked, max_new_tokens=8)[0, asked["input_ids"].shape[1] :].tolist()
+    ours = [captioner.vocabulary[word] - 4 for word in result.words]
+    assert ours == theirs[: len(ours)]
