@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
@@ -176,9 +176,9 @@ class _Underline(Line2D):
 
     def draw(self, renderer: RendererBase) -> None:
         letters, font = self._text.get_text()[: self._end], self._text.get_fontproperties()
+        inch = cast(float, renderer.points_to_pixels(72))
         right, word = (
-            renderer.get_text_width_height_descent(part, font, ismath=False)[0]
-            / renderer.points_to_pixels(72)
+            renderer.get_text_width_height_descent(part, font, ismath=False)[0] / inch
             for part in (letters, letters[self._first :])
         )
         self.set_xdata([right - word, right])
