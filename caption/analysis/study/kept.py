@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from caption.core.errors import UserError, reported_as
 from caption.core.runtime.atomic_files import MARK, creating, delete, is_own, names_beside
 from caption.core.runtime.inputs import STREAM, read_input
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[Any, np.ndarray]
 INTERVAL = 30.0
 """Seconds of work that a kill may lose; a stop signal loses nothing."""
 
@@ -74,7 +75,7 @@ class Kept:
         if not self._path or not self._new:
             return
         file = io.BytesIO()
-        np.savez(file, **self._new)
+        np.savez(file, **self._new)  # type: ignore[arg-type]
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = MARK.encode()
         path = next(path for path in names_beside(self._path) if not os.path.lexists(path))

@@ -21,7 +21,7 @@ def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
     with torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
         run()
     now = highest = 0
-    events = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = profile.profiler.kineto_results.events()
     for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
         now += event.nbytes()
         highest = max(highest, now)

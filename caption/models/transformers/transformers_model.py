@@ -265,7 +265,7 @@ def layer_memories(
     return tuple(
         LayerMemory(
             layer.keys[:, :, patches], layer.values[:, :, patches], mask,
-            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view, *positions, shares,
+            layer.keys[:, :, elsewhere], layer.values[:, :, elsewhere], first_view, positions[0], positions[1], shares,
         )
         for layer in layers
     )  # fmt: skip
