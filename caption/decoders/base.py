@@ -12,7 +12,7 @@ from caption.attention.base import Attention, AttentionOutput
 from caption.attention.maps import named_maps, sum_of_penalties
 from caption.core.parts import Part
 from caption.core.regions import Views, WeightProperties
-from caption.core.tensor_tree import State, TensorTree, combine
+from caption.core.tensor_tree import State, TensorTree, combine, map_tensors
 
 
 class Memory(NamedTuple):
@@ -186,7 +186,7 @@ class Decoder(Part, nn.Module):
             log_probs, state = self.step(state, inputs)
             columns.append((log_probs, state.trace, query))
         positions = real_positions(lengths, words)
-        logits, trace, queries = select_real(columns, positions)
+        logits, trace, queries = select_real(join_steps(columns), positions)
         return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
 
 
@@ -199,10 +199,15 @@ def real_positions(lengths: Tensor, words: Tensor) -> Tensor:
     return real.flatten().nonzero().squeeze(-1).to(words.device, non_blocking=True)
 
 
-def select_real(columns: Sequence[TensorTree], positions: Tensor) -> TensorTree:
-    """One tree of tensors (B, K, ...) per time -> one tree (N, ...) of the real steps."""
+def join_steps(columns: Sequence[TensorTree]) -> TensorTree:
+    """One tree of tensors (B, K, ...) per time -> one tree (B, K, T, ...)."""
+    return combine(lambda column: torch.stack(column, 2), columns)
+
+
+def select_real(steps: TensorTree, positions: Tensor) -> TensorTree:
+    """Tensors (B, K, T, ...) -> (N, ...) of the real steps."""
     # `index_select` and not an index: its gradient needs no sorting on a GPU.
-    return combine(lambda column: torch.stack(column, 2).flatten(0, 2).index_select(0, positions), columns)
+    return map_tensors(lambda tensor: tensor.flatten(0, 2).index_select(0, positions), steps)
 
 
 def in_working_precision(views: Views, weight: Tensor) -> Views:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from caption.core.tensor_tree import State
-from caption.decoders.base import Decoder, Memory, Trace, Unrolled, real_positions, select_real
+from caption.decoders.base import Decoder, Memory, Trace, Unrolled, join_steps, real_positions, select_real
 
 
 class RecurrentDecoder(Decoder):
@@ -53,26 +53,24 @@ class RecurrentDecoder(Decoder):
         state = self.start(memory, words.shape[1])
         embedded = self.word_vectors(words)
         positions = real_positions(lengths, words)
-        outputs, trace, queries = self.unroll(state, embedded, positions)
-        logits = self.read_out(embedded.flatten(0, 2).index_select(0, positions), *outputs)
+        steps = embedded, *self.unroll(state, embedded)
+        vectors, outputs, trace, queries = select_real(steps, positions)
+        logits = self.read_out(vectors, *outputs)
         return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
 
-    def unroll(
-        self, state: State, embedded: Tensor, positions: Tensor
-    ) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
+    def unroll(self, state: State, embedded: Tensor) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
         """Advance over the words of all captions.
 
         Args:
             state: before the first word.
             embedded: (B, K, T, E) the words' vectors.
-            positions: (N,) int64, see `Unrolled.positions`.
 
         Returns:
-            tensors (N, ...) of the N real steps: the inputs of the read-out, the traces, and the queries.
+            tensors (B, K, T, ...): the inputs of the read-out, the traces, and the queries.
         """
         columns = []
         for vectors in embedded.unbind(2):
             query = self.query_of(state.carried).detach()
             state, outputs = self.advance(state, vectors)
             columns.append((outputs, state.trace, query))
-        return select_real(columns, positions)
+        return join_steps(columns)  # type: ignore[no-any-return]

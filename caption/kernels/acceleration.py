@@ -23,6 +23,7 @@ from caption.kernels.additive_energies import TiledAdditiveScore
 from caption.kernels.compiled import CompiledEncoder, CompiledStep, check_compiler
 from caption.kernels.encoder import FoldedEncoder
 from caption.kernels.exchange import exchange, plain_class, restore
+from caption.kernels.graphs import GraphedUnroll
 from caption.kernels.linear import OneDNNLinear, least_outputs
 from caption.kernels.packed_unroll import PackedUnroll
 from caption.kernels.scaled_dot_product import FusedScaledDotProduct
@@ -37,13 +38,19 @@ NAMES = {
     FusedScaledDotProduct: "fused self-attention",
     PackedUnroll: "steps of running captions only",
     JoinedUnroll: "gradients of large weights once per batch",
+    GraphedUnroll: "unroll and step as CUDA graphs",
     CompiledEncoder: "compiled encoder",
     CompiledStep: "compiled step",
 }
 """Descriptions of the faster forms."""
 
 
-def accelerate(model: nn.Module, device: torch.device | str | None = None, compile: bool = False) -> str:
+def accelerate(
+    model: nn.Module,
+    device: torch.device | str | None = None,
+    compile: bool = False,
+    graphs: bool = False,
+) -> str:
     """Exchange modules for forms that are faster on a device, in place. Undoes an earlier exchange first.
 
     Args:
@@ -51,6 +58,8 @@ def accelerate(model: nn.Module, device: torch.device | str | None = None, compi
         device: the device on which it will run; None = that of its weights.
         compile: compile the encoder and, on a GPU, the decoder's step when they first run, which takes from seconds to
             minutes.
+        graphs: record the decoder's unroll and step as CUDA graphs, see `caption.kernels.graphs`. No GPU has tried it
+            yet. Without effect on a CPU, and with `compile`.
 
     Returns:
         a description of the exchange, such as "folded and fused convolutions (1), additive scores in tiles (1)".
@@ -67,6 +76,8 @@ def accelerate(model: nn.Module, device: torch.device | str | None = None, compi
     for module, owner in _modules(model):
         kernel = _compiled(module, device.type) if compile else None
         kernel = kernel or _kernel(module, owner, device.type)
+        if kernel is JoinedUnroll and graphs:
+            kernel = GraphedUnroll
         if kernel is not None and not isinstance(owner, (CompiledEncoder, CompiledStep)):
             exchange(module, kernel)
             counts[NAMES[kernel]] += 1

@@ -38,11 +38,9 @@ CELLS = (LSTMCell, GRUCell, ResetBeforeGRUCell)
 class JoinedUnroll(RecurrentDecoder):
     """`RecurrentDecoder` whose unroll computes the words' part of the gates and large weights' gradients once."""
 
-    def unroll(
-        self, state: State, embedded: Tensor, positions: Tensor
-    ) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
+    def unroll(self, state: State, embedded: Tensor) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
         with joined(self, embedded, lambda parts: parts.unbind(2)):
-            return super().unroll(state, embedded, positions)
+            return super().unroll(state, embedded)
 
 
 @contextmanager

@@ -88,6 +88,8 @@ class CaptionTraining(LightningModule):
             `caption.kernels.accelerate`.
         compile: whether to compile the encoder and, on a GPU, the decoder's step with torch.compile when they first
             run. It takes about a minute, and needs a C++ compiler or Triton.
+        graphs: whether to record the decoder's unroll and step as CUDA graphs, see `caption.kernels.graphs`. On one GPU
+            only, where nobody has tried it yet.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class CaptionTraining(LightningModule):
         at_test: AtTest | None = None,
         accelerate: bool = True,
         compile: bool = False,
+        graphs: bool = False,
     ) -> None:
         super().__init__()
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
@@ -125,7 +128,7 @@ class CaptionTraining(LightningModule):
         self.evaluator = Evaluator(self.captioner, at_test)
         self.evaluation: Evaluation | None = None
         """The evaluation of the last evaluated split."""
-        self.accelerates, self.compiles = accelerate, compile
+        self.accelerates, self.compiles, self.graphs = accelerate, compile, graphs
         self.rates: dict[str, Any] = {}
         """The configuration's options of optimizer and schedule."""
         self.earlier_rates: dict[str, Any] | None = None
@@ -153,7 +156,8 @@ class CaptionTraining(LightningModule):
     def setup(self, stage: str) -> None:
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
         if self.accelerates:
-            accelerate(self, self.trainer.strategy.root_device, compile=self.compiles)
+            graphs = self.graphs and self.trainer.world_size == 1
+            accelerate(self, self.trainer.strategy.root_device, self.compiles, graphs)
         if (folder := self._folder()) is not None:
             folder.check(RESULTS.get(stage, ()))
 

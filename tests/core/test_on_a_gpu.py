@@ -111,6 +111,49 @@ def test_every_model_has_the_same_logits_maps_and_gradients(name: str) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_the_same_numbers_as_a_graph(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Recorded at the first call, replayed at the second with other weights."""
+    model = without_chance(mechanisms.captioner(mechanisms.decoder(name)))
+    graphed = copy.deepcopy(model).to(GPU)
+    accelerate(graphed, graphs=True)
+    for scale in (1.0, 0.5):
+        for either in (model, graphed):
+            either.zero_grad()
+            with torch.no_grad():
+                for weight in either.parameters():
+                    weight.mul_(scale)
+        for theirs, ours in zip(numbers(model, torch.device("cpu")), numbers(graphed, GPU), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert not caplog.text
+
+
+@needs_gpu
+def test_dropout_and_samples_of_a_graph_are_those_of_the_plain_form() -> None:
+    """Two batches of one shape; so a resumed run draws the same, too."""
+    found = []
+    for as_graph in (False, True):
+        model = (
+            mechanisms.captioner(mechanisms.lstm(mechanisms.ATTENTIONS["hard"](), dropout=0.3))
+            .to(GPU)
+            .train()
+        )
+        accelerate(model, graphs=as_graph)
+        with torch.no_grad():
+            views = model.encoder(pixels_for(model).to(GPU))
+        words = torch.full((2, 3, 8), 5, device=GPU)
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            model.zero_grad()
+            unrolled = model.unroll(views, words, torch.full((2, 3), 8))
+            (unrolled.logits.square().sum() + unrolled.trace.log_prob.sum()).backward()
+            found.append([unrolled.trace.location, *(weight.grad for weight in model.decoder.parameters())])
+    for plain, graphed in zip(found[:2], found[2:], strict=True):
+        for one, other in zip(plain, graphed, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", MODELS)
 def test_every_model_describes_a_photo_in_the_same_words(name: str) -> None:
     model = mechanisms.captioner(mechanisms.decoder(name)).float()
     for method in (search.Greedy(6), search.BeamSearch(3, 6)):
@@ -178,11 +221,20 @@ def test_objectives_draw_on_the_gpu_and_lower_the_loss(objective: Objective) -> 
 
 
 @needs_gpu
-def test_a_run_trains_stops_goes_on_and_describes(shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("graphs", ["false", "true"])
+def test_a_run_trains_stops_goes_on_and_describes(graphs: str, shapes: Path, tmp_path: Path) -> None:
     """Resumed after one of two epochs, it ends where the run without a stop does, and both processors caption alike."""
     config = tmp_path / "config.yaml"
     config.write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
-    fit = ["fit", "-c", config, *QUIET, "--trainer.accelerator=gpu", "--trainer.deterministic=true"]
+    fit = [
+        "fit",
+        "-c",
+        config,
+        *QUIET,
+        "--trainer.accelerator=gpu",
+        "--trainer.deterministic=true",
+        f"--model.graphs={graphs}",
+    ]
     env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder, epochs in ((whole, 2), (parts, 1), (parts, 2)):
