@@ -3,6 +3,7 @@
 Each function takes captions and returns them with other weights, ready for `caption.analysis.pointing_game.ground`:
 
     ground(zip(uniform(captions), boxes))       equal weights
+    ground(zip(random(captions), boxes))        random weights
     ground(zip(middle(captions), boxes))        always the middle cell: people put objects there
     ground(zip(centred(captions), boxes))       a Gaussian around the middle
     ground(zip(mean_map(captions), boxes))      the mean of the model's own maps, the same for every word and image
@@ -28,6 +29,12 @@ from caption.results.caption import Caption
 def uniform(captions: Iterable[Caption]) -> list[Caption]:
     """α[t,i] = 1 / L."""
     return [_with_map(caption, np.ones_like(caption.weights)) for caption in captions]
+
+
+def random(captions: Iterable[Caption], seed: int = 0) -> list[Caption]:
+    """Random numbers, uniform from 0 to 1, scaled to the sum 1."""
+    generator = np.random.default_rng(seed)
+    return [_with_map(caption, generator.random(caption.weights.shape)) for caption in captions]
 
 
 def middle(captions: Iterable[Caption]) -> list[Caption]:

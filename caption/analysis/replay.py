@@ -318,12 +318,7 @@ class Replay:
             at = (first.vectors if vectors is None else vectors).detach().clone().requires_grad_()
             memory = self.decoder.project((first._replace(vectors=at), *further))
             log_probs, _ = self._step(step.state._replace(shared=memory), step.inputs)
-            if not log_probs.requires_grad:
-                raise UserError(
-                    f"{type(self.decoder).__name__} computes without gradients, as quantised and exported models do: "
-                    "take the model that it was made from, or a map that hides regions, such as occlusion"
-                )
-            return torch.autograd.grad(step.of_word(log_probs).sum(), at)[0]
+            return gradients(step.of_word(log_probs).sum(), [at])[0]
 
     def run(self, step: Step) -> Tensor:
         """(B', 1, V) log-probabilities of the step, run again as it was, with gradients if they are enabled."""
@@ -332,6 +327,20 @@ class Replay:
     def _step(self, state: State, inputs: Tensor) -> tuple[Tensor, State]:
         with override_at_test(self.decoder, "expectation"):
             return self.decoder.step(state, inputs)
+
+
+def gradients(log_prob: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """∂ log p / ∂ each of the inputs, 0 where log p does not depend on it. The graph stays.
+
+    Raises:
+        UserError: log p was computed without gradients.
+    """
+    if not log_prob.requires_grad:
+        raise UserError(
+            "this model computes without gradients, as quantised and exported models do: take the model that it was "
+            "made from, or a map that hides regions, such as occlusion"
+        )
+    return torch.autograd.grad(log_prob, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
 
 
 class _GivenMaps(Attention):

@@ -85,10 +85,13 @@ def test_the_time_of_shapley_values_is_said_first(
     trial.step.number = 0
     perturbation.shapley(trial)
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(perturbation, "SAID", set())
     monkeypatch.setattr(perturbation, "PATIENCE", 0.0)
     perturbation.shapley(trial)
     said = capsys.readouterr().err
     assert re.fullmatch(r"shapley: about \d+ seconds for each word, with 12 regions; Ctrl-C stops\n", said)
+    perturbation.shapley(trial)
+    assert capsys.readouterr().err == ""  # once
 
 
 def test_windows_share_their_fall_among_their_regions():
@@ -318,12 +321,29 @@ def test_sinks_are_taken_out_of_each_map():
     for second in (sink, free):
         heads = np.stack([np.stack([sink, second])] * 3).reshape(3, 2, 2, 2)
         captions.append(caption_of("abc", heads.mean(1), maps={"heads": heads}))
-    first, other = attention.without_sinks(None, [], captions)  # type: ignore[arg-type]
+    first, other = METHODS["without-sinks"](tiny_captioner.captioner(), [], captions)
     moved = np.array([0, 1, 0, 0])
     assert first.weights[0].flatten() == pytest.approx((moved + sink) / 2)
     assert other.weights[1].flatten() == pytest.approx((moved + free) / 2)
-    with pytest.raises(UserError, match="give two or more photos"):
-        attention.without_sinks(None, [], captions[:1])  # type: ignore[arg-type]
+    least = attention.without_sinks(tiny_captioner.captioner(), [], captions, sink=0.01)[0]
+    assert least.weights[0].flatten() == pytest.approx(
+        [0, 0, 0, 0]
+    )  # no other region is left of the first head
+
+
+def test_concentrated_maps_have_more_weight():
+    """Nats of [0.7, 0.1, 0.1, 0.1]: 0.7 log 2.8 + 0.3 log 0.4; an even map has none, and its sign does not matter."""
+    sharp, even = np.array([0.7, 0.1, 0.1, 0.1]), np.full(4, 0.25)
+    for sign in (1, -1):
+        heads = np.stack([sign * sharp, even]).reshape(1, 2, 2, 2)
+        given = caption_of(["a"], heads.mean(1), maps={"heads": heads})
+        (drawn,) = METHODS["concentrated"](tiny_captioner.captioner(), [], [given])
+        assert drawn.weights.flatten() == pytest.approx(sign * sharp, abs=1e-6)
+    both = np.stack([sharp, sharp[::-1]]).reshape(1, 2, 2, 2)
+    (drawn,) = METHODS["concentrated"](
+        tiny_captioner.captioner(), [], [caption_of(["a"], both.mean(1), maps={"heads": both})]
+    )
+    assert drawn.weights.flatten() == pytest.approx(both.mean(1).flatten())
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -337,9 +357,9 @@ def test_sinks_are_taken_out_of_each_map():
         ("rollout", "without a refiner does not show"),
         ("relevance", "CBAMRefiner mixes regions in a way that relevance does not cover"),
         ("lens", "has no lens: load it with"),
-        ("other-photo", "give two or more photos"),
-        ("mean-map", "give two or more photos"),
-        ("without-sinks", "give two or more photos"),
+        ("other-photo", "compares photos: give two or more"),
+        ("mean-map", "compares photos: give two or more"),
+        ("without-sinks", "compares photos: give two or more"),
     ],
 )
 def test_a_method_that_is_not_possible_says_why(method, message):
@@ -353,12 +373,13 @@ def test_other_objects_than_captioners_are_refused():
         caption.maps(torch.nn.Linear(1, 1), tiny_captioner.photo())  # type: ignore[call-overload]
 
 
-def test_a_model_without_gradients_is_told_to_hide_regions():
+@pytest.mark.parametrize("method", ["gradcam", "gradient-of-hiding", "attention-x-gradient", "relevance"])
+def test_a_model_without_gradients_is_told_to_hide_regions(method: str):
     model = tiny_captioner.captioner()
-    step = model.decoder.step
-    model.decoder.step = torch.no_grad()(step)  # type: ignore[method-assign]
+    for name in ("step", "forward"):
+        setattr(model.decoder, name, torch.no_grad()(getattr(model.decoder, name)))
     with pytest.raises(UserError, match=r"computes without gradients.*such as occlusion"):
-        caption.maps(model, tiny_captioner.photo(), method="gradcam")
+        caption.maps(model, tiny_captioner.photo(), method=method)
 
 
 def test_a_single_region_has_no_map():

@@ -15,13 +15,15 @@ import torch
 from caption.analysis.faithfulness.adversary import adversarial_maps
 from caption.analysis.faithfulness.curves import ORDERS as RANKINGS
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
-from caption.analysis.maps.attention import magnitude
+from caption.analysis.maps import maps
+from caption.analysis.maps.attention import magnitude, without_sinks
 from caption.analysis.maps.perturbation import AtRandom
+from caption.analysis.maps.trial import scores_of
 from caption.analysis.pointing_game import best_map, ground
 from caption.analysis.replay import words_alone
 from caption.analysis.roles_of_heads import region_roles, word_roles
 from caption.analysis.self_attention import has_word_maps, region_maps, word_maps
-from caption.analysis.self_attention.rollout import has_rollout, tower_rollout
+from caption.analysis.self_attention.rollout import has_rollout, rollout
 from caption.cli.main import main as caption
 from caption.core.errors import UserError
 from caption.core.runtime.trust import make
@@ -38,6 +40,7 @@ from caption.models import checkpoint
 from caption.models.model_zoo import load
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.results.caption import Caption
+from tools.tables.planted_sink import PlantedSink, peak_aside
 
 ERASED = 100
 """Test images whose words have their regions deleted."""
@@ -50,6 +53,9 @@ SCENES = 200
 FEW = 30
 """Of these, for deletion and adversaries."""
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
+SUMMARIES = ("concentrated", "mean", "without-sinks")
+SINKS = (1.25, 1.5, 2.0, 3.0, 5.0)
+"""Thresholds of sinks that are tried; see `caption.analysis.maps.attention.SINK`."""
 ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
 FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
 """The folders of the command that a measure needs."""
@@ -167,11 +173,8 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
     Maps are judged at the names of objects that the scene has. The entry "best head" names the map that points best on
     validation scenes.
     """
-    captioner = load(f"transformers:{best}" if best.is_dir() else str(best))
-    reader = Shapes(str(folders["out"] / "test_scenes"), train=1, val=SCENES, test=SCENES)
-    splits, scores = reader.read(), run["scores"]
-    photos = {split: [str(image.path) for image in splits[split]] for split in ("val", "test")}
-    boxes = {split: [reader.boxes(split)[image.id] for image in splits[split]] for split in photos}
+    captioner, scores = load(f"transformers:{best}" if best.is_dir() else str(best)), run["scores"]
+    splits, photos, boxes = _scenes(folders["out"])
     captions = captioner.describe(photos["test"])
     references = {image.id: image.captions for image in splits["test"]}
     metrics = evaluate(
@@ -192,15 +195,52 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
     if not isinstance(captioner, ForeignCaptioner):
         return
     with suppress(UserError):  # Idefics3's patches cannot be followed through its tower
-        scores["rolled out"] = _pointing(tower_rollout(captioner, photos["test"], captions), boxes["test"])
+        scores["rolled out"] = _pointing(rollout(captioner, photos["test"], captions), boxes["test"])
     chosen = best_map(list(zip(captioner.describe(photos["val"]), boxes["val"], strict=True)))
     for summary in ("mean", *captions[0].maps, *captions[0].single_maps()):
-        captioner.decoder.summary = summary
-        scores[summary] = _pointing(captioner.describe(photos["test"]), boxes["test"])
+        drawn = maps(captioner, photos["test"], captions, summary)
+        scores[summary] = _pointing(drawn, boxes["test"])
         if summary in ("mean", chosen):
-            curves = faithfulness_curves(captioner, *few, {"attention": magnitude}).only(NAMING)
-            scores[summary]["deletion"] = float(curves.area("deletion", "attention").mean())
+            curves = faithfulness_curves(captioner, *few, {"map": scores_of(drawn[:FEW])}).only(NAMING)
+            scores[summary]["deletion"] = float(curves.area("deletion", "map").mean())
     run["best head"], scores["best head"] = chosen, scores[chosen]
+
+
+def planted_sinks(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """As if they were tests, the summaries of the heads of a captioner of transformers; and, on validation scenes, the
+    thresholds of sinks: as trained, and with a register that is planted in half of the heads of each layer, and in all.
+    """
+    captioner: Any = load(f"transformers:{best}")
+    _, photos, boxes = _scenes(folders["out"])
+    scores, decoder = run["scores"], captioner.decoder
+    for case, share in {"as trained": 0.0, "half": 0.5, "all": 1.0}.items():
+        decoder.layers = torch.nn.ModuleList(
+            PlantedSink(range(round(share * heads))) for heads in decoder.model.heads
+        )
+        test, val = (list(captioner.describe(photos[split])) for split in ("test", "val"))
+        summaries = {
+            **{method: list(maps(captioner, photos["test"], test, method)) for method in SUMMARIES},
+            "peak aside": [captioner.joined(peak_aside(caption.stepwise)) for caption in test],
+        }
+        for summary, drawn in summaries.items():
+            of_case = _pointing(drawn, boxes["test"])
+            scores.setdefault(summary, {}).update({f"{name}, {case}": of_case[name] for name in of_case})
+        for sink in SINKS:
+            of_case = _pointing(without_sinks(captioner, photos["val"], val, sink), boxes["val"])
+            scores.setdefault(f"sink {sink:g}", {}).update(
+                {f"{name}, {case}": of_case[name] for name in of_case}
+            )
+
+
+def _scenes(
+    out: Path,
+) -> tuple[Mapping[str, list[CaptionedImage]], dict[str, list[str]], dict[str, list[Boxes]]]:
+    """Scenes of Shapes: splits, and the photos and boxes of validation and test."""
+    reader = Shapes(str(out / "test_scenes"), train=1, val=SCENES, test=SCENES)
+    splits = reader.read()
+    photos = {split: [str(image.path) for image in splits[split]] for split in ("val", "test")}
+    boxes = {split: [reader.boxes(split)[image.id] for image in splits[split]] for split in photos}
+    return splits, photos, boxes
 
 
 def _pointing(captions: Sequence[Caption], boxes: Sequence[Boxes]) -> dict[str, float]:

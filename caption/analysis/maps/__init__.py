@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import overload
 
-from caption.analysis.maps import attention, grad_cam, gradients, others, perturbation, relevance
-from caption.analysis.maps.method import MapMethod, at_step
+from caption.analysis import baseline_maps
+from caption.analysis.maps import attention, grad_cam, gradients, lens, perturbation, relevance
+from caption.analysis.maps.method import MapMethod, at_step, of_captions
 from caption.analysis.posterior_attention import posterior
+from caption.analysis.self_attention.rollout import rollout
 from caption.captioner import Captioner
 from caption.core.errors import UserError, did_you_mean
 from caption.data.photos import Photo
@@ -27,6 +29,10 @@ METHODS: dict[str, MapMethod] = {
         MapMethod("attention", "the weights that were read, Xu et al. 2015", "none", attention.own_weights),
         MapMethod("mean", "the mean of all heads, hops and layers", "none", attention.mean),
         MapMethod(
+            "concentrated", "the mean of all heads, each weighted by how far it is from an even one", "none",
+            attention.concentrated,
+        ),
+        MapMethod(
             "without-sinks", "the mean without regions that all words of all photos read, after Xiao et al. 2024",
             "none", attention.without_sinks,
             several=True,
@@ -37,7 +43,7 @@ METHODS: dict[str, MapMethod] = {
         ),
         MapMethod(
             "rollout", "weights carried back through self-attention, Abnar and Zuidema 2020", "none",
-            others.rolled_out,
+            rollout,
         ),
         MapMethod(
             "gradient", "length of the gradient, Simonyan et al. 2014", "1 gradient",
@@ -90,11 +96,17 @@ METHODS: dict[str, MapMethod] = {
             "shapley", "Shapley values, sampled as by Castro et al. 2009", f"{perturbation.ORDERS} L steps",
             at_step(perturbation.shapley, signed=True), replays=True,
         ),
-        MapMethod("lens", "where the encoder sees the word's thing", "none", others.seen_by_lens),
-        MapMethod("mean-map", "the mean of all words of all photos: a baseline", "none", others.mean_map, several=True),
-        MapMethod("other-photo", "the weights of another photo: a baseline", "none", others.other_photo, several=True),
-        MapMethod("middle", "the middle of the photo: a baseline", "none", others.middle),
-        MapMethod("chance", "random numbers: a baseline", "none", others.chance),
+        MapMethod("lens", "where the encoder sees the word's thing", "none", lens.seen_by_lens),
+        MapMethod(
+            "mean-map", "the mean of all words of all photos: a baseline", "none",
+            of_captions(baseline_maps.mean_map), several=True,
+        ),
+        MapMethod(
+            "other-photo", "the weights of another photo: a baseline", "none",
+            of_captions(baseline_maps.other_image), several=True,
+        ),
+        MapMethod("middle", "the middle of the photo: a baseline", "none", of_captions(baseline_maps.middle)),
+        MapMethod("chance", "random numbers: a baseline", "none", of_captions(baseline_maps.random)),
     )
 }  # fmt: skip
 """By name. L is the number of regions; a step is one step of the decoder."""
@@ -165,5 +177,5 @@ def maps(
     if len(given) != len(photo_list):
         raise ValueError(f"there are {len(given)} captions for {len(photo_list)} photos")
     name = "" if method == "attention" else method
-    drawn = Captions(replace(caption, method=name) for caption in chosen.draw(captioner, photo_list, given))
+    drawn = Captions(replace(caption, method=name) for caption in chosen(captioner, photo_list, given))
     return drawn if isinstance(photos, list) else drawn[0]

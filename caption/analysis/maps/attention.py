@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
+from caption.analysis.map_arithmetic import TINY
 from caption.analysis.maps.method import Draw
 from caption.analysis.maps.trial import Trial
 from caption.captioner import Captioner
 from caption.core.errors import UserError
-from caption.core.regions import WeightProperties
 from caption.data.photos import Photo
 from caption.results.caption import Caption
 
+LEAST = 1e-12
+"""Nats of an even map: a mean of even maps has weights, too."""
 SINK = 2.0
 """A region is a sink if its share is at least this many times an even one, for every word of every photo."""
 
@@ -31,36 +33,43 @@ def own_weights(captioner: Captioner, photos: Sequence[Photo], captions: Iterabl
 
 def mean(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
     """The mean of all maps (heads, hops, layers) on the grid of the weights; without further maps, the weights."""
-    return [_mean_of(caption, lambda weights: weights) for caption in captions]
+    return [_mean_of(captioner, caption, lambda maps: maps) for caption in captions]
+
+
+def concentrated(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
+    """The mean of all maps, each weighted by how far it is from an even one, in nats: Σ α log(α / mean α).
+
+    The default of captioners of other people's code, see `ForeignDecoder`.
+    """
+
+    def weighted(maps: np.ndarray) -> np.ndarray:
+        sizes = np.maximum(np.abs(maps), TINY)
+        logs = np.log(sizes / sizes.mean((-2, -1), keepdims=True))
+        nats = np.maximum((sizes * logs).sum((-2, -1), keepdims=True), LEAST)
+        return maps * nats / nats.mean(1, keepdims=True)
+
+    return [_mean_of(captioner, caption, weighted) for caption in captions]
 
 
 def without_sinks(
-    captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]
+    captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption], sink: float = SINK
 ) -> list[Caption]:
     """The mean of all maps, without the regions that a map reads whatever the photo and the word are.
 
     Such regions ("sinks", Xiao et al. 2024; "registers", Darcet et al. 2024) lie on borders and plain background. In
-    each map, a region whose share is at least `SINK` / L for every word of every photo gets 0, and the others share its
-    weight in proportion. Two photos are the least, since a region that all words of one photo read may be its object.
-
-    Raises:
-        UserError: there are fewer than two photos with words, or their grids differ.
+    each map, a region whose share is at least `sink` / L for every word of every photo gets 0, and the others share its
+    weight in proportion. It takes two photos, since a region that all words of one photo read may be its object.
     """
-    captions = list(captions)
     spoken = [caption for caption in captions if caption.words]
-    if len(spoken) < 2 or len({caption.weights.shape[1:] for caption in spoken}) > 1:
-        raise UserError(
-            "sinks are regions that all words of several photos read: give two or more photos, on one grid"
-        )
-    lowest = np.min([_stacked(caption).min(0) for caption in spoken], axis=0)  # (maps, rows, cols)
-    sinks = lowest >= SINK / lowest[0].size
+    lowest = np.min([_stacked(caption.stepwise).min(0) for caption in spoken], axis=0)  # (maps, rows, cols)
+    sinks = lowest >= sink / lowest[0].size
 
     def rescaled(maps: np.ndarray) -> np.ndarray:
         left = np.where(sinks, 0, maps)
         total, rest = (np.abs(values).sum((-2, -1), keepdims=True) for values in (maps, left))
         return left * (total / np.where(rest > 0, rest, 1))
 
-    return [_mean_of(caption, rescaled) for caption in captions]
+    return [_mean_of(captioner, caption, rescaled) for caption in captions]
 
 
 def single_map(label: str) -> Draw:
@@ -70,7 +79,7 @@ def single_map(label: str) -> Draw:
     """
 
     def draw(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
-        return [_labelled(caption, label) for caption in captions]
+        return [captioner.joined(_labelled(caption.stepwise, label)) for caption in captions]
 
     return draw
 
@@ -95,10 +104,9 @@ def _stacked(caption: Caption) -> np.ndarray:
     return np.concatenate(maps, 1) if maps else caption.weights[:, None]
 
 
-def _mean_of(caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:
-    weights = change(_stacked(caption)).mean(1)
-    sums = weights.sum((1, 2))
-    properties = WeightProperties(
-        bool(np.allclose(sums, 1, atol=1e-3)), caption.properties.signed, caption.properties.sentinel
-    )
-    return caption.with_weights(weights, properties)
+def _mean_of(captioner: Captioner, caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:
+    steps = caption.stepwise
+    weights = change(_stacked(steps)).mean(1)
+    sums_to_one = bool(np.allclose(weights.sum((1, 2)), 1, atol=1e-3))
+    properties = steps.properties._replace(sums_to_one=sums_to_one or steps.properties.sentinel)
+    return captioner.joined(steps.with_weights(weights, properties))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caption.analysis import replay
 from caption.analysis.maps.trial import Trial
 from caption.core.regions import mean_region
 
@@ -41,7 +42,7 @@ def gradient_of_hiding(trial: Trial) -> Tensor:
     """
     with torch.enable_grad():
         visible = torch.ones_like(trial.step.weights[:, None], requires_grad=True)
-        return torch.autograd.grad(trial.log_probs(visible).sum(), visible)[0]
+        return replay.gradients(trial.log_probs(visible).sum(), [visible])[0]
 
 
 def integrated_gradients(trial: Trial) -> Tensor:

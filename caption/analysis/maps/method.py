@@ -44,6 +44,27 @@ class MapMethod:
     several: bool = False
     """It compares photos, so that one alone is not enough."""
 
+    def __call__(
+        self, captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption]
+    ) -> list[Caption]:
+        """See `draw`.
+
+        Raises:
+            UserError: it compares photos, and there are not two with words, on one grid; or it is not possible with
+                this model.
+        """
+        spoken = [caption for caption in captions if caption.words]
+        if self.several and (len(spoken) < 2 or len({caption.weights.shape[1:] for caption in spoken}) > 1):
+            raise UserError(
+                f"the map {self.name} compares photos: give two or more, whose captions have words, on one grid"
+            )
+        return self.draw(captioner, photos, captions)
+
+
+def of_captions(change: Callable[[Sequence[Caption]], list[Caption]]) -> Draw:
+    """The method that does not ask the model."""
+    return lambda captioner, photos, captions: change(captions)
+
 
 def at_step(score: Score, signed: bool = False) -> Draw:
     """The method that scores the regions at each word's own step.

@@ -21,6 +21,8 @@ VISIBLE = 0.5
 """Share of the coarse cells that are visible, as in the paper."""
 PATIENCE = 10.0
 """Seconds for each word, above which the time of Shapley values is said first."""
+SAID: set[int] = set()
+"""Numbers of regions for which it has been said."""
 ORDERS = 64
 """Orders in which regions are added for Shapley values."""
 TOGETHER = 8
@@ -96,7 +98,8 @@ def shapley(trial: Trial) -> Tensor:
         rises = log_probs.unflatten(1, (TOGETHER, regions + 1)).diff(dim=2)
         draws.append(rises.gather(2, places.expand(captions, -1, -1)))
         seconds = ORDERS / TOGETHER * (time.perf_counter() - start)
-        if len(draws) == 1 and trial.step.number == 0 and seconds > PATIENCE:
+        if len(draws) == 1 and regions not in SAID and seconds > PATIENCE:
+            SAID.add(regions)
             per_word = f"about {seconds:,.0f} seconds for each word"
             print(f"shapley: {per_word}, with {regions:,} regions; Ctrl-C stops", file=sys.stderr, flush=True)
     return torch.cat(draws, 1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from caption.analysis.maps.method import placed
 from caption.analysis.maps.trial import Trial
-from caption.analysis.replay import Sentences, sentences
+from caption.analysis.replay import Sentences, gradients, sentences
 from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps
 from caption.attention.scaled_dot_product import ScaledDotProduct
@@ -43,8 +43,8 @@ def attention_times_gradient(trial: Trial) -> Tensor:
             for label, map_ in named_maps(call).items()
             if part.map_views.get(label) == 0
         ]
-        gradients = torch.autograd.grad(log_prob, maps)
-    products = [(map_ * gradient).relu() for map_, gradient in zip(maps, gradients, strict=True)]
+        slopes = gradients(log_prob, maps)
+    products = [(map_ * slope).relu() for map_, slope in zip(maps, slopes, strict=True)]
     return sum(product.flatten(1, -2).mean(1, keepdim=True) for product in products).detach()  # type: ignore[union-attr]
 
 
@@ -110,11 +110,8 @@ class Layer(NamedTuple):
 
     def mean(self, log_prob: Tensor) -> Tensor:
         """Ā (T, columns) for one word."""
-        gradients = torch.autograd.grad(log_prob, self.calls, retain_graph=True, allow_unused=True)
-        read = [
-            weights.new_zeros(weights.shape) if gradient is None else (weights * gradient).relu().detach()
-            for weights, gradient in zip(self.calls, gradients, strict=True)
-        ]
+        slopes = gradients(log_prob, self.calls)
+        read = [(weights * slope).relu().detach() for weights, slope in zip(self.calls, slopes, strict=True)]
         return torch.cat([call.movedim(self.rows, -2).flatten(0, -3).mean(0) for call in read]).float().cpu()
 
 

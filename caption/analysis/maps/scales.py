@@ -55,7 +55,7 @@ def draw(captioner: Captioner, method: str, photos: Sequence[Photo], captions: S
         UserError: there is no such method, or it is not possible with this model.
     """
     start = time.perf_counter()
-    drawn = method_named(method, captioner).draw(captioner, list(photos), list(captions))
+    drawn = method_named(method, captioner)(captioner, photos, captions)
     words = sum(len(caption.words) for caption in captions)
     return Drawn(drawn, (time.perf_counter() - start) / max(words, 1))
 

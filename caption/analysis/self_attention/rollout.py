@@ -4,16 +4,13 @@ After self-attention a region also has information from other regions, so a deco
 show which part of the image was read. Rollout carries the map back:
 
     ground(zip(rollout(captioner, photos), boxes))
-
-`rollout` goes back through the refiner of a captioner of this package, `tower_rollout` through the vision tower of a
-model of transformers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,10 +20,8 @@ from caption.analysis.self_attention.maps import region_maps
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import Photo
+from caption.models.transformers.captioner import ForeignCaptioner
 from caption.results.caption import Caption
-
-if TYPE_CHECKING:
-    from caption.models.transformers.captioner import ForeignCaptioner
 
 RESIDUAL = 0.5
 """The share of the residual connection in Abnar and Zuidema 2020."""
@@ -66,34 +61,47 @@ def rollout(
     captions: Iterable[Caption] | None = None,
     residual: float = RESIDUAL,
 ) -> list[Caption]:
-    """Captions whose weights lie over the encoder's regions instead of the refined ones: α[t] A_N ... A_1.
+    """Captions whose weights lie over what was read first: α[t] A_N ... A_1.
 
-    See `attention_rollout`. The weights of a word keep their sum.
+    These are the encoder's regions instead of the refined ones; with a model of transformers, the input patches of its
+    vision tower, whose last layer's patches have attended to each other. See `attention_rollout`. The weights of a word
+    keep their sum, but for the share of class tokens and registers, which is left out.
 
     Args:
-        captioner: the model, whose refiner is self-attention.
+        captioner: the model, whose refiner or vision tower is self-attention.
         photos: one, or many.
         captions: one for each photo, with this model's weights; None = those that it generates.
         residual: the share of the residual connection in each layer.
 
     Raises:
-        UserError: the refiner has no self-attention, or mixes regions in another way, too.
+        UserError: the refiner has no self-attention, or mixes regions in another way, too; the model has no vision
+            tower, or it merges patches.
         ValueError: photos and captions differ in number, or their weights lie on another grid.
         caption.core.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))
-    maps = region_maps(captioner, photos)
     captions = captioner.describe(photos) if captions is None else list(captions)
     if len(captions) != len(photos):
         raise ValueError(f"there are {len(captions)} captions for {len(photos)} photos")
+    flows: Iterable[np.ndarray]
+    if isinstance(captioner, ForeignCaptioner):
+        regions = (math.prod(caption.weights.shape[1:]) for caption in captions)
+        pairs = zip(photos, regions, strict=True)
+        flows = (
+            attention_rollout(_tower_layers(captioner, *pair), residual)[-pair[1] :, -pair[1] :]
+            for pair in pairs
+        )
+    else:
+        maps = region_maps(captioner, photos)
+        flows = [attention_rollout(of_photo.layers, residual, of_photo.gates) for of_photo in maps]
     rolled = []
-    for caption, of_photo in zip(captions, maps, strict=True):
-        if caption.weights.shape[1:] != of_photo.grid:
+    for caption, flow in zip(captions, flows, strict=True):
+        weights = caption.weights.reshape(len(caption.words), -1)
+        if weights.shape[1] != len(flow):
             raise ValueError(
-                f"the weights of {caption.text!r} lie on a grid of {caption.weights.shape[1:]}, and the refiner's "
-                f"regions on one of {of_photo.grid}"
+                f"the weights of {caption.text!r} lie on {weights.shape[1]} regions, and the model has {len(flow)}"
             )
-        rolled.append(_carried_back(caption, attention_rollout(of_photo.layers, residual, of_photo.gates)))
+        rolled.append(caption.with_weights((weights @ flow).reshape(caption.weights.shape)))
     return rolled
 
 
@@ -104,56 +112,25 @@ def has_rollout(captioner: Captioner) -> bool:
 
 
 @torch.no_grad()
-def tower_rollout(
-    captioner: ForeignCaptioner,
-    photos: Sequence[Photo],
-    captions: Sequence[Caption],
-    residual: float = RESIDUAL,
-) -> list[Caption]:
-    """Captions whose weights lie over the input patches of a vision tower; see `attention_rollout`.
-
-    The last layer's patches have attended to each other. The share of class tokens and registers is left out.
-
-    Args:
-        captioner: a model of transformers with an attribute `tower`.
-        photos, captions: of each photo its caption by this model.
-        residual: the share of the residual connection in each layer.
-
-    Raises:
-        UserError: the model has no such tower, or merges its patches.
-    """
-    tower: Any = getattr(captioner.decoder.model, "tower", None)
-    rolled = []
-    for photo, caption in zip(photos, captions, strict=True):
-        pixels = captioner.transform.read(photo).pixels[None].to(captioner.device)
-        layers: list[np.ndarray] = []
-        if tower is not None:
-            pixels = captioner.decoder.model.tower_input(pixels)  # type: ignore[operator]
-            layers = _tower_layers(tower, pixels.to(next(tower.parameters()).dtype))
-        patches = math.prod(caption.weights.shape[1:])
-        extra = layers[0].shape[-1] - patches if layers else -1
-        if not 0 <= extra <= captioner.encoder.region_sizes[0] // captioner.decoder.model.region_size:
-            raise UserError(
-                f"{type(captioner.decoder.model).__name__} has no vision tower with a token for each patch: its maps "
-                "cannot be rolled out; take a summary of `ForeignDecoder`"
-            )
-        # Class tokens and registers come first.
-        rolled.append(_carried_back(caption, attention_rollout(layers, residual)[extra:, extra:]))
-    return rolled
-
-
-def _carried_back(caption: Caption, flow: np.ndarray) -> Caption:
-    """The caption with its weights over L regions multiplied by a flow (L, L)."""
-    weights = caption.weights.reshape(len(caption.words), -1) @ flow
-    return caption.with_weights(weights.reshape(caption.weights.shape))
-
-
-def _tower_layers(tower: Any, pixels: torch.Tensor) -> list[np.ndarray]:
-    """(M, N, N) of each layer, for one photo."""
-    before = tower.config._attn_implementation
-    tower.set_attn_implementation("eager")
-    try:
-        layers: Sequence[torch.Tensor] = tower(pixel_values=pixels, output_attentions=True).attentions
-    finally:
-        tower.set_attn_implementation(before)
-    return [weights[0].float().cpu().numpy() for weights in layers]
+def _tower_layers(captioner: ForeignCaptioner, photo: Photo, patches: int) -> list[np.ndarray]:
+    """(M, N, N) of each layer of the vision tower, for one photo; its patches come last, after class tokens and
+    registers."""
+    model: Any = captioner.decoder.model
+    tower: Any = getattr(model, "tower", None)
+    layers: list[np.ndarray] = []
+    if tower is not None:
+        pixels = model.tower_input(captioner.transform.read(photo).pixels[None].to(captioner.device))
+        before = tower.config._attn_implementation
+        tower.set_attn_implementation("eager")
+        try:
+            output = tower(pixel_values=pixels.to(next(tower.parameters()).dtype), output_attentions=True)
+        finally:
+            tower.set_attn_implementation(before)
+        layers = [weights[0].float().cpu().numpy() for weights in output.attentions]
+    extra = layers[0].shape[-1] - patches if layers else -1
+    if not 0 <= extra <= captioner.encoder.region_sizes[0] // model.region_size:
+        raise UserError(
+            f"{type(model).__name__} has no vision tower with a token for each patch: its maps cannot be rolled out; "
+            "take another map, such as mean"
+        )
+    return layers

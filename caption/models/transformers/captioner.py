@@ -34,7 +34,6 @@ class ForeignCaptioner(Captioner):
         vocabulary: its pieces, see `PieceVocabulary`; or words, if each piece is a word.
         transform: makes the model's pixels.
         search: default search; None = `BeamSearch()`.
-        summary: which maps are the weights for heatmaps, see `ForeignDecoder`.
 
     Raises:
         UserError: the model is in training mode, or its image tokens are drawn at random.
@@ -48,14 +47,13 @@ class ForeignCaptioner(Captioner):
         vocabulary: Vocabulary,
         transform: ImageTransform,
         search: Search | None = None,
-        summary: str = "concentrated",
     ) -> None:
         if any(part.training for part in model.modules()):
             raise UserError(f"{type(model).__name__} is in training mode: call its eval() first")
         gradient = Image.linear_gradient("L")
         example = Image.merge("RGB", (gradient, gradient.rotate(90), gradient)).resize((64, 48))
         encoder = ForeignEncoder(model, transform.read(example).pixels[None])
-        super().__init__(encoder, ForeignDecoder(model, summary), vocabulary, transform, search)
+        super().__init__(encoder, ForeignDecoder(model), vocabulary, transform, search)
         self.eval()
 
     def split(self, caption: Caption) -> Caption:

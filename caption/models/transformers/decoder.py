@@ -57,43 +57,18 @@ class ForeignDecoder(Decoder):
     The words of its vocabulary are the special tokens of this package, then the model's pieces: piece n is word
     n + 4. The model's end pieces are never generated, since END replaces them.
 
+    The weights for heatmaps are the mean of all heads, each weighted by the share of the image and by the divergence of
+    its map from a uniform one, in nats (Σ α log α / mean α). `caption.maps` gives other summaries.
+
     Args:
         model: the whole model.
-        summary: which maps are the weights for heatmaps: "concentrated", the mean of all heads, each weighted by the
-            share of the image and by the divergence of its map from a uniform one, in nats (Σ α log α / mean α); "mean"
-            over all layers and heads; "layer 3 heads", the mean of a layer; or "layer 3 heads[5]", a head.
-
-    Attributes:
-        places: layer and heads of each summary of a single layer or head.
-
-    Raises:
-        UserError: there is no such summary.
     """
 
-    def __init__(self, model: ForeignModel, summary: str = "concentrated") -> None:
+    def __init__(self, model: ForeignModel) -> None:
         super().__init__()
         self.model = model
         self.layers = nn.ModuleList(PatchAttention(model.views) for _ in model.heads)
         self.query_size = max(model.heads)
-        self.places: dict[str, tuple[int, list[int]]] = {}
-        for layer, heads in enumerate(map(range, model.heads)):
-            self.places[f"layer {layer} heads"] = layer, [*heads]
-            self.places |= {f"layer {layer} heads[{head}]": (layer, [head]) for head in heads}
-        self.summary = summary
-
-    @property
-    def summary(self) -> str:
-        """Which maps are the weights for heatmaps; may be set."""
-        return self._summary
-
-    @summary.setter
-    def summary(self, summary: str) -> None:
-        if summary not in ("concentrated", "mean", *self.places):
-            raise UserError(
-                f"summary {summary!r} is unknown: choose concentrated, mean, a layer such as 'layer 0 heads' "
-                f"(there are {len(self.model.heads)}) or a head of one, such as 'layer 0 heads[0]'"
-            )
-        self._summary = summary
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Nothing to build: the model has its weights."""
@@ -214,12 +189,7 @@ class ForeignDecoder(Decoder):
 
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""
-        if self.summary in self.places:
-            layer, chosen = self.places[self.summary]
-            return heads[layer][:, :, chosen].mean(2)
         all_heads = torch.cat(list(heads), 2)
-        if self.summary == "mean":
-            return all_heads.mean(2)
         uniform = all_heads.mean(-1, keepdim=True).clamp_min(TINY)
         nats = torch.xlogy(all_heads, all_heads / uniform).sum(-1, keepdim=True).clamp_min(TINY)
         return (all_heads * nats).sum(2) / nats.sum(2)

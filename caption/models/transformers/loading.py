@@ -32,7 +32,7 @@ def load(
     Args:
         address: "transformers:" and a folder, or owner/name of a repository of the Hugging Face Hub, which is
             downloaded unless its cache has it. Weights are read from safetensors only, and no code of a repository is
-            run. "#" and a summary may follow, see `ForeignDecoder`: "transformers:FOLDER#layer 3 heads[5]".
+            run.
         device: where to put it; unused with `device_map`.
         question: what the model is asked, see `TransformersModel.question`; None = its first question.
         arguments: of `from_pretrained` of transformers, such as dtype, device_map or quantization_config.
@@ -42,7 +42,7 @@ def load(
             its architecture is not supported, or it has no tokenizer, no image processor with a size, or no
             safetensors; its weights are not those of its architecture; its files are damaged.
     """
-    name, _, summary = address.removeprefix(SCHEME).partition("#")
+    name = address.removeprefix(SCHEME)
     folder = os.path.expanduser(name)
     is_folder = os.path.isdir(folder)
     if not is_folder and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
@@ -88,7 +88,6 @@ def load(
         if question is not None:
             foreign: Any = captioner.decoder.model
             foreign.question = question
-    captioner.decoder.summary = summary or captioner.decoder.summary
     return captioner
 
 

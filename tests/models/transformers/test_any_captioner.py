@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+import caption
 from caption.analysis import permute
 from caption.analysis.interventions import Erase, Force, intervene
 from caption.analysis.pointing_game import best_map
@@ -74,7 +75,7 @@ def test_the_map_that_points_best_is_found_among_the_heads(captioner: Any) -> No
     row, col = np.unravel_index(heads[0, 2].argmax(), (4, 4))
     box = (15.0 * col, 15.0 * row, 15.0 * col + 15, 15.0 * row + 15)
     best = best_map([(result, {result.words[0]: [box]})])
-    captioner.decoder.summary = best
     index = int(best.removeprefix("layer 0 heads[").removesuffix("]"))
-    np.testing.assert_allclose(captioner(PHOTO).weights, heads[:, index], atol=1e-6)
-    captioner.decoder.summary = "concentrated"
+    np.testing.assert_allclose(
+        caption.maps(captioner, PHOTO, [result], best).weights, heads[:, index], atol=1e-6
+    )

@@ -24,7 +24,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from caption.analysis.interventions import Force, intervene
 from caption.analysis.maps import maps as draw_maps
-from caption.analysis.self_attention.rollout import tower_rollout
+from caption.analysis.self_attention.rollout import rollout
 from caption.attention.map_hooks import edit_maps
 from caption.core.box import cell_box
 from caption.core.errors import ImageError, UserError
@@ -318,11 +318,7 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
             expected = of_patches(family, weights[..., places].transpose(0, 1))
             np.testing.assert_allclose(caption.maps[f"layer {layer} {view}"], expected, atol=1e-6)
             totals[-1] += expected.sum((-1, -2)).mean(1)
-    captioner(family).decoder.summary = "mean"
-    summed = captioner(family)(PHOTO, search()).stepwise
-    captioner(family).decoder.summary = "concentrated"
     elsewhere = 1 - torch.stack(totals).mean(0)
-    np.testing.assert_allclose(summed.sentinel_shares, elsewhere, atol=1e-6)
     assert elsewhere.max() > 1e-3
 
 
@@ -376,7 +372,7 @@ def test_a_words_map_is_the_mean_of_its_pieces_and_its_log_p_their_sum() -> None
 @pytest.mark.parametrize("family", CROSS)
 def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
     caption = captioner(family)(PHOTO)
-    (rolled,) = tower_rollout(captioner(family), [PHOTO], [caption])
+    (rolled,) = rollout(captioner(family), [PHOTO], [caption])
     parts = tiny(family)
     tower = parts.model.vision_model if family == "blip" else parts.model.encoder
     tower.set_attn_implementation("eager")

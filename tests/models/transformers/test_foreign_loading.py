@@ -159,26 +159,29 @@ def test_a_processor_of_another_size_is_refused(make: Any) -> None:
         from_transformers(*tiny)
 
 
-def test_a_summary_is_a_layer_a_head_or_a_mean() -> None:
+def test_a_map_is_a_layer_a_head_or_a_mean() -> None:
     captioner = from_transformers(*blip())
     photo = Image.fromarray(np.random.default_rng(2).integers(0, 255, (40, 40, 3), dtype=np.uint8))
-    maps = captioner(photo).stepwise.maps
+    result = captioner(photo)
+    maps = result.stepwise.maps
     layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
     heads = np.concatenate(layers, 1)  # (T, M, rows, cols)
     nats = (heads * np.log(heads / heads.mean((2, 3), keepdims=True))).sum((2, 3), keepdims=True)
-    for summary, expected in {
+    concentrated = (heads * nats).sum(1) / nats.sum(1)
+    np.testing.assert_allclose(result.stepwise.weights, concentrated, atol=1e-6)
+    for method, expected in {
         "layer 1 heads[0]": layers[1][:, 0],
         "layer 0 heads": layers[0].mean(1),
         "mean": np.mean(layers, axis=(0, 2)),
-        "concentrated": (heads * nats).sum(1) / nats.sum(1),
+        "concentrated": concentrated,
     }.items():
-        captioner.decoder.summary = summary
-        np.testing.assert_allclose(captioner(photo).stepwise.weights, expected, atol=1e-6)
-    captioner.decoder.summary = "concentrated"
+        drawn = caption.maps(captioner, photo, [result], method)
+        np.testing.assert_allclose(drawn.stepwise.weights, expected, atol=1e-6)
+        assert drawn.words == result.words
     even = torch.full((1, 1, 2, 4), 0.2)
     assert torch.allclose(captioner.decoder._summarised([even, even]), even[:, :, 0])
     with pytest.raises(UserError, match="'layer 2 heads'"):
-        captioner.decoder.summary = "layer 2 heads"
+        caption.maps(captioner, photo, [result], "layer 2 heads")
 
 
 def test_pieces_are_shown_alike_whatever_marks_them() -> None:
