@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from caption.analysis.map_statistics import entropies
 from caption.analysis.named_groups import count_named
 from caption.analysis.study import Images, Subject, study, tables
 from caption.analysis.study import subject as subject_module
-from caption.analysis.study.subject import Pointed
+from caption.analysis.study.subject import Pointed, Scale
 from caption.analysis.table import AnalysisTable, Value
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
@@ -264,3 +265,16 @@ def test_a_study_of_a_model_with_heads_removes_them(tmp_path: Path):
         result.to_frame("tails")
     with pytest.raises(UserError, match="no measure 'grounding': Give boxes"):
         study({"mine": model}, Images(paths), ["grounding"]).to_frame("grounding")
+
+
+def test_the_p_value_of_a_difference_is_that_of_all_exchanges_of_whole_photos():
+    images = np.repeat(np.arange(7), 3)
+    values = np.random.default_rng(0).normal(0.4, 1, 21)
+    values[4] = np.nan
+    sums = np.array([np.nansum(values[images == image]) for image in range(7)])
+    every = [abs(float(sums @ signs)) for signs in product((-1, 1), repeat=7)]
+    exact = np.mean([total >= abs(sums.sum()) - 1e-9 for total in every])
+    scale = Scale(values, images)
+    assert scale.p_value == pytest.approx(exact, abs=0.01)
+    assert scale.count == 20
+    assert Scale(np.zeros(3), np.arange(3)).p_value == 1

@@ -65,18 +65,22 @@ def test_maps_are_weighed_against_each_other(folder: Path, cli: Cli, monkeypatch
     printed = cli("analyse", *args.split())
     assert printed.code == 0
     data = numbers(folder)
-    assert [name for name in data if name in ("maps", "map agreement", "grounding")] == [
-        "maps",
-        "map agreement",
-    ]
-    rows = {row["map"]: row for row in data["maps"]["rows"]}
-    assert list(rows) == ["attention", "gradcam", "chance"]
-    assert rows["chance"]["random model"]["mean"] == pytest.approx(1)  # it does not ask the model
+    of_maps = ["maps", "map differences", "map sanity", "random layers", "map agreement"]
+    assert [name for name in data if name in (*of_maps, "grounding")] == of_maps
+    rows, sanity = ({row["map"]: row for row in data[part]["rows"]} for part in ("maps", "map sanity"))
+    assert list(rows) == list(sanity) == ["attention", "gradcam", "chance"]
+    assert sanity["chance"]["random model"]["mean"] == pytest.approx(1)  # it does not ask the model
     assert rows["attention"]["true effect"] == "–"  # known for scenes alone
     assert 0 < rows["gradcam"]["insertion"]["mean"] < 1
-    assert 0 < rows["gradcam"]["deletion, pixels"]["mean"] < 1
+    assert 0 < sanity["gradcam"]["deletion, pixels"]["mean"] < 1
+    differences = {(row["map"], row["less"], row["scale"]): row for row in data["map differences"]["rows"]}
+    assert len(differences) == 2 * 4  # maps and scales
+    mass = [rows[name]["mass in the box"]["mean"] for name in ("chance", "attention")]
+    less = differences["chance", "attention", "mass in the box"]
+    assert less["difference"]["mean"] == pytest.approx(mass[0] - mass[1])
+    assert 0 < float(less["p"]) <= 1
     layers = data["random layers"]["rows"]
-    assert layers[-1]["gradcam"] == rows["gradcam"]["random model"]
+    assert layers[-1]["gradcam"] == sanity["gradcam"]["random model"]
     assert [layer["chance"]["mean"] for layer in layers] == pytest.approx([1] * len(layers))
     assert [(row["map"], row["and"]) for row in data["map agreement"]["rows"]] == [
         ("attention", "gradcam"), ("attention", "chance"), ("gradcam", "chance"),

@@ -490,6 +490,34 @@ def test_each_row_is_one_observation_whatever_its_number_of_seeds():
     assert text.splitlines()[-1] == "| a − b | +3.0 [−9.7, +15.7] | 0.2 | 0.2 | +2.0 | +4.0 | – |"
 
 
+def test_a_difference_of_a_test_is_marked_if_every_run_says_so():
+    def run(gain: float, p_value: float) -> dict[str, Any]:
+        gains = {"sure": (gain, p_value), "unsure": (0.1, 0.06)}
+        differences = {
+            test: {"x": {"mean": mean, "low": mean - 1, "high": mean + 1, "p_value": p}}
+            for test, (mean, p) in gains.items()
+        }
+        return {
+            "scores": {"base": {"x": 1.0}, "sure": {"x": 1 + gain}, "unsure": {"x": 1.1}},
+            "differences": differences,
+        }
+
+    known = {"p": {"0": run(2.0, 0.001), "1": run(4.0, 0.02)}}
+    section: dict[str, Any] = {"head": "map", "columns": [{"title": "X", "score": "x", "form": "+.1f"}]}
+    means = comparisons.by_test(with_rows(known, "all"), section, known)
+    assert means.splitlines()[2:] == ["| base | +1.0 |", "| sure | +4.0 |", "| unsure | +1.1 |"]
+    section["differences_of_runs"] = True
+    lines = comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
+    assert lines == ["| sure | **+3.0 [+2.0, +4.0]** |", "| unsure | +0.1 [+0.1, +0.1] |"]
+    section["columns"][0]["better"] = "below"
+    alone = {"p": {"1": known["p"]["1"]}}
+    lines = comparisons.by_test(with_rows(alone, "all"), section, alone).splitlines()[2:]
+    assert lines == ["| sure | *+4.0 [+3.0, +5.0]* |", "| unsure | +0.1 [−0.9, +1.1] |"]
+    known["p"]["1"]["differences"]["sure"]["x"]["p_value"] = 0.06
+    lines = comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
+    assert lines[0] == "| sure | +3.0 [+2.0, +4.0] |"
+
+
 def test_a_file_of_all_rows_has_a_cell_for_each_head(tmp_path: Path):
     known = fake_runs(once=[3])
     columns = [{"title": "n", "field": "seed", "show": "count", "form": ""}, {"title": "NLL", "score": "NLL"}]

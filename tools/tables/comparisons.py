@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from tools.documents import table
 from tools.tables.columns import SHOWN, Column, by_family, estimates_of, subtracted, values_of, with_interval
 from tools.tables.runs import Runs
-from tools.tables.significance import LEVEL, Estimate, over_seeds, quantile, with_corrections
+from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile, with_corrections
 from tools.tables.table import TrainedTable
 
 PLANNED = (3, 5, 10)
@@ -167,3 +167,62 @@ def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
     ]
     titles = (described.rows[name].title for name in names)
     return table([section.get("head", ""), "difference", "p", "p after Holm", *titles], rows)
+
+
+def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """A line for each test, such as a map method. Cells have the mean of each row; or, with `differences_of_runs`, the
+    mean over all runs of the differences that the runs have by test and score, and their range, of a single run the
+    interval.
+
+    A difference is bold if it is better, and italic if it is worse, in every run after Holm's correction for all cells
+    of the run.
+    """
+    columns = [Column(**column) for column in section["columns"]]
+    names = [name for name in section.get("rows", described.rows) if name in runs]
+    every = [run for name in names for run in runs[name].values()]
+    tests = [*dict.fromkeys(test for run in every for test in run["scores"])]
+    lines = [[test, *(_of_rows(column, test, names, runs) for column in columns)] for test in tests]
+    if section.get("differences_of_runs"):
+        families = [_family(run, columns) for run in every]
+        kept = [
+            test
+            for test in tests
+            if any((test, column.score) in family for family in families for column in columns)
+        ]
+        lines = [[test, *(_in_every_run(column, test, families) for column in columns)] for test in kept]
+    return table([section["head"], *(column.title for column in columns)], lines)
+
+
+def _of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> str:
+    """The mean of each row over its seeds."""
+    values = [values_of(column, test, runs[name]).values() for name in names]
+    return " ".join(format(statistics.mean(of_row), column.form) if of_row else "–" for of_row in values)
+
+
+def _family(run: Mapping[str, Any], columns: Sequence[Column]) -> dict[tuple[str, str], Estimate]:
+    """The differences of a run by test and score, corrected together."""
+    shown = {column.score for column in columns}
+    found = {
+        (test, score): Estimate(**difference)
+        for test, by_score in run["differences"].items()
+        for score, difference in by_score.items()
+        if score in shown
+    }
+    corrected = holm([estimate.p_value for estimate in found.values()])
+    return {key: one._replace(corrected=p) for (key, one), p in zip(found.items(), corrected, strict=True)}
+
+
+def _in_every_run(column: Column, test: str, families: Sequence[Mapping[tuple[str, str], Estimate]]) -> str:
+    found = [family[test, column.score] for family in families if (test, column.score) in family]
+    if not found:
+        return "–"
+    means = [estimate.mean for estimate in found]
+    bounds = (min(means), max(means)) if len(found) > 1 else found[0][1:3]
+    shown = with_interval(Estimate(statistics.mean(means), *bounds, p_value=1.0), column)
+    sides = {math.copysign(estimate.corrected < LEVEL, estimate.mean) for estimate in found}
+    mark = (
+        {1.0: "**", -1.0: "*"}.get(sides.pop() * (1 if column.better == "above" else -1), "")
+        if len(sides) == 1
+        else ""
+    )
+    return f"{mark}{shown}{mark}"

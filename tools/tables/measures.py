@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from caption.analysis.faithfulness.adversary import adversarial_maps
 from caption.analysis.faithfulness.curves import ORDERS as RANKINGS
 from caption.analysis.faithfulness.curves import FaithfulnessCurves, faithfulness_curves
-from caption.analysis.maps import maps
+from caption.analysis.maps import METHODS, maps
 from caption.analysis.maps.attention import magnitude, without_sinks
 from caption.analysis.maps.perturbation import AtRandom
 from caption.analysis.maps.trial import scores_of
@@ -50,6 +50,12 @@ ORDERS = {"attention": magnitude, "random": AtRandom(DRAWS)}
 METEOR = "METEOR-1.5"
 SCENES = 200
 """Of Shapes, of each split, for `every_map`."""
+WEIGHED, DRAWN_AGAIN = 16, 3
+"""Scenes of `map_scales`, and of `map_sanity`."""
+NOT_WEIGHED = ("concentrated", "lens", "rollout")
+"""Map methods that need several heads, a lens, or self-attention of regions."""
+QUICK = [name for name in METHODS if name != "shapley"]
+"""Shapley values take 13 seconds for each word of a photo."""
 FEW = 30
 """Of these, for deletion and adversaries."""
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
@@ -57,7 +63,7 @@ SUMMARIES = ("concentrated", "mean", "without-sinks")
 SINKS = (1.25, 1.5, 2.0, 3.0, 5.0)
 """Thresholds of sinks that are tried; see `caption.analysis.maps.attention.SINK`."""
 ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
-FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}"}
+FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}", "map_scales_on_photos": "{data}"}
 """The folders of the command that a measure needs."""
 BOXES = [
     Path(__file__).parents[2] / "docs" / "results" / f"photo_boxes{more}.json" for more in ("", "_unseen")
@@ -164,6 +170,47 @@ def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
     row = next(row for row in rows if row["maps"] == "own maps")
     names = {"own maps": "pointing accuracy", "mass": "mass in the box"}
     run["scores"]["photos"] = {name: row[head]["mean"] for name, head in names.items()}
+
+
+def map_scales(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """`caption analyse --maps` on scenes of Shapes, with all methods. The scales of each method are scores, as if it
+    were a test; "differences" has by method and scale the difference from attention, its interval over photos, and p.
+    """
+    _weigh_maps(run, folder, best, METHODS, ["--limit", WEIGHED], ["maps", "map differences"])
+
+
+def map_sanity(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """The same for the scales that draw maps many times, on fewer scenes."""
+    _weigh_maps(run, folder, best, QUICK, ["--limit", DRAWN_AGAIN], ["map sanity"])
+
+
+def map_scales_on_photos(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
+    """`map_scales` on photos with boxes: those that `held_out.txt` names, in `images` beside it."""
+    data = folders["data"]
+    photos = [data / "images" / name for name in (data / "held_out.txt").read_text(encoding="utf-8").split()]
+    more = ["--photos", *photos, "--boxes", data / "instances.json"]
+    _weigh_maps(run, folder, best, QUICK, more, ["maps", "map differences"])
+
+
+def _weigh_maps(
+    run: Run, folder: Path, best: Path, methods: Iterable[str], more: Sequence[object], parts: Sequence[str]
+) -> None:
+    model = f"transformers:{best}" if best.is_dir() else str(best)
+    methods = [name for name in methods if name not in NOT_WEIGHED]
+    page = folder / f"{parts[0]}.html"
+    what = ["--maps", *methods, "--measures", *parts, "--out", page]
+    if code := caption(["analyse", "--model", f"model={model}", *map(str, [*more, *what])]):
+        sys.exit(code)
+    written = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    run["setting"] = written["setting"]
+    for row in written[parts[0]]["rows"]:
+        scores = run["scores"].setdefault(row["map"], {})
+        scores |= {scale: cell["mean"] for scale, cell in row.items() if isinstance(cell, dict)}
+        scores |= {cost: float(row[cost]) for cost in ("words", "ms per word", "MB") if cost in row}
+    for row in written["map differences"]["rows"] if "map differences" in parts else ():
+        if row["difference"]:
+            of_method = run.setdefault("differences", {}).setdefault(row["map"], {})
+            of_method[row["scale"]] = {**row["difference"], "p_value": float(row["p"])}
 
 
 def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:

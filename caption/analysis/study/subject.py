@@ -24,13 +24,13 @@ from caption.analysis.faithfulness import (
     mean_regions,
 )
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
-from caption.analysis.faithfulness.curves import ORDERS
+from caption.analysis.faithfulness.curves import ORDERS, Kind
 from caption.analysis.maps import method_named
 from caption.analysis.maps.method import placed
 from caption.analysis.maps.perturbation import AtRandom
-from caption.analysis.maps.scales import Drawn, draw, true_effects
+from caption.analysis.maps.scales import Drawn, draw, images_of, shows_effect, true_effects, under_erasing
 from caption.analysis.maps.trial import Score
-from caption.analysis.per_word import Measured
+from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding, Pointing, ground
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
@@ -46,15 +46,21 @@ from caption.data.photo_boxes import BoxedPhoto
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS, Scene, random_scene
 from caption.data.shapes.silhouettes import SHAPES
+from caption.metrics.significance import Estimate
 from caption.results.caption import Caption
 
 OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
+OF_BOXES, EFFECT = ("pointing accuracy", "mass in the box"), "true effect"
+CURVES: tuple[Kind, ...] = ("deletion", "insertion")
+"""Names of the scales of maps."""
 OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
 """Names of the maps of the pointing game; see `caption.analysis.baseline_maps`."""
 DRAWS = 3
 """Random orders of deletion."""
 WORDS = 12
 """Number of words that have rows of their own in the pointing game."""
+FLIPS = 20_000
+"""Draws of signs for a p-value."""
 TRAINING_SCENES = 500
 """Scenes for the width of the centre prior and for the mean region."""
 
@@ -121,6 +127,35 @@ class Pointed(NamedTuple):
     """Of each caption; one may come several times."""
     images: np.ndarray
     """(N,) int64 the number of each caption's photo."""
+
+
+class Scale(NamedTuple):
+    """What a scale says of the maps of N words."""
+
+    values: np.ndarray
+    """(N,), NaN where it says nothing."""
+    images: np.ndarray
+    """(N,) the photo of each word."""
+
+    @property
+    def count(self) -> int:
+        """Number of words of which it says something."""
+        return int((~np.isnan(self.values)).sum())
+
+    @property
+    def mean(self) -> Estimate:
+        """See `known_mean`."""
+        return known_mean(self.values, self.images)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, against a mean of 0: how often the mean is as far from 0 if the signs of all values of a photo are
+        drawn at random, in `FLIPS` draws."""
+        known = ~np.isnan(self.values)
+        sums = np.bincount(np.unique(self.images[known], return_inverse=True)[1], self.values[known])
+        signs = np.random.default_rng(0).integers(0, 2, (FLIPS, len(sums))) * 2 - 1
+        as_far = np.abs(signs @ sums) >= abs(sums.sum()) - 1e-9
+        return float((as_far.sum() + 1) / (FLIPS + 1))
 
 
 class Subject:
@@ -292,6 +327,27 @@ class Subject:
             steps = self.captioner.split(caption)
             drawn.append(placed(self.captioner, steps, fitted, arrays["weights"], properties, maps))
         return Drawn(drawn, seconds / max(sum(len(caption.words) for caption in captions), 1))
+
+    @cached_property
+    def weighed(self) -> dict[str, dict[str, Scale]]:
+        """By method and scale: `OF_BOXES` if words name things with boxes, `CURVES`, and `EFFECT` of scenes."""
+        naming = {word for several in self.images.naming.values() for word in several}
+        steps = [self.captioner.split(caption) for caption in self.captions]
+        about = np.array([not naming or word in naming for caption in steps for word in caption.words], bool)
+        weighed: dict[str, dict[str, Scale]] = {}
+        for method in self.methods:
+            of_method: dict[str, Scale] = {}
+            if self.images.boxed and len(played := self.pointed_by(method)):
+                for scale, entry in zip(OF_BOXES, ("hit", "mass"), strict=True):
+                    of_method[scale] = Scale(played.values(entry).astype(float), self.images_of(played))
+            areas = self.on_scale("regions", method, partial(under_erasing, self.captioner))
+            of_method |= {kind: Scale(areas[kind][about], images_of(steps)[about]) for kind in CURVES}
+            if self.images.scenes:
+                drawn = self.drawn[method].captions
+                shown = shows_effect(self.images.scenes, self.effects, drawn)
+                of_method[EFFECT] = Scale(shown, images_of(drawn))
+            weighed[method] = of_method
+        return weighed
 
     def on_scale(
         self,

@@ -13,7 +13,6 @@ import numpy as np
 
 from caption.analysis.agreement import Agreement, agree
 from caption.analysis.chair import chair as measure_chair
-from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
@@ -25,7 +24,7 @@ from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.sense import nonsense as measure_nonsense
 from caption.analysis.sense import persons as measure_persons
-from caption.analysis.study.subject import MIDDLE, OWN, Subject
+from caption.analysis.study.subject import CURVES, EFFECT, MIDDLE, OF_BOXES, OWN, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.attention.stochastic import stochastic_parts
 from caption.core.errors import UserError, first_few
@@ -36,7 +35,6 @@ Subjects = Sequence[Subject]
 Measure = Callable[[Subjects], AnalysisTable | None]
 """None = it applies to none of the models."""
 Rows = Iterator[list[Cell]]
-CURVES: tuple[Kind, ...] = ("deletion", "insertion")
 GAIN = f"{OWN} less {MIDDLE}"
 SAMPLE, RANDOM_SAMPLE = 20, 5
 """Photos that are blurred or get noise, and on which maps are drawn again for each layer with random weights."""
@@ -459,27 +457,29 @@ def heads(table: AnalysisTable, subjects: Subjects) -> None:
 
 
 @measure(
-    "model", "map", "words", "pointing accuracy", "mass in the box", "deletion", "insertion",
-    "deletion, pixels", "insertion, pixels", "true effect", "random model", "under noise", "ms per word", "MB",
-    on=[OF_MAPS],
+    "model", "map", "words", *OF_BOXES, *CURVES, EFFECT, "ms per word", "MB", on=[OF_MAPS]
 )  # fmt: skip
 def maps(table: AnalysisTable, subjects: Subjects) -> None:
     """Which map should I believe?
 
     Pointing accuracy and mass: is the map on the object that the word names? Deletion and insertion: the areas when
-    regions are hidden from the word, and shown, in the order of the map; a low and a high one are good; on pixels, the
-    photo is blurred cell by cell in this order, for all words. True effect: of the objects of a scene, taken out one at
-    a time, the one that changes the word the most should have the most of the map. Random model: the rank correlation
-    with the map of a model whose weights are random; a map that depends on what was learned is near 0. Under noise:
-    that with the maps of photos with noise that is hardly visible; a stable map is near 1. On pixels and under noise,
-    20 photos at most are measured, and 5 with random weights. MB: the most memory that tensors take while a word's map
-    is drawn, beside the model.
+    regions are hidden from the word, and shown, in the order of the map; a low and a high one are good. True effect: of
+    the objects of a scene, taken out one at a time, the one that changes the word the most should have the most of the
+    map. MB: the most memory that tensors take while a word's map is drawn, beside the model.
     """
     for subject in _with_methods(table, subjects):
         if stochastic_parts(subject.captioner):
             table.notes.append(f"The hard attention of {subject.name} reads its expectation here, Σ α_i a_i.")
-        for method in subject.methods:
-            table.add([_map_row(subject, method)], subject.name)
+        spoken = [number for number, caption in enumerate(subject.captions) if caption.words][:2]
+        few = [subject.photos[number] for number in spoken], [subject.captions[number] for number in spoken]
+        for method, by_scale in subject.weighed.items():
+            cells: list[Cell] = [method, next(iter(by_scale.values())).count]
+            for scale in (*OF_BOXES, *CURVES, EFFECT):
+                is_share = scale in OF_BOXES and not subject.images.naming
+                cells.append(Value(by_scale[scale].mean, is_share=is_share) if scale in by_scale else "–")
+            megabytes = scales.peak_bytes(subject.captioner, method, *few) / 1e6
+            cost = f"{1000 * subject.drawn[method].seconds:.1f}", f"{megabytes:.1f}"
+            table.add([[*cells, *cost]], subject.name)
 
 
 def _with_methods(table: AnalysisTable, subjects: Subjects, least: int = 1) -> Subjects:
@@ -490,35 +490,48 @@ def _with_methods(table: AnalysisTable, subjects: Subjects, least: int = 1) -> S
     return []
 
 
-def _map_row(subject: Subject, method: str) -> list[Cell]:
-    """The scales of one method."""
-    captioner, drawn, scenes = subject.captioner, subject.drawn[method], subject.images.scenes
-    naming = {word for several in subject.images.naming.values() for word in several}
-    steps = [captioner.split(caption) for caption in subject.captions]
-    about = [not naming or word in naming for caption in steps for word in caption.words]
-    words = sum(about)
-    pointing: list[Cell] = ["–", "–"]
-    effect: Cell = "–"
-    if subject.images.boxed and len(played := subject.pointed_by(method)):
-        words, pointing = len(played), list(_pointing_values(subject, played))
-    of_regions = subject.on_scale("regions", method, partial(scales.under_erasing, captioner))
-    areas = [Value(estimate(of_regions[kind][about], scales.images_of(steps)[about])) for kind in CURVES]
-    images = scales.images_of(subject.captions)
-    if scenes:
-        shown = scales.shows_effect(scenes, subject.effects, drawn.captions)
-        effect = Value(known_mean(shown, images))
-    # Each word takes many passes of the encoder: those that name something with a box, if there are any.
-    boxed = {word for photo in subject.images.boxed for name in photo.boxes for word in name.split()}
-    blurred = partial(areas_by_blurring, captioner, words=naming or boxed or None)
-    on_pixels = subject.on_scale("pixels", method, blurred, SAMPLE)
-    areas += [Value(known_mean(on_pixels[kind], images[: len(on_pixels[kind])])) for kind in CURVES]
-    noisy = subject.on_scale("noise", method, partial(scales.under_noise, captioner, method), SAMPLE, True)
-    similar = [[*_after_redrawing(subject, method).values()][-1], noisy["similarity"]]
-    correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
-    spoken = [number for number, caption in enumerate(subject.captions) if caption.words][:2]
-    few = [subject.photos[number] for number in spoken], [subject.captions[number] for number in spoken]
-    cost = [f"{1000 * drawn.seconds:.1f}", f"{scales.peak_bytes(captioner, method, *few) / 1e6:.1f}"]
-    return [method, words, *pointing, *areas, effect, *correlations, *cost]
+@measure("model", "map", "less", "scale", "difference", "p", on=[OF_MAPS])
+def map_differences(table: AnalysisTable, subjects: Subjects) -> None:
+    """Is another map better than the first?
+
+    The difference of each map from the first, at the same words. p is two-sided, how often the mean would be as far
+    from 0 if the two maps of each photo were exchanged at random, and not corrected for the number of comparisons.
+    """
+    for subject in _with_methods(table, subjects, least=2):
+        first, *others = subject.methods
+        for method in others:
+            for scale, of_first in subject.weighed[first].items():
+                of_method = subject.weighed[method][scale]
+                gain = of_method._replace(values=of_method.values - of_first.values)
+                cells: list[Cell] = [method, first, scale, Value(gain.mean), f"{gain.p_value:.2g}"]
+                table.add([cells], subject.name)
+
+
+@measure(
+    "model", "map", "deletion, pixels", "insertion, pixels", "random model", "under noise", on=[OF_MAPS]
+)  # fmt: skip
+def map_sanity(table: AnalysisTable, subjects: Subjects) -> None:
+    """Does the map hold on pixels, depend on what was learned, and stay under noise?
+
+    Deletion and insertion on pixels: the areas when the photo is blurred cell by cell in the order of the map, for all
+    words. Random model: the rank correlation with the map of a model whose weights are random; a map that depends on
+    what was learned is near 0. Under noise: that with the maps of photos with noise that is hardly visible; a stable
+    map is near 1. On pixels and under noise, 20 photos at most are measured, and 5 with random weights.
+    """
+    for subject in _with_methods(table, subjects):
+        captioner, images = subject.captioner, scales.images_of(subject.captions)
+        # Each word takes many passes of the encoder: those that name something with a box, if there are any.
+        naming = {word for several in subject.images.naming.values() for word in several}
+        boxed = {word for photo in subject.images.boxed for name in photo.boxes for word in name.split()}
+        blurred = partial(areas_by_blurring, captioner, words=naming or boxed or None)
+        for method in subject.methods:
+            on_pixels = subject.on_scale("pixels", method, blurred, SAMPLE)
+            noise = partial(scales.under_noise, captioner, method)
+            noisy = subject.on_scale("noise", method, noise, SAMPLE, True)["similarity"]
+            areas = [Value(known_mean(on_pixels[kind], images[: len(on_pixels[kind])])) for kind in CURVES]
+            similar = [[*_after_redrawing(subject, method).values()][-1], noisy]
+            correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
+            table.add([[method, *areas, *correlations]], subject.name)
 
 
 def _after_redrawing(subject: Subject, method: str) -> dict[str, np.ndarray]:
