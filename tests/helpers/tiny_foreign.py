@@ -100,6 +100,27 @@ def blip(seed: int = 0) -> Tiny:
     return Tiny(model, processor, tokenizer)
 
 
+def pix2struct(layers: int = 2) -> Tiny:
+    """At most 26 patches, in the proportions of a photo; without layers, its processor does not weigh light by that of
+    the whole photo."""
+    torch.manual_seed(2)
+    tokenizer = wordpiece_tokenizer()
+    special = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": tokenizer.sep_token_id}
+    config = transformers.Pix2StructConfig(
+        vision_config={"hidden_size": 24, "patch_embed_hidden_size": 192, "d_ff": 32, "d_kv": 12, "seq_len": 64,
+                       "num_hidden_layers": layers, "num_attention_heads": 2},
+        text_config={"vocab_size": len(tokenizer), "hidden_size": 24, "d_kv": 12, "d_ff": 32, "num_layers": 2,
+                     "num_heads": 2, **special},
+        initializer_range=0.3,
+    )  # fmt: skip
+    model = transformers.Pix2StructForConditionalGeneration(config).eval()
+    model.generation_config.update(**special, max_length=9, num_beams=1)
+    processor = transformers.Pix2StructImageProcessor(
+        patch_size={"height": 8, "width": 8}, max_patches=26, do_normalize=layers > 0
+    )
+    return Tiny(model, processor, tokenizer)
+
+
 def save(tiny: Tiny, folder: Path) -> Path:
     """Write a model as transformers does."""
     for part in tiny:

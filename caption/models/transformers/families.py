@@ -13,6 +13,7 @@ FAMILIES = {
     "BlipForConditionalGeneration": "caption.models.transformers.cross_attention:Blip",
     "Blip2ForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
     "InstructBlipForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
+    "Pix2StructForConditionalGeneration": "caption.models.transformers.cross_attention:Pix2Struct",
     "GitForCausalLM": "caption.models.transformers.git:Git",
 }
 """Module and class of each architecture with a class of its own."""

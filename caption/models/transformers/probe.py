@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,9 @@ from caption.core.box import cell_edges
 from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.atomic_files import make_parents, replacing
+from caption.data.photos import ImageTransform
 from caption.models.transformers.captioner import ForeignCaptioner
+from caption.models.transformers.cross_attention import PatchesTransform
 from caption.text.vocabulary import SPECIAL_TOKENS, START
 
 SIZES = ((640, 480), (360, 480))
@@ -76,7 +78,7 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
         photo = Image.fromarray(lit.astype(np.uint8) * 255).convert("RGB")
         return tuple(view.vectors[0, :, :size_of_token].float() for view in captioner.encode([photo]))
 
-    with _without_layers(captioner, all_layers):
+    with _without_layers(captioner, all_layers), _even_light(captioner.transform):
         dark = tokens(np.zeros((height, width), bool))
         grids = captioner.grids(captioner.encode([Image.new("RGB", size)]))
         found = []
@@ -119,12 +121,39 @@ def _without_layers(captioner: ForeignCaptioner, all_layers: bool) -> Iterator[N
         if isinstance(module, GradientCheckpointingLayer) and module not in of_text and not all_layers
     ]
     for layer in layers:
-        layer.forward = lambda hidden_states, *args, **kwargs: hidden_states
+        layer.forward = _identity(layer.forward)
     try:
         yield
     finally:
         for layer in layers:
             del layer.forward
+
+
+def _identity(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's `forward` that returns its input, in the form of its output, which the first call tells."""
+    is_tuple: bool | None = None
+
+    def unchanged(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_tuple
+        if is_tuple is None:
+            is_tuple = isinstance(forward(hidden_states, *args, **kwargs), tuple)
+        return (hidden_states, None) if is_tuple else hidden_states
+
+    return unchanged
+
+
+@contextmanager
+def _even_light(transform: ImageTransform) -> Iterator[None]:
+    """A context in which Pix2Struct does not divide a photo's light by that of the whole photo."""
+    processor: Any = transform.processor if isinstance(transform, PatchesTransform) else object
+    before = getattr(processor, "do_normalize", False)
+    if before:
+        processor.do_normalize = False
+    try:
+        yield
+    finally:
+        if before:
+            processor.do_normalize = True
 
 
 def check(captioner: ForeignCaptioner) -> None:

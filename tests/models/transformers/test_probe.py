@@ -14,7 +14,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import blip, save
+from helpers.tiny_foreign import blip, pix2struct, save
 from helpers.tiny_image_text import IMAGE_TEXT, internvl, llava
 
 import caption
@@ -140,9 +140,19 @@ def test_models_whose_maps_cannot_be_placed_say_why(name: str, lacked: str) -> N
         ImageTextModel.check_contract(model)
 
 
-def test_models_with_a_class_are_probed_by_the_command(tmp_path: Path, capsys: Any) -> None:
-    assert main(["probe", f"transformers:{save(blip(), tmp_path)}"]) == 0
-    assert "16 of 16 answer to their own cell" in capsys.readouterr().out
+@pytest.mark.parametrize(("make", "cells"), [(blip, 16), (pix2struct, 20)])
+def test_models_with_a_class_are_probed_by_the_command(
+    make: Any, cells: int, tmp_path: Path, capsys: Any
+) -> None:
+    assert main(["probe", f"transformers:{save(make(), tmp_path)}"]) == 0
+    assert f"{cells} of {cells} answer to their own cell" in capsys.readouterr().out
+
+
+def test_a_question_that_is_written_into_the_photo_is_refused() -> None:
+    tiny = pix2struct()
+    tiny.processor.is_vqa = True
+    with pytest.raises(UserError, match="writes the question into the photo"):
+        from_transformers(*tiny)
 
 
 def test_a_question_and_a_type_are_given_when_a_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
