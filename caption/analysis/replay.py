@@ -335,12 +335,16 @@ def gradients(log_prob: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     Raises:
         UserError: log p was computed without gradients.
     """
-    if not log_prob.requires_grad:
+    slopes: Sequence[Tensor | None] = ()
+    if log_prob.requires_grad:
+        slopes = torch.autograd.grad(log_prob, inputs, retain_graph=True, allow_unused=True)
+    if all(slope is None for slope in slopes):  # quantised layers end the graph without an error
         raise UserError(
             "this model computes without gradients, as quantised and exported models do: take the model that it was "
             "made from, or a map that hides regions, such as occlusion"
         )
-    return torch.autograd.grad(log_prob, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
+    pairs = zip(inputs, slopes, strict=True)
+    return tuple(torch.zeros_like(at) if slope is None else slope for at, slope in pairs)
 
 
 class _GivenMaps(Attention):

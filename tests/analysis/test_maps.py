@@ -382,6 +382,17 @@ def test_a_model_without_gradients_is_told_to_hide_regions(method: str):
         caption.maps(model, tiny_captioner.photo(), method=method)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["gradcam", "gradient-of-hiding", "attention-x-gradient", "relevance"])
+def test_a_quantised_model_is_told_to_hide_regions(method: str):
+    """Layers of torch.ao end the graph: gradients would be 0."""
+    model = tiny_captioner.captioner()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {"decoder.readout"}, dtype=torch.qint8)
+    with pytest.raises(UserError, match=r"computes without gradients.*such as occlusion"):
+        caption.maps(quantised, tiny_captioner.photo(), method=method)
+    assert caption.maps(quantised, tiny_captioner.photo(), method="occlusion").weights.any()
+
+
 def test_a_single_region_has_no_map():
     model = tiny_captioner.captioner(transform=ImageTransform(4, "squash"))
     with pytest.raises(UserError, match="SmallCNN gives one region, so that there is no map"):
