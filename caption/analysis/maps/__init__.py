@@ -23,92 +23,43 @@ from caption.data.photos import Photo
 from caption.results.caption import Caption
 from caption.results.captions import Captions
 
-METHODS: dict[str, MapMethod] = {
-    method.name: method
-    for method in (
-        MapMethod("attention", "the weights that were read, Xu et al. 2015", "none", attention.own_weights),
-        MapMethod("mean", "the mean of all heads, hops and layers", "none", attention.mean),
-        MapMethod(
-            "concentrated", "the mean of all heads, each weighted by how far it is from an even one", "none",
-            attention.concentrated,
-        ),
-        MapMethod(
-            "without-sinks", "the mean without regions that all words of all photos read, after Xiao et al. 2024",
-            "none", attention.without_sinks,
-            several=True,
-        ),
-        MapMethod(
-            "posterior", "attention once the word is known, Shankar and Sarawagi 2019", "L steps", posterior,
-            replays=True,
-        ),
-        MapMethod(
-            "rollout", "weights carried back through self-attention, Abnar and Zuidema 2020", "none",
-            rollout,
-        ),
-        MapMethod(
-            "gradient", "length of the gradient, Simonyan et al. 2014", "1 gradient",
-            at_step(gradients.gradient), replays=True,
-        ),
-        MapMethod(
-            "gradient-x-input", "first-order loss without the region, Shrikumar et al. 2017", "1 gradient",
-            at_step(gradients.gradient_times_input, signed=True), replays=True,
-        ),
-        MapMethod(
-            "gradient-of-hiding", "first-order loss when the region is hidden", "1 gradient",
-            at_step(gradients.gradient_of_hiding, signed=True), replays=True,
-        ),
-        MapMethod(
-            "integrated-gradients", "Sundararajan et al. 2017", f"{gradients.STEPS} gradients",
-            at_step(gradients.integrated_gradients, signed=True), replays=True,
-        ),
-        MapMethod(
-            "smoothgrad", "gradient under noise, Smilkov et al. 2017", f"{gradients.COPIES} gradients",
-            at_step(gradients.smooth_grad), replays=True,
-        ),
-        MapMethod(
-            "attention-x-gradient", "Chefer et al. 2021, eq. 5, of each layer", "1 gradient",
-            at_step(relevance.attention_times_gradient), replays=True,
-        ),
-        MapMethod(
-            "relevance", "carried through all layers, Chefer et al. 2021, eqs. 5 to 10", "1 gradient",
-            relevance.relevance, replays=True,
-        ),
-        MapMethod(
-            "gradcam", "Grad-CAM, Selvaraju et al. 2017", "1 gradient", at_step(grad_cam.grad_cam), replays=True
-        ),
-        MapMethod(
-            "gradcam++", "Grad-CAM++, Chattopadhay et al. 2018", "1 gradient",
-            at_step(grad_cam.grad_cam_plus_plus), replays=True,
-        ),
-        MapMethod(
-            "occlusion", "loss when one region is hidden, Zeiler and Fergus 2014", "L steps",
-            at_step(perturbation.occlusion, signed=True), replays=True,
-        ),
-        MapMethod(
-            "windows", "loss when a window of regions is hidden, Zeiler and Fergus 2014", "L steps",
-            at_step(perturbation.occlusion_by_windows, signed=True), replays=True,
-        ),
-        MapMethod(
-            "rise", "random masks, Petsiuk et al. 2018", f"{perturbation.MASKS} steps",
-            at_step(perturbation.rise), replays=True,
-        ),
-        MapMethod(
-            "shapley", "Shapley values, sampled as by Castro et al. 2009", f"{perturbation.ORDERS} L steps",
-            at_step(perturbation.shapley, signed=True), replays=True,
-        ),
-        MapMethod("lens", "where the encoder sees the word's thing", "none", lens.seen_by_lens),
-        MapMethod(
-            "mean-map", "the mean of all words of all photos: a baseline", "none",
-            of_captions(baseline_maps.mean_map), several=True,
-        ),
-        MapMethod(
-            "other-photo", "the weights of another photo: a baseline", "none",
-            of_captions(baseline_maps.other_image), several=True,
-        ),
-        MapMethod("middle", "the middle of the photo: a baseline", "none", of_captions(baseline_maps.middle)),
-        MapMethod("chance", "random numbers: a baseline", "none", of_captions(baseline_maps.random)),
-    )
-}  # fmt: skip
+METHODS: dict[str, MapMethod] = {method.name: method for method in (
+    MapMethod("attention", "the weights that were read, Xu et al. 2015", attention.own_weights),
+    MapMethod("mean", "the mean of all heads, hops and layers", attention.mean),
+    MapMethod("concentrated", "their mean, each weighted by how far it is from an even map", attention.concentrated),
+    MapMethod("without-sinks", "their mean without what all words of all photos read, after Xiao et al. 2024",
+              attention.without_sinks, several=True),
+    MapMethod("posterior", "attention once the word is known, Shankar and Sarawagi 2019", posterior, "L steps",
+              replays=True),
+    MapMethod("rollout", "weights carried back through self-attention, Abnar and Zuidema 2020", rollout),
+    at_step("gradient", "length of the gradient, Simonyan et al. 2014", gradients.gradient, "1 gradient"),
+    at_step("gradient-x-input", "first-order loss without the region, Shrikumar et al. 2017",
+            gradients.gradient_times_input, "1 gradient", signed=True),
+    at_step("gradient-of-hiding", "first-order loss when the region is hidden", gradients.gradient_of_hiding,
+            "1 gradient", signed=True),
+    at_step("integrated-gradients", "Sundararajan et al. 2017", gradients.integrated_gradients,
+            f"{gradients.STEPS} gradients", signed=True),
+    at_step("smoothgrad", "gradient under noise, Smilkov et al. 2017", gradients.smooth_grad,
+            f"{gradients.COPIES} gradients"),
+    at_step("attention-x-gradient", "Chefer et al. 2021, eq. 5, of each layer", relevance.attention_times_gradient,
+            "1 gradient"),
+    MapMethod("relevance", "carried through all layers, Chefer et al. 2021, eqs. 5 to 10", relevance.relevance,
+              "1 gradient", replays=True),
+    at_step("gradcam", "Grad-CAM, Selvaraju et al. 2017", grad_cam.grad_cam, "1 gradient"),
+    at_step("gradcam++", "Grad-CAM++, Chattopadhay et al. 2018", grad_cam.grad_cam_plus_plus, "1 gradient"),
+    at_step("occlusion", "loss when one region is hidden, Zeiler and Fergus 2014", perturbation.occlusion, "L steps",
+            signed=True),
+    at_step("windows", "loss when a window of regions is hidden, Zeiler and Fergus 2014",
+            perturbation.occlusion_by_windows, "L steps", signed=True),
+    at_step("rise", "random masks, Petsiuk et al. 2018", perturbation.rise, f"{perturbation.MASKS} steps"),
+    at_step("shapley", "Shapley values, sampled as by Castro et al. 2009", perturbation.shapley,
+            f"{perturbation.ORDERS} L steps", signed=True),
+    MapMethod("lens", "where the encoder sees the word's thing", lens.seen_by_lens),
+    of_captions("mean-map", "the mean of all words of all photos: a baseline", baseline_maps.mean_map, several=True),
+    of_captions("other-photo", "the weights of another photo: a baseline", baseline_maps.other_image, several=True),
+    of_captions("middle", "the middle of the photo: a baseline", baseline_maps.middle),
+    of_captions("chance", "random numbers: a baseline", baseline_maps.random),
+)}  # fmt: skip
 """By name. L is the number of regions; a step is one step of the decoder."""
 
 
@@ -126,7 +77,7 @@ def method_named(name: str, captioner: Captioner) -> MapMethod:
         raise UserError(
             f"there is no map {name!r}{did_you_mean(name, METHODS)}: the methods are {', '.join(METHODS)}{has}"
         )
-    return MapMethod(name, "a map of the mechanism", "none", attention.single_map(name))
+    return MapMethod(name, "a map of the mechanism", attention.single_map(name))
 
 
 @overload

@@ -36,9 +36,9 @@ class MapMethod:
     """On the command line."""
     source: str
     """The paper, and what the map shows."""
-    cost: str
-    """Of a word: how often the model computes it again."""
     draw: Draw
+    cost: str = "none"
+    """Of a word: how often the model computes it again."""
     replays: bool = False
     """It runs the words' steps again; hard attention then reads its expectation, Σ α_i a_i."""
     several: bool = False
@@ -61,18 +61,21 @@ class MapMethod:
         return self.draw(captioner, photos, captions)
 
 
-def of_captions(change: Callable[[Sequence[Caption]], list[Caption]]) -> Draw:
-    """The method that does not ask the model."""
-    return lambda captioner, photos, captions: change(captions)
+def of_captions(
+    name: str, source: str, change: Callable[[Sequence[Caption]], list[Caption]], several: bool = False
+) -> MapMethod:
+    """A method that does not ask the model."""
+    return MapMethod(name, source, lambda captioner, photos, captions: change(captions), several=several)
 
 
-def at_step(score: Score, signed: bool = False) -> Draw:
-    """The method that scores the regions at each word's own step.
+def at_step(name: str, source: str, score: Score, cost: str, signed: bool = False) -> MapMethod:
+    """A method that scores the regions at each word's own step.
 
     Hidden regions leave their weight to the others (`Removed`). Where the score is drawn at random several times, the
     weights are the mean, and their standard error is in `Caption.maps`.
 
     Args:
+        name, source, cost: see `MapMethod`.
         score: of the regions.
         signed: whether scores may be negative.
     """
@@ -102,7 +105,7 @@ def at_step(score: Score, signed: bool = False) -> Draw:
                 advance(1)
         return drawn
 
-    return draw
+    return MapMethod(name, source, draw, cost, replays=True)
 
 
 def placed(

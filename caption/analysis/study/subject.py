@@ -28,7 +28,15 @@ from caption.analysis.faithfulness.curves import ORDERS, Kind
 from caption.analysis.maps import method_named
 from caption.analysis.maps.method import placed
 from caption.analysis.maps.perturbation import AtRandom
-from caption.analysis.maps.scales import Drawn, draw, images_of, shows_effect, true_effects, under_erasing
+from caption.analysis.maps.scales import (
+    Drawn,
+    after_redrawing,
+    draw,
+    images_of,
+    shows_effect,
+    true_effects,
+    under_erasing,
+)
 from caption.analysis.maps.trial import Score
 from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding, Pointing, ground
@@ -57,6 +65,8 @@ OTHER_WORD, OTHER_IMAGE, MEAN = "another word", "another image", "mean map"
 """Names of the maps of the pointing game; see `caption.analysis.baseline_maps`."""
 DRAWS = 3
 """Random orders of deletion."""
+RANDOM_SAMPLE = 5
+"""Photos on which maps are drawn again for each layer that gets random weights."""
 WORDS = 12
 """Number of words that have rows of their own in the pointing game."""
 FLIPS = 20_000
@@ -348,6 +358,15 @@ class Subject:
                 of_method[EFFECT] = Scale(shown, images_of(drawn))
             weighed[method] = of_method
         return weighed
+
+    @cached_property
+    def with_random_layers(self) -> dict[str, dict[str, np.ndarray]]:
+        """By method, see `after_redrawing`, on the first `RANDOM_SAMPLE` photos."""
+        measures = {method: partial(after_redrawing, self.captioner, method) for method in self.methods}
+        return {
+            method: self.on_scale("random layers", method, measure, RANDOM_SAMPLE, redraws=True)
+            for method, measure in measures.items()
+        }
 
     def on_scale(
         self,

@@ -24,7 +24,7 @@ from caption.analysis.pointing_game import Grounding
 from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.sense import nonsense as measure_nonsense
 from caption.analysis.sense import persons as measure_persons
-from caption.analysis.study.subject import CURVES, EFFECT, MIDDLE, OF_BOXES, OWN, Subject
+from caption.analysis.study.subject import CURVES, EFFECT, MIDDLE, OF_BOXES, OWN, RANDOM_SAMPLE, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.attention.stochastic import stochastic_parts
 from caption.core.errors import UserError, first_few
@@ -36,8 +36,8 @@ Measure = Callable[[Subjects], AnalysisTable | None]
 """None = it applies to none of the models."""
 Rows = Iterator[list[Cell]]
 GAIN = f"{OWN} less {MIDDLE}"
-SAMPLE, RANDOM_SAMPLE = 20, 5
-"""Photos that are blurred or get noise, and on which maps are drawn again for each layer with random weights."""
+SAMPLE = 20
+"""Photos that are blurred or get noise."""
 NEED_METHODS = "Give methods, such as --maps attention gradcam occlusion."
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object of Shapes covers."""
@@ -529,14 +529,9 @@ def map_sanity(table: AnalysisTable, subjects: Subjects) -> None:
             noise = partial(scales.under_noise, captioner, method)
             noisy = subject.on_scale("noise", method, noise, SAMPLE, True)["similarity"]
             areas = [Value(known_mean(on_pixels[kind], images[: len(on_pixels[kind])])) for kind in CURVES]
-            similar = [[*_after_redrawing(subject, method).values()][-1], noisy]
+            similar = [[*subject.with_random_layers[method].values()][-1], noisy]
             correlations = [Value(known_mean(values, images[: len(values)]), 2) for values in similar]
             table.add([[method, *areas, *correlations]], subject.name)
-
-
-def _after_redrawing(subject: Subject, method: str) -> dict[str, np.ndarray]:
-    measure = partial(scales.after_redrawing, subject.captioner, method)
-    return subject.on_scale("random layers", method, measure, RANDOM_SAMPLE, redraws=True)
 
 
 @measure("model", "random down to", on=[OF_MAPS])
@@ -550,9 +545,10 @@ def random_layers(table: AnalysisTable, subjects: Subjects) -> None:
     table.head = [*table.head, *subjects[0].methods]
     for subject in _with_methods(table, subjects):
         images = scales.images_of(subject.captions[:RANDOM_SAMPLE])
-        by_method = [_after_redrawing(subject, method) for method in subject.methods]
-        for layer in by_method[0]:
-            table.add([[Value(known_mean(of[layer], images), 2) for of in by_method]], subject.name, layer)
+        by_method = subject.with_random_layers
+        for layer in by_method[subject.methods[0]]:
+            cells = [Value(known_mean(of_layers[layer], images), 2) for of_layers in by_method.values()]
+            table.add([cells], subject.name, layer)
 
 
 @measure("model", "map", "and", "rank correlation", on=[OF_MAPS])
