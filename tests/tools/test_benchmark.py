@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from helpers.cpu_graphs import CPUGraphs
+from PIL import Image
 
+from caption.data.photos import ImageTransform
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import harness, sgrvinod
+from tools.benchmark import forms, harness, parts, sgrvinod
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
@@ -92,3 +96,64 @@ def test_code_of_others_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["--only", "sgrvinod", "--sgrvinod", str(tmp_path)])
     assert f"{tmp_path} has no caption.py: git clone https://github.com/sgrvinod/" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_forms_are_measured_and_compared_on_a_cpu_in_the_place_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """With the recorder of CUDA graphs, and without the compiler."""
+    graphs = CPUGraphs(monkeypatch)
+    monkeypatch.setattr(forms, "has_graphs", lambda device: True)
+    monkeypatch.setattr("caption.kernels.acceleration.check_compiler", lambda device: None)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda steps, samples, **options: steps)
+    for name, value in {"REGIONS": 4, "VOCABULARY": 50, "SHORTEST": 3, "LONGEST": 6, "STEPS": 4}.items():
+        monkeypatch.setattr(forms.core, name, value)
+    file = tmp_path / "forms.json"
+    text = forms.forms(harness.Setting(CPU, quick=True, rounds=1, json=file))
+    results = json.loads(file.read_text())
+    assert graphs.replays
+    assert {result["failed"] for result in results if "failed" in result} == set()
+    assert {result["form"] for result in results} == {
+        *("plain", "joined", "graph of an unroll", "graphs of steps", "compiled", "reduce-overhead"),
+        "graph of a step",
+    }
+    assert all(result["difference"] < (0.05 if result["precision"] == "bf16" else 1e-3) for result in results)
+    assert text.count("\n") == len(results) + 1
+
+
+def test_a_form_that_fails_is_reported(tmp_path: Path):
+    def broken() -> forms.Contestant:
+        raise RuntimeError("CUDA | error")
+
+    right = forms.Contestant(lambda: torch.ones(2), lambda: [torch.ones(2)])
+    found = forms.measured(
+        "training step", 8, 2, False, {"plain": lambda: right, "other": broken}, harness.Setting(CPU, True, 1)
+    )
+    assert found[1]["failed"] == "RuntimeError: CUDA | error"
+    assert forms.row(found[1])[5] == "RuntimeError: CUDA / error"
+    assert found[0]["difference"] == 0
+
+
+@pytest.mark.parametrize("size", [(500, 375), (333, 500), (40, 30), (64, 64), (190, 101)])
+@pytest.mark.parametrize(
+    "transform", [ImageTransform(64), ImageTransform((48, 80), "squash"), ImageTransform(64, resize=80)]
+)
+def test_resizing_on_a_device_is_pillows(size: tuple[int, int], transform: ImageTransform):
+    width, height = (min(side, 3 * 48 - 1) for side in size)  # larger ones are reduced first
+    pixels = torch.randint(
+        0, 256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    expected = transform(Image.fromarray(pixels.permute(1, 2, 0).numpy()))
+    found = parts.resized(pixels, transform)
+    assert int((found.int() - expected.int()).abs().max()) <= parts.TOLERANCE
+
+
+@pytest.mark.nightly
+def test_parts_of_captioning_photos(tmp_path: Path):
+    file = tmp_path / "parts.json"
+    text = parts.parts(harness.Setting(CPU, quick=True, rounds=1, json=file))
+    assert "| photos to captions |" in text
+    assert "differs from Pillow by at most 1 of 255" in text or "by at most 0 of 255" in text
+    assert json.loads(file.read_text())["photos"] == 16

@@ -26,7 +26,7 @@ Each section is measured in a process of its own. Contestants take turns, so tha
 them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
 """
 
-SECTIONS = ("training", "search", "sgrvinod", "photos", "explore")
+SECTIONS = ("training", "search", "sgrvinod", "photos", "explore", "forms", "parts")
 """Each is measured by the function of this name in the module of this name."""
 
 
@@ -46,6 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         help="a clone of sgrvinod's tutorial, for the section sgrvinod",
     )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="for the numbers of the section forms or parts"
+    )
     parser.add_argument("--write", metavar="FILE", type=Path, help="document to write the sections into")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else SECTIONS
@@ -58,7 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
     if missing := [file for file in sgrvinod.FILES if folder and not (folder / file).is_file()]:
         parser.error(f"{folder} has no {' and no '.join(missing)}: {sgrvinod.CLONE}, and name its folder")
     rounds = options.rounds or (2 if options.quick else 5)
-    setting = Setting(device, options.quick, rounds, options.threads or torch.get_num_threads(), folder)
+    setting = Setting(
+        device, options.quick, rounds, options.threads or torch.get_num_threads(), folder, options.json
+    )
     if options.write and (
         missing := sorted({section_name(name, device) for name in names} - {*read_sections(options.write)})
     ):

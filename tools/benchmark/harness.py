@@ -27,6 +27,8 @@ class Setting(NamedTuple):
     threads: int = 1
     sgrvinod: Path | None = None
     """A clone of its repository."""
+    json: Path | None = None
+    """A file for the numbers of the sections forms and parts."""
 
 
 class Times(NamedTuple):
