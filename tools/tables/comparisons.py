@@ -110,18 +110,24 @@ def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs)
     p-value corrected for all cells: bold below LEVEL, ≈ if the interval lies within the margin of the column.
 
     Each of `differences` has a `row` and `less`, and the names of their tests, `test` and `less_test`, if not "test".
+    Lists of rows stand for their means, as in the effects of a factorial design; then a `title` is needed.
     """
     columns = [Column(**column) for column in section["columns"]]
     heads: list[list[str]] = []
     estimates: dict[str, Estimate] = {}
     for line, pair in enumerate(section["differences"]):
-        row, less, test = pair["row"], pair["less"], pair.get("test", "test")
-        shared = [seed for seed in runs[row] if seed in runs[less]]
-        heads.append([f"{described.rows[row].title} − {described.rows[less].title}", str(len(shared))])
+        sides = [[names] if isinstance(names, str) else names for names in (pair["row"], pair["less"])]
+        titles = (described.rows[names[0]].title for names in sides)
+        test = pair.get("test", "test")
+        tests = (test, pair.get("less_test", test))
+        shared = set.intersection(*(set(runs[name]) for names in sides for name in names))
+        heads.append([pair.get("title") or " − ".join(titles), str(len(shared))])
         for place, column in enumerate(columns):
-            values = values_of(column, test, runs[row])
-            base = values_of(column, pair.get("less_test", test), runs[less])
-            if all(seed in values and seed in base for seed in shared):
+            values, base = (
+                _mean_of_rows(column, of_test, names, runs)
+                for names, of_test in zip(sides, tests, strict=True)
+            )
+            if shared <= values.keys() & base.keys():
                 pairs = ({seed: of[seed] for seed in shared} for of in (values, base))
                 if estimate := over_seeds(*pairs):
                     estimates[f"{line} {place}"] = estimate
@@ -132,6 +138,13 @@ def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs)
         for line, head in enumerate(heads)
     ]
     return table(["difference", "pairs", *(column.title for column in columns)], rows)
+
+
+def _mean_of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> dict[str, float]:
+    """By seed, the mean over rows, of the seeds that all of them have."""
+    every = [values_of(column, test, runs[name]) for name in names]
+    shared = (seed for seed in every[0] if all(seed in values for values in every))
+    return {seed: statistics.mean(values[seed] for values in every) for seed in shared}
 
 
 def _with_p_value(estimate: Estimate | None, column: Column) -> str:
