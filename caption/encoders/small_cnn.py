@@ -18,11 +18,12 @@ from caption.encoders.weights import read_state, weights_file
 class Dilated(nn.Conv2d):
     """A dilated convolution without stride, padded so that the output has the input's size.
 
-    At every `dilation`-th position, it equals a convolution with padding 1 on every `dilation`-th input.
+    At every `dilation`-th position, it equals a convolution with padding (kernel − 1) // 2 on every `dilation`-th input.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
-        before, after = self.dilation[0], self.dilation[0] * (self.kernel_size[0] - 2)
+        before = self.dilation[0] * ((self.kernel_size[0] - 1) // 2)
+        after = self.dilation[0] * (self.kernel_size[0] - 1) - before
         return super().forward(functional.pad(maps, (before, after, before, after)))
 
 
@@ -37,6 +38,10 @@ class SmallCNN(Encoder):
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
         views: number of grids, for attention that takes several. Each further grid is the previous one averaged to half
             the resolution: 8x8, 4x4, ...
+        kernels: sides of the convolutions, even but for the last, which is odd, so that each receptive field is centred
+            on its cell; None = 4, ..., 4, 3. The receptive field is 1 + Σ_n 2^n (k_n − 1) pixels wide for the n-th
+            kernel k_n with stride 2, n = 0, 1, ..., and 2^n (k − 1) more for the last: (4, 2, 2, 1) gives 10 pixels,
+            (4, 2, 4, 1) 18, (4, 2, 4, 3) 34.
         stride: pixels between neighbouring regions of the first view; None = 2^(n - 1) for n widths. A smaller power of
             two gives a finer grid with the same weights and receptive fields: the later convolutions are dilated
             instead of strided (Chen et al. 2017, "DeepLab", section 3.1). The finer grid contains the regions of the
@@ -45,8 +50,8 @@ class SmallCNN(Encoder):
             `caption.models:shapes.ckpt`; None = random weights.
 
     Raises:
-        UserError: there are fewer than two widths; a width or `views` is below 1; `stride` is not a power of two up
-            to 2^(n - 1).
+        UserError: there are fewer than two widths; a width or `views` is below 1; `kernels` are not as many as the
+            widths, or one is even or odd where it must not be; `stride` is not a power of two up to 2^(n - 1).
     """
 
     fixed_graph = True
@@ -57,20 +62,28 @@ class SmallCNN(Encoder):
         views: int = 1,
         stride: int | None = None,
         weights: str | None = None,
+        kernels: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         if len(widths) < 2 or min(widths) < 1:
             raise UserError(f"widths {[*widths]} of SmallCNN must be two or more numbers, each at least 1")
         at_least_one(self, views=views)
+        sides = [4] * (len(widths) - 1) + [3] if kernels is None else [*kernels]
+        *even, odd = sides
+        if len(sides) != len(widths) or odd % 2 == 0 or any(side % 2 for side in even) or min(sides) < 1:
+            raise UserError(
+                f"kernels {sides} of SmallCNN must be {len(widths)} numbers, as many as widths: even, and the last odd"
+            )
         strides = [2**position for position in range(len(widths))]
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")
         layers: list[nn.Module] = []
         inputs, total_stride = 5, stride or strides[-1]
-        for position, width in enumerate(widths):
-            kernel, step = (3, 1) if position == len(widths) - 1 else (4, 2)
-            if strides[position] < total_stride or (kernel == 3 and total_stride == strides[-1]):
-                convolution = nn.Conv2d(inputs, width, kernel, step, padding=1, bias=False)
+        for position, (width, kernel) in enumerate(zip(widths, sides, strict=True)):
+            step = 1 if position == len(widths) - 1 else 2
+            if strides[position] < total_stride or (step == 1 and total_stride == strides[-1]):
+                padding = (kernel - 1) // 2
+                convolution = nn.Conv2d(inputs, width, kernel, step, padding, bias=False)
             else:
                 dilation = strides[position] // total_stride
                 convolution = Dilated(inputs, width, kernel, dilation=dilation, bias=False)

@@ -120,7 +120,7 @@ def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs)
         titles = (described.rows[names[0]].title for names in sides)
         test = pair.get("test", "test")
         tests = (test, pair.get("less_test", test))
-        shared = set.intersection(*(set(runs[name]) for names in sides for name in names))
+        shared = set.intersection(*({*runs.get(name, ())} for names in sides for name in names))
         heads.append([pair.get("title") or " − ".join(titles), str(len(shared))])
         for place, column in enumerate(columns):
             values, base = (
@@ -142,7 +142,7 @@ def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs)
 
 def _mean_of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> dict[str, float]:
     """By seed, the mean over rows, of the seeds that all of them have."""
-    every = [values_of(column, test, runs[name]) for name in names]
+    every = [values_of(column, test, runs.get(name, {})) for name in names]
     shared = (seed for seed in every[0] if all(seed in values for values in every))
     return {seed: statistics.mean(values[seed] for values in every) for seed in shared}
 
