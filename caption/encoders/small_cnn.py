@@ -38,20 +38,20 @@ class SmallCNN(Encoder):
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
         views: number of grids, for attention that takes several. Each further grid is the previous one averaged to half
             the resolution: 8x8, 4x4, ...
-        kernels: sides of the convolutions, even but for the last, which is odd, so that each receptive field is centred
-            on its cell; None = 4, ..., 4, 3. The receptive field is 1 + Σ_n 2^n (k_n − 1) pixels wide for the n-th
-            kernel k_n with stride 2, n = 0, 1, ..., and 2^n (k − 1) more for the last: (4, 2, 2, 1) gives 10 pixels,
-            (4, 2, 4, 1) 18, (4, 2, 4, 3) 34.
         stride: pixels between neighbouring regions of the first view; None = 2^(n - 1) for n widths. A smaller power of
             two gives a finer grid with the same weights and receptive fields: the later convolutions are dilated
             instead of strided (Chen et al. 2017, "DeepLab", section 3.1). The finer grid contains the regions of the
             coarse one.
         weights: the initial weights: a checkpoint or another file that `caption.encoders.weights` reads, such as
             `caption.models:shapes.ckpt`; None = random weights.
+        kernels: sides of the convolutions; None = 4, ..., 4, 3. With widths and the usual stride of 2^(n - 1), the
+            receptive field is 1 + Σ_i 2^i (k_i − 1) pixels wide, i = 0, ..., n - 1: (3, 2, 2, 1) gives 9 pixels,
+            (3, 2, 4, 1) 17, (3, 2, 4, 3) 33. It is centred on the cell if the kernels with stride 2 are even and the
+            others odd, else about half a pixel of their input to its left.
 
     Raises:
-        UserError: there are fewer than two widths; a width or `views` is below 1; `kernels` are not as many as the
-            widths, or one is even or odd where it must not be; `stride` is not a power of two up to 2^(n - 1).
+        UserError: there are fewer than two widths; a width, a kernel or `views` is below 1; there are not as many
+            `kernels` as widths; `stride` is not a power of two up to 2^(n - 1).
     """
 
     fixed_graph = True
@@ -69,11 +69,8 @@ class SmallCNN(Encoder):
             raise UserError(f"widths {[*widths]} of SmallCNN must be two or more numbers, each at least 1")
         at_least_one(self, views=views)
         sides = [4] * (len(widths) - 1) + [3] if kernels is None else [*kernels]
-        *even, odd = sides
-        if len(sides) != len(widths) or odd % 2 == 0 or any(side % 2 for side in even) or min(sides) < 1:
-            raise UserError(
-                f"kernels {sides} of SmallCNN must be {len(widths)} numbers, as many as widths: even, and the last odd"
-            )
+        if len(sides) != len(widths) or min(sides) < 1:
+            raise UserError(f"kernels {sides} of SmallCNN must be {len(widths)} numbers, one for each of its widths")
         strides = [2**position for position in range(len(widths))]
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")
