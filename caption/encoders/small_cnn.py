@@ -70,7 +70,9 @@ class SmallCNN(Encoder):
         at_least_one(self, views=views)
         sides = [4] * (len(widths) - 1) + [3] if kernels is None else [*kernels]
         if len(sides) != len(widths) or min(sides) < 1:
-            raise UserError(f"kernels {sides} of SmallCNN must be {len(widths)} numbers, one for each of its widths")
+            raise UserError(
+                f"kernels {sides} of SmallCNN must be {len(widths)} numbers, one for each of its widths"
+            )
         strides = [2**position for position in range(len(widths))]
         if stride is not None and stride not in strides:
             raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 from torch import Tensor
 
+from caption.core.box import Box
+from caption.core.errors import UserError
 from caption.encoders import SmallCNN
 
 
@@ -50,3 +52,42 @@ def test_each_view_is_the_one_before_at_half_the_resolution():
 def test_an_odd_side_keeps_its_last_cell():
     views = SmallCNN((4, 4, 6), views=2).eval()(pixels(20, 20))
     assert [view.grid for view in views] == [(5, 5), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "field", "off"),
+    [
+        (None, 38, 0),
+        ((4, 2, 4, 3), 34, 0),
+        ((3, 2, 2, 1), 9, -0.5),
+        ((3, 2, 4, 1), 17, -0.5),
+        ((3, 2, 4, 3), 33, -0.5),
+    ],
+)
+def test_kernels_set_the_receptive_field(kernels: tuple[int, ...] | None, field: int, off: float):
+    encoder = SmallCNN((4, 4, 4, 4), kernels=kernels)
+    rows, cols = seen_by(encoder, 64, (4, 4))
+    assert rows == cols == (36 + off - field / 2, 36 + off + field / 2)
+    assert encoder.boxes(64, 64) == (Box(off, off, 64 + off, 64 + off),)
+
+
+def test_dilated_layers_let_every_region_see_the_whole_image():
+    encoder = SmallCNN((4,) * 6, kernels=(3, 2, 4, 3, 3, 3), stride=8)
+    for row, col in product((0, 7), (0, 7)):
+        assert seen_by(encoder, 64, (row, col)) == ((0, 64), (0, 64))
+    assert encoder.boxes(64, 64) == (Box(-0.5, -0.5, 63.5, 63.5),)
+    with pytest.raises(UserError, match="must be 4 numbers, one for each of its widths"):
+        SmallCNN(kernels=(3, 3))
+
+
+def seen_by(encoder: SmallCNN, side: int, cell: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The rows and the columns of pixels, from and to, on which a region depends, by its gradient."""
+    for name, weight in encoder.eval().named_parameters():
+        weight.data.fill_(1.0 if name.endswith("weight") else 0.0)  # no ReLU is off
+    images = torch.ones(1, 3, side, side, requires_grad=True)
+    maps = encoder.features(images)
+    assert isinstance(maps, Tensor)
+    (gradient,) = torch.autograd.grad(maps[0, 0, *cell], images)
+    assert gradient[0, 0].any(0).outer(gradient[0, 0].any(1)).sum() == gradient[0, 0].count_nonzero()
+    rows, cols = (gradient[0, 0].any(axis).nonzero().flatten().tolist() for axis in (1, 0))
+    return (rows[0], rows[-1] + 1), (cols[0], cols[-1] + 1)

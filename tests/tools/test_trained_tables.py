@@ -24,7 +24,7 @@ from caption.metrics.java import java_fault
 from caption.models import checkpoint
 from caption.training.module import CaptionTraining
 from tools.documents import read_sections, write_sections
-from tools.tables import columns, comparisons, measures, render, runs, significance
+from tools.tables import columns, comparisons, figures, measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
 from tools.tables.table import FOLDER, RESULTS, ROOT, Row, TrainedTable, read_table
 
@@ -437,6 +437,48 @@ def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together
         "| same − base | 3 | +0.00 [−0.25, +0.25] (1.000) | – |",
         "| fewer − base | 2 | +0.00 [−0.00, +0.01] ≈ (0.410) | – |",
     ]
+
+
+def test_an_effect_is_the_mean_of_some_rows_less_that_of_others():
+    known = fake_runs()  # NLL of seed 0, 1, 2
+    rows = {name: [run["scores"]["test"]["NLL"] for run in of.values()] for name, of in known.items()}
+    pair = {"title": "effect", "row": ["worse", "maybe"], "less": ["base", "same"]}
+    section = {"differences": [pair], "columns": [{"title": "NLL", "score": "NLL", "form": "+.3f"}]}
+    of_rows = [rows[name] for name in pair["row"] + pair["less"]]
+    effects = [(w + m - b - s) / 2 for w, m, b, s in zip(*of_rows, strict=True)]
+    estimate = significance.over_seeds(dict(enumerate(effects)))
+    assert estimate is not None
+    line = comparisons.differences(with_rows(known, "all"), section, known).splitlines()[2]
+    assert (
+        line.replace("−", "-")
+        .replace("*", "")
+        .startswith(f"| effect | 3 | {estimate.mean:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]")
+    )
+    del known["same"]["0"]  # seeds that one of the rows lacks are left out
+    assert "| effect | 2 |" in comparisons.differences(with_rows(known, "all"), section, known)
+    del known["same"]
+    assert "| effect | 0 | – |" in comparisons.differences(with_rows(known, "all"), section, known)
+
+
+def test_figures_show_means_and_differences_with_their_intervals():
+    known = fake_runs()
+    panel = {
+        "title": "gain",
+        "score": "NLL",
+        "series": {"of means": ["base", "worse"], "of pairs": [["worse", "base"], ["maybe", "absent"]]},
+    }
+    drawn = figures.figure({"x": ["few", "many"], "label": "pixels", "panels": [panel, panel]}, known)
+    axes = drawn.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["few", "many"]
+    assert [axes.get_title(), axes.get_xlabel()] == ["gain", "pixels"]
+    of_means, of_pairs = axes.containers
+    worse = [run["scores"]["test"]["NLL"] for run in known["worse"].values()]
+    estimate = significance.over_seeds(dict(enumerate(worse)))
+    assert estimate is not None
+    assert of_means[0].get_ydata()[1] == pytest.approx(statistics.mean(worse))
+    low, high = of_means[2][0].get_segments()[1][:, 1]
+    assert [low, high] == pytest.approx([estimate.low, estimate.high])
+    assert of_pairs[0].get_ydata() == pytest.approx([1.0])  # `absent` has no runs
 
 
 def with_rows(known: runs.Runs, *families: str) -> TrainedTable:

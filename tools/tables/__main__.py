@@ -9,8 +9,10 @@ from pathlib import Path
 
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.core.errors import UserError
+from caption.core.runtime.atomic_files import replacing
 from tools import make_parser
 from tools.documents import write_sections
+from tools.tables.figures import figure
 from tools.tables.render import sections
 from tools.tables.runs import Bench, publishing, read_runs
 from tools.tables.table import Row, read_table
@@ -68,6 +70,9 @@ def main(args: Sequence[str] | None = None) -> int:
             texts = sections(table, runs)
             for document, names in table.documents.items() if options.write else ():
                 write_sections(document, {name: texts[name] for name in names})
+            for described in table.figures if options.write else ():
+                with replacing(table.numbers.parent / described["file"]) as file:
+                    figure(described, runs).savefig(file, format="png", dpi=120)
         print(*texts.values(), sep="\n\n")
     except UserError as error:
         print(f"tables: {error}", file=sys.stderr)

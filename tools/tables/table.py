@@ -16,6 +16,7 @@ A table is a YAML file of this folder:
     beams                beam sizes; each run gets the one with the best BLEU-4 in the test `dev`
     measures             functions of `measures.py`
     sections             of the document: see `render.py`
+    figures              beside the document: see `figures.py`
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class TrainedTable:
     beams: Sequence[int] = ()
     measures: Sequence[str] = ()
     families: dict[str, str] = field(default_factory=dict)
+    figures: Sequence[dict[str, Any]] = ()
 
     @property
     def folders(self) -> str:
