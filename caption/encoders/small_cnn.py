@@ -18,7 +18,7 @@ from caption.encoders.weights import read_state, weights_file
 class Dilated(nn.Conv2d):
     """A dilated convolution without stride, padded so that the output has the input's size.
 
-    At every `dilation`-th position, it equals a convolution with padding (kernel − 1) // 2 on every `dilation`-th input.
+    At every `dilation`-th position, it equals a convolution with padding (k − 1) // 2 on every `dilation`-th input.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -44,10 +44,9 @@ class SmallCNN(Encoder):
             coarse one.
         weights: the initial weights: a checkpoint or another file that `caption.encoders.weights` reads, such as
             `caption.models:shapes.ckpt`; None = random weights.
-        kernels: sides of the convolutions; None = 4, ..., 4, 3. With widths and the usual stride of 2^(n - 1), the
-            receptive field is 1 + Σ_i 2^i (k_i − 1) pixels wide, i = 0, ..., n - 1: (3, 2, 2, 1) gives 9 pixels,
-            (3, 2, 4, 1) 17, (3, 2, 4, 3) 33. It is centred on the cell if the kernels with stride 2 are even and the
-            others odd, else about half a pixel of their input to its left.
+        kernels: sides of the convolutions; None = 4, ..., 4, 3. The receptive field of a region is 1 + Σ_i 2^i (k_i − 1)
+            pixels wide, i = 0, ..., n - 1: (3, 2, 2, 1) gives 9 pixels, (3, 2, 4, 1) 17, (3, 2, 4, 3) 33. It is centred
+            on the region's cell if the kernels with stride 2 are even and the others odd.
 
     Raises:
         UserError: there are fewer than two widths; a width, a kernel or `views` is below 1; there are not as many
