@@ -44,7 +44,7 @@ class SmallCNN(Encoder):
             coarse one.
         weights: the initial weights: a checkpoint or another file that `caption.encoders.weights` reads, such as
             `caption.models:shapes.ckpt`; None = random weights.
-        kernels: sides of the convolutions; None = 4, ..., 4, 3. The receptive field of a region is 1 + Σ_i 2^i (k_i − 1)
+        kernels: sides of the convolutions; None = 4, ..., 4, 3. A region's receptive field is 1 + Σ_i 2^i (k_i − 1)
             pixels wide, i = 0, ..., n - 1: (3, 2, 2, 1) gives 9 pixels, (3, 2, 4, 1) 17, (3, 2, 4, 3) 33. It is centred
             on the region's cell if the kernels with stride 2 are even and the others odd.
 
