@@ -113,8 +113,11 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
 @contextmanager
 def _without_layers(captioner: ForeignCaptioner, all_layers: bool) -> Iterator[None]:
     """A context in which the vision tower's layers return their inputs."""
-    whole: Any = captioner.decoder.model.whole
-    of_text = set(whole.get_decoder().modules())
+    model: Any = captioner.decoder.model
+    whole, tower = model.whole, getattr(model, "tower", None)
+    of_text = set(whole.get_decoder().modules()) - set(
+        tower.modules() if tower else ()
+    )  # GIT's decoder holds it
     layers: list[Any] = [
         module
         for module in whole.modules()

@@ -32,6 +32,7 @@ from caption.core.tensor_tree import leaves
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.models.transformers.decoder import on_first_grid
 from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.probe import SIZES, probe
 from caption.models.transformers.search import GenerateBeam
 from caption.text.vocabulary import START
 
@@ -653,6 +654,14 @@ def test_tokens_lie_where_they_see_the_photo(family: str) -> None:
                     reach = max(cell.right - cell.left, cell.bottom - cell.top)  # of the resampling's filters
                     assert bright or overlap <= 1, (block, cell)
                     assert not bright or overlap >= -reach, (block, cell)
+
+
+@pytest.mark.parametrize("family", [*CROSS, "git"])
+def test_tokens_of_models_with_a_class_of_their_own_answer_to_their_own_cells(family: str) -> None:
+    for size in SIZES:
+        for view in probe(captioner(family), size):
+            assert not view.wrong
+            assert view.margin > 100
 
 
 @families

@@ -140,12 +140,9 @@ def test_models_whose_maps_cannot_be_placed_say_why(name: str, lacked: str) -> N
         ImageTextModel.check_contract(model)
 
 
-@pytest.mark.parametrize(("make", "cells"), [(blip, 16), (pix2struct, 20)])
-def test_models_with_a_class_are_probed_by_the_command(
-    make: Any, cells: int, tmp_path: Path, capsys: Any
-) -> None:
-    assert main(["probe", f"transformers:{save(make(), tmp_path)}"]) == 0
-    assert f"{cells} of {cells} answer to their own cell" in capsys.readouterr().out
+def test_models_with_a_class_are_probed_by_the_command(tmp_path: Path, capsys: Any) -> None:
+    assert main(["probe", f"transformers:{save(blip(), tmp_path)}"]) == 0
+    assert "16 of 16 answer to their own cell" in capsys.readouterr().out
 
 
 def test_a_question_that_is_written_into_the_photo_is_refused() -> None:
