@@ -73,4 +73,4 @@ class RecurrentDecoder(Decoder):
             query = self.query_of(state.carried).detach()
             state, outputs = self.advance(state, vectors)
             columns.append((outputs, state.trace, query))
-        return join_steps(columns)  # type: ignore[no-any-return]
+        return join_steps(columns)

@@ -52,7 +52,7 @@ class GraphedUnroll(JoinedUnroll):
         outputs = recordings(self).replay("unroll", plain, State(state.shared, state.carried, None), longer)
         if outputs is None:
             return plain(state, embedded)
-        return map_tensors(lambda tensor: tensor[:, :, :words], outputs)  # type: ignore[no-any-return]
+        return map_tensors(lambda tensor: tensor[:, :, :words], outputs)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         plain, outputs = super().step, None

@@ -148,7 +148,7 @@ class Scale(NamedTuple):
     """(N,) the photo of each word."""
 
     @property
-    def count(self) -> int:
+    def words(self) -> int:
         """Number of words of which it says something."""
         return int((~np.isnan(self.values)).sum())
 

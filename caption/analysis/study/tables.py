@@ -473,7 +473,7 @@ def maps(table: AnalysisTable, subjects: Subjects) -> None:
         spoken = [number for number, caption in enumerate(subject.captions) if caption.words][:2]
         few = [subject.photos[number] for number in spoken], [subject.captions[number] for number in spoken]
         for method, by_scale in subject.weighed.items():
-            cells: list[Cell] = [method, next(iter(by_scale.values())).count]
+            cells: list[Cell] = [method, next(iter(by_scale.values())).words]
             for scale in (*OF_BOXES, *CURVES, EFFECT):
                 is_share = scale in OF_BOXES and not subject.images.naming
                 cells.append(Value(by_scale[scale].mean, is_share=is_share) if scale in by_scale else "–")
