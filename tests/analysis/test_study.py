@@ -276,5 +276,5 @@ def test_the_p_value_of_a_difference_is_that_of_all_exchanges_of_whole_photos():
     exact = np.mean([total >= abs(sums.sum()) - 1e-9 for total in every])
     scale = Scale(values, images)
     assert scale.p_value == pytest.approx(exact, abs=0.01)
-    assert scale.count == 20
+    assert scale.words == 20
     assert Scale(np.zeros(3), np.arange(3)).p_value == 1
