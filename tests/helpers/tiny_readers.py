@@ -41,3 +41,27 @@ def blip2(layers: int = 2, name: str = "Blip2", **text: Any) -> Tiny:
 
 
 QUERIES = {"blip2": blip2, "instructblip": lambda layers=2: blip2(layers, "InstructBlip")}
+
+
+def florence2(layers: int = 1) -> Tiny:
+    """4 x 4 image tokens of 8 x 8 pixels, and their mean, which BART's encoder reads with the question."""
+    torch.manual_seed(0)
+    tokenizer = with_tokens(image_token="<image>")
+    images = transformers.CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
+    images.image_seq_length = 17
+    processor = transformers.Florence2Processor(images, tokenizer)
+    names = ("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads")
+    bart = dict.fromkeys(names, 2)
+    config = transformers.Florence2Config(
+        vision_config={
+            "depths": (layers, layers), "patch_size": (7, 3), "patch_stride": (4, 2), "patch_padding": (3, 1),
+            "patch_prenorm": (False, True), "embed_dim": (8, 16), "num_heads": (2, 2), "num_groups": (2, 2),
+            "window_size": 3, "projection_dim": 16, "initializer_range": 0.5,
+        },
+        text_config={"model_type": "bart", "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, **bart,
+                     "vocab_size": len(tokenizer), "max_position_embeddings": 128, "init_std": 0.5, "pad_token_id": 1,
+                     "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None},
+        image_token_id=tokenizer.image_token_id,
+    )  # fmt: skip
+    model = transformers.Florence2ForConditionalGeneration(config)
+    return Tiny(ready(model), processor, tokenizer)

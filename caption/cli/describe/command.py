@@ -211,7 +211,7 @@ def _questions(caption: Caption, captioners: Mapping[str, Captioner]) -> dict[st
     return {
         f"{name}: the question": captioner.question(caption.image)
         for name, captioner in captioners.items()
-        if isinstance(captioner, ForeignCaptioner)
+        if isinstance(captioner, ForeignCaptioner) and captioner.decoder.model.asks_decoder
     }
 
 

@@ -74,12 +74,17 @@ class ForeignCaptioner(Captioner):
 
         Raises:
             ImageError: the photo cannot be read.
-            UserError: the model is not asked anything.
+            UserError: the model is not asked anything, or reads the question in an encoder.
         """
         if not getattr(self.decoder.model, "question", ""):
             raise UserError(
                 "there is no question whose maps could be drawn: load a model of transformers with question=, such as "
                 'question="What is left of the dog?"'
+            )
+        if not self.decoder.model.asks_decoder:
+            raise UserError(
+                f"{type(self.decoder.model).__name__} reads the words of a question all at once, in an encoder: only "
+                "the words of its answer have maps"
             )
         fitted = self.read(photo)
         views = self.encode([fitted])

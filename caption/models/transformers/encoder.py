@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.core.box import Box
+from caption.core.box import Box, part_of
 from caption.core.errors import UserError
 from caption.core.parts import Spec
 from caption.core.regions import Regions, Views, mean_region
@@ -56,8 +56,9 @@ class ForeignEncoder(Encoder):
         return tuple(map(Regions, vectors, grids))
 
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
-        """Patches cover the whole input."""
-        return (Box(0.0, 0.0, float(width), float(height)),) * len(self.region_sizes)
+        """All views cover the same part."""
+        part = part_of((0, 0, width, height), self.model.covered)
+        return (part,) * len(self.region_sizes)
 
     @property
     def spec(self) -> Spec:

@@ -14,6 +14,7 @@ FAMILIES = {
     "Blip2ForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
     "InstructBlipForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
     "Pix2StructForConditionalGeneration": "caption.models.transformers.cross_attention:Pix2Struct",
+    "Florence2ForConditionalGeneration": "caption.models.transformers.florence2:Florence2",
     "GitForCausalLM": "caption.models.transformers.git:Git",
 }
 """Module and class of each architecture with a class of its own."""

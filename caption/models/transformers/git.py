@@ -20,8 +20,7 @@ class Git(PrefixModel):
         ends = end_pieces(model) or end_pieces(model, tokenizer.sep_token_id)
         start = (model.generation_config.bos_token_id, model.config.bos_token_id, tokenizer.cls_token_id)
         prompt = [next(piece for piece in start if piece is not None)]
-        images = getattr(processor, "image_processor", processor)
-        super().__init__(model, images, tokenizer, prompt, ends)
+        super().__init__(model, processor, tokenizer, prompt, ends)
         self.region_size = model.config.vision_config.hidden_size
         self.tower = model.git.image_encoder
         self.hook_sites([layer.attention.self for layer in model.git.encoder.layer])

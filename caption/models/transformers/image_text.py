@@ -75,7 +75,6 @@ class ImageTextModel(PrefixModel):
         self.check_contract(model)
         ends = end_pieces(model) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor, tokenizer, [0], ends)
-        self.processor = processor
         self.prompts: dict[tuple[Grid, ...], Question] = {}
         self.question = FIRST_QUESTIONS.get(type(model).__name__, FIRST_QUESTIONS[""])
         language_model = model.get_decoder()
@@ -135,6 +134,9 @@ class ImageTextModel(PrefixModel):
                     model.base_model, "qformer"
                 ),
                 "a language model without an encoder of its own": not model.config.is_encoder_decoder,
+                "image tokens among its words (its layers of cross-attention read tiles)": not hasattr(
+                    language_model.config, "cross_attention_layers"
+                ),
                 "get_image_features": hasattr(model.base_model, "get_image_features"),
                 "image_token_id in its configuration": hasattr(model.config, "image_token_id"),
                 "mm_encoder_outputs as an argument": "mm_encoder_outputs" in _parameters(model.forward),

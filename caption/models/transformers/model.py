@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from caption.core.box import Box
 from caption.core.regions import Grid
 from caption.core.tensor_tree import TensorTree
 from caption.models.transformers.attention import LayerMemory
@@ -57,6 +58,10 @@ class ForeignModel(nn.Module, ABC):
     """D, the length of image tokens."""
     heads: Sequence[int]
     """M of each layer that attends to the image."""
+    covered: Box = Box(0.0, 0.0, 1.0, 1.0)
+    """The part of the pixels that the grids cover, in shares of their sides."""
+    asks_decoder: bool = True
+    """Whether the part that writes captions reads the question, too, so that the question's words have maps."""
     views: int = 1
     """Number of grids of a photo: 2 for a model that reads it as a whole and in tiles."""
     start: int

@@ -39,8 +39,6 @@ PROBABILITY = 0.02
 """Maximal difference of a probability, which half precision keeps."""
 QUANTISED = 0.1
 """The same with quantised weights: in 8 bits, a product depends on the pieces that are computed together."""
-SHRUNK = 0.2
-"""Share of a cell at each side that is not lit, because resizing spreads light."""
 
 
 class ViewProbe(NamedTuple):
@@ -71,8 +69,9 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
         all_layers: whether the vision tower's layers run.
     """
     width, height = size
-    size_of_token = captioner.decoder.model.region_size  # class tokens may follow
-    box = captioner.transform.box(width, height)
+    model: Any = captioner.decoder.model
+    size_of_token, edge = model.region_size, (1 - model.lit) / 2  # class tokens may follow
+    boxes = captioner.boxes(captioner.transform.box(width, height))
 
     def tokens(lit: np.ndarray) -> tuple[Tensor, ...]:
         photo = Image.fromarray(lit.astype(np.uint8) * 255).convert("RGB")
@@ -83,7 +82,7 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
         grids = captioner.grids(captioner.encode([Image.new("RGB", size)]))
         found = []
         for number, (rows, cols) in enumerate(grids):
-            edges = cell_edges(rows, cols, box)
+            edges = cell_edges(rows, cols, boxes[number])
             bits: list[Tensor] = []
             margins = [torch.inf]
             answered = torch.ones(rows * cols, dtype=torch.bool)
@@ -95,8 +94,8 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
                         lit = np.zeros((height, width), bool)
                         for line in range(lines):
                             side = ends[line + 1] - ends[line]
-                            begin, end = ends[line] + SHRUNK * side, ends[line + 1] - SHRUNK * side
-                            cut = slice(max(0, round(begin)), max(0, round(end)))
+                            begin = max(0, round(ends[line] + edge * side))
+                            cut = slice(begin, max(begin + 1, round(ends[line + 1] - edge * side)))
                             if (line >> bit & 1) == wanted:
                                 lit[(cut,) if is_row else (slice(None), cut)] = True
                         pair.append((tokens(lit)[number] - dark[number]).norm(dim=-1).cpu())
@@ -114,14 +113,13 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
 def _without_layers(captioner: ForeignCaptioner, all_layers: bool) -> Iterator[None]:
     """A context in which the vision tower's layers return their inputs."""
     model: Any = captioner.decoder.model
-    whole, tower = model.whole, getattr(model, "tower", None)
-    of_text = set(whole.get_decoder().modules()) - set(
-        tower.modules() if tower else ()
-    )  # GIT's decoder holds it
+    tower, mixing = getattr(model, "tower", None), (GradientCheckpointingLayer, *model.mixing)
+    of_tower = set(tower.modules()) if tower else set()
+    of_text = set(model.whole.get_decoder().modules()) - of_tower  # GIT's decoder holds its tower
     layers: list[Any] = [
         module
-        for module in whole.modules()
-        if isinstance(module, GradientCheckpointingLayer) and module not in of_text and not all_layers
+        for module in model.whole.modules()
+        if isinstance(module, mixing) and module not in of_text and not all_layers
     ]
     for layer in layers:
         layer.forward = _identity(layer.forward)

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
 from caption.attention.maps import hide_masked
 from caption.core.errors import UserError
-from caption.data.photos import ImageTransform
 from caption.models.transformers.families import end_pieces
 from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.prefix import Prefix, PrefixModel
-from caption.models.transformers.preprocessing import ProcessorTransform
 from caption.models.transformers.transformers_model import NAME, routed
 
 
@@ -34,13 +31,13 @@ class Blip2(PrefixModel):
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
         if not model.config.use_decoder_only_language_model:
             raise UserError(
-                f"the language model of {type(model).__name__} has an encoder of its own, which mixes the query tokens "
-                "with each other: its maps cannot be placed; use weights with OPT, LLaMA or another decoder alone"
+                f"the language model of {type(model).__name__} has an encoder of its own, through which query tokens "
+                "are not followed here: use weights with OPT, LLaMA or another decoder alone"
             )
         language_model = model.language_model
         ends = end_pieces(language_model) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor, tokenizer, [0], ends)
-        self.processor, self.question_tokenizer = processor, getattr(processor, "qformer_tokenizer", None)
+        self.question_tokenizer = getattr(processor, "qformer_tokenizer", None)
         self.question = "A short image description." if self.question_tokenizer else ""
         self.generation = language_model.generation_config  # the one that `generate` uses
         self.tower, self.region_size = model.vision_model, model.config.vision_config.hidden_size
@@ -50,16 +47,9 @@ class Blip2(PrefixModel):
         sites = [layer.self_attn for layer in decoder.layers]
         self.set_sites(sites, [language_model.config.num_attention_heads] * len(sites))
 
-    def make_transform(self, processor: Any) -> ImageTransform:
-        return ProcessorTransform(processor.image_processor)
-
     @property
     def language_model(self) -> Any:
         return self.whole.language_model
-
-    def asked(self, photo: Image.Image) -> Any:
-        """The processor's output for the question about a photo."""
-        return self.processor(images=photo, text=self.question, return_tensors="pt")
 
     def prompt_of(self, question: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(question)["input_ids"])

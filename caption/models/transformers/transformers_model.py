@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
@@ -116,12 +117,16 @@ class TransformersModel(ForeignModel):
     """The class of transformers that loads the family's processor."""
     is_probed: bool = False
     """Whether the places of its image tokens are found, not declared by a class, and must be checked."""
+    lit: float = 0.6
+    """The share of a cell's side that the probe lights; resizing spreads light."""
+    mixing: tuple[type[nn.Module], ...] = ()
+    """Classes of its tower's layers that mix tokens, beside transformers' `GradientCheckpointingLayer`."""
 
     def __init__(
         self, model: Any, processor: Any, tokenizer: Any, prompt: Sequence[int], ends: Sequence[int]
     ) -> None:
         super().__init__()
-        self.whole, self.tokenizer = model, tokenizer
+        self.whole, self.processor, self.tokenizer = model, processor, tokenizer
         self._question = ""
         self.transform = self.make_transform(processor)
         self.generation = model.generation_config
@@ -132,7 +137,11 @@ class TransformersModel(ForeignModel):
 
     def make_transform(self, processor: Any) -> ImageTransform:
         """The transform that makes the model's pixels."""
-        return ProcessorTransform(processor)
+        return ProcessorTransform(getattr(processor, "image_processor", processor))
+
+    def asked(self, photo: Image.Image) -> Any:
+        """The processor's output for the question about a photo."""
+        return self.processor(images=photo, text=self.question, return_tensors="pt")
 
     @property
     def question(self) -> str:
@@ -309,12 +318,16 @@ class CrossAttentionModel(TransformersModel):
             self.decoder(input_ids=start, encoder_hidden_states=image, use_cache=False)
         self.set_sites(list(heads), list(heads.values()))
 
-    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
+    def encoded(self, tokens: ImageTokens, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B, P, size) what the decoder attends to, and (L,) int64, which of it are patches, for `memory`."""
         hidden = torch.cat((tokens.class_tokens, *tokens.patches), 1)
+        return hidden, torch.arange(tokens.class_tokens.shape[1], hidden.shape[1], device=hidden.device)
+
+    def memory(self, tokens: ImageTokens, mask: Tensor | None) -> Memory:
+        hidden, patches = self.encoded(tokens, mask)
         prompt = torch.tensor(self.prompt, device=hidden.device).expand(len(hidden), -1)
         cache: Any = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self._run(prompt[:, :1], hidden, cache)
-        patches = torch.arange(tokens.class_tokens.shape[1], hidden.shape[1], device=hidden.device)
         layers = layer_memories(cache.cross_attention_cache.layers, patches, mask, tokens.patches[0].shape[1])
 
         def read(layer: int, query: Tensor) -> Tensor:

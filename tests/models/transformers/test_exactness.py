@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 import transformers
 from helpers.tiny_foreign import Tiny, blip, pix2struct, vit_gpt2, wordpiece_tokenizer
 from helpers.tiny_image_text import IMAGE_TEXT, IMAGE_TOWER, TEMPLATE, TEXT, gemma3, ready, with_tokens
-from helpers.tiny_readers import QUERIES
+from helpers.tiny_readers import QUERIES, florence2
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -147,7 +147,8 @@ PREFIX: dict[str, Callable[..., Tiny]] = {
     "gemma3 with a window": lambda layers=1: gemma3(layers, window=24),
     **QUERIES,
 }
-FAMILIES = CROSS | PREFIX
+ENCODED = {"florence2": florence2}  # an encoder reads the image tokens and the question
+FAMILIES = CROSS | PREFIX | ENCODED
 families = pytest.mark.parametrize("family", FAMILIES)
 LENGTH = 8
 
@@ -177,7 +178,7 @@ def inputs(family: str) -> dict[str, Any]:
     elif family == "paligemma":
         made = parts.processor(images=PHOTO, text="<image>caption en", return_tensors="pt")
         made.pop("labels", None)
-    elif family in QUERIES:
+    elif family in QUERIES or family in ENCODED:
         made = parts.processor(
             images=PHOTO, text=captioner(family).decoder.model.question, return_tensors="pt"
         )
@@ -203,13 +204,14 @@ def uncached(
     a cache."""
     model, given = tiny(family).model, inputs(family)
     said = torch.tensor([pieces[:-1]], dtype=torch.long)
-    if family in CROSS:
+    if family in CROSS or family in ENCODED:
         ids = torch.cat((torch.tensor([[captioner(family).decoder.model.start]]), said), 1)
         if family == "blip":
             image = model.vision_model(**given)[0]
             output = model.text_decoder(input_ids=ids, encoder_hidden_states=image, output_attentions=True)
         else:
-            model.decoder.set_attn_implementation(implementation)
+            decoder = model.decoder if family in CROSS else model.model.language_model.decoder
+            decoder.set_attn_implementation(implementation)
             output = model(**given, decoder_input_ids=ids, output_attentions=True)
         return output.logits[0], tuple(weights[0] for weights in output.cross_attentions)
     if family in QUERIES:
@@ -267,7 +269,7 @@ def patch_places(family: str) -> dict[str, Tensor]:
     """Places of image tokens among all, on the grid of each view (rows, cols), as the prompt lists them."""
     if family == "pix2struct":
         return {"heads": torch.arange(24).view(4, 6)}
-    if family in CROSS or family == "git":
+    if family in CROSS or family in ENCODED or family == "git":
         return {"heads": torch.arange(1, 17).view(4, 4)}
     if family in QUERIES:
         return {"heads": torch.arange(3).view(1, 3)}
@@ -299,7 +301,8 @@ def test_pieces_and_log_p_are_those_of_generate(family: str, beams: int, early_s
         **given, num_beams=beams, max_new_tokens=LENGTH, length_penalty=1.0, do_sample=False,
         early_stopping=early_stopping, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
-    written = theirs.sequences[0, given["input_ids"].shape[1] if "input_ids" in given else 1 :].tolist()
+    fed = given["input_ids"].shape[1] if "input_ids" in given and family not in ENCODED else 1
+    written = theirs.sequences[0, fed:].tolist()
     ours = pieces_of(caption, family)
     assert ours == written[: len(ours)]
     assert caption.finished == (len(ours) < len(written))
@@ -326,7 +329,7 @@ def test_cached_steps_and_maps_are_those_of_the_eager_model_without_a_cache(fami
     assert elsewhere.max() > 1e-3 or family == "pix2struct"  # which has patches alone
 
 
-@families
+@pytest.mark.parametrize("family", CROSS | PREFIX)
 def test_maps_of_the_questions_words_are_those_of_the_eager_model(family: str) -> None:
     ours = captioner(family)
     before = ours.decoder.model.question
@@ -441,12 +444,16 @@ def test_methods_of_maps_work_for_all_families(family: str) -> None:
 def edited_by_hand(family: str, steps: int) -> Iterator[str]:
     """Within it, all heads of the eager model give the last cell of each grid that grid's share of step 1."""
     places = patch_places(family)
-    length = (26 if family == "pix2struct" else 17) if family in CROSS else None
+    length = {"pix2struct": 26}.get(family, 17) if family in CROSS else None
+    if family in ENCODED:
+        length = inputs(family)["input_ids"].shape[1]
     by_mask = family in PREFIX or family == "pix2struct"
     read = shares(family) if family in QUERIES else torch.empty(0)
 
     def edit(weights: Tensor) -> Tensor:
-        if length not in (None, weights.shape[-1]):  # the attention of the words
+        if (
+            length not in (None, weights.shape[-1]) or weights.shape[-2] == length
+        ):  # among words, in an encoder
             return weights
         weights, row = weights.clone(), weights.shape[-2] - steps + 1
         if family in QUERIES:
@@ -494,10 +501,10 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
         if by_mask:
             scores = scores + mask + position_bias
-        elif k.shape[2] != 17:
+        elif k.shape[2] != length:
             scores = scores + torch.full(scores.shape[-2:], -torch.inf).triu(1)
         weights = scores.softmax(-1)
-        of_text = family in CROSS or family in QUERIES or hasattr(module, "num_key_value_groups")
+        of_text = family not in PREFIX or family in QUERIES or hasattr(module, "num_key_value_groups")
         weights = edit(weights) if of_text else weights
         return (weights @ v).transpose(1, 2), weights
 
@@ -534,7 +541,7 @@ def test_a_forced_map_does_what_weights_edited_by_hand_do(family: str) -> None:
     assert abs(caption.word_log_probs - theirs.numpy()).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", PREFIX)
+@pytest.mark.parametrize("family", PREFIX | ENCODED)
 def test_hidden_patches_are_read_by_nothing(family: str) -> None:
     model = captioner(family)
     one, *others = model.encode([PHOTO])
@@ -635,7 +642,7 @@ def lit(model: Any, transform: Any, photo: Image.Image) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("family", [*PREFIX, "pix2struct"])
+@pytest.mark.parametrize("family", [*PREFIX, *ENCODED, "pix2struct"])
 def test_tokens_lie_where_they_see_the_photo(family: str) -> None:
     # A tower without layers: a token sees its own patches alone.
     captioner = from_transformers(*FAMILIES[family](layers=0)).double()

@@ -126,8 +126,7 @@ def test_attention_that_is_not_followed_is_said(cache: Path) -> None:
     ("name", "lacked"),
     [
         ("InstructBlipVideo", "image tokens with a place"),
-        ("Florence2", "a language model without an encoder"),
-        ("Mllama", "get_image_features"),
+        ("Mllama", "image tokens among its words"),
         ("Kosmos2", "image_token_id"),
     ],
 )
