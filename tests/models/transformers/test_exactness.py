@@ -567,7 +567,7 @@ def test_a_caption_continues_a_text_as_in_generate(family: str, question: str, b
     before, model.question = model.question, question
     given, fed = inputs(family), torch.tensor([model.prompt])
     with_end = torch.cat((fed, torch.tensor([[model.ends[0]]])), 1)  # which BLIP's `generate` removes
-    name = "input_ids" if family in ("blip", "git") else "decoder_input_ids"
+    name = "input_ids" if family in ("blip", "git", *QUERIES) else "decoder_input_ids"
     if family in QUERIES:
         fed = given[name]
     given[name] = with_end if family == "blip" else fed
