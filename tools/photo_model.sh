@@ -2,6 +2,8 @@
 # Trains and scores the model for photos (docs/results/model-card.md), and writes caption/models/photos.{safetensors,lens}.
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
+#   tools/photo_model.sh FOLDER MODEL SEEDS ARGUMENTS...         steps 8 and 9 from the model of step 7, for each seed, side by
+#                                                                side: FOLDER/photos_SEED.safetensors and their test
 #
 # Run it from the repository, with Flickr8k in data/flickr8k (docs/data.md), a part of MS COCO in data/coco_small
 # (configs/coco_small.yaml says which), and a larger one in data/coco. Some twelve hours on one thread.
@@ -9,6 +11,8 @@
 # Called again, it skips what is finished and resumes the rest.
 set -euo pipefail
 folder=${1:-runs/photos}
+model=${2:-}
+more=("${@:4}")
 mkdir -p "$folder"
 larger=(-c training/larger_input --data.features "$folder/larger_features")
 largest=(-c training/largest_input --data.features "$folder/largest_features"
@@ -18,7 +22,7 @@ with_coco=(-c training/with_coco "${largest[@]}")
 fit() { # NAME ARGUMENTS...
     [ -e "$folder/$1.done" ] && return 0
     caption fit -c flickr8k_soft "${@:2}" --trainer.default_root_dir "$folder/$1" \
-        --trainer.precision bf16-mixed --ckpt_path auto
+        --trainer.precision bf16-mixed --ckpt_path auto "${more[@]}"
     touch "$folder/$1.done"
 }
 
@@ -31,30 +35,32 @@ again() { # NAME SEED ARGUMENTS...: both kinds of training on, with COCO
         --model.warm_start "$folder/$1_guided/best.ckpt" "${@:3}"
 }
 
-caption features -c flickr8k_soft --out "$folder/features"
-caption features -c flickr8k_soft -c training/larger_input --out "$folder/larger_features"
-caption features -c flickr8k_soft -c training/with_coco -c training/largest_input --out "$folder/largest_features"
-caption features -c flickr8k_soft -c training/with_coco -c training/largest_input \
-    --out "$folder/largest_mirrored_features" --mirrored
-# 1. Soft attention. 2. On larger photos, its maps are drawn to where words are seen. 3. Whole captions are rewarded.
-# 4. On still larger photos, attention is smoothed. 5. BLEU-4 is rewarded, too. 6. Photos of COCO join with their words, and
-# whole captions are rewarded again: three seeds, and one training that has each photo of COCO twice. 7. Their weights and
-# those of step 5 are averaged.
-fit soft --data.features "$folder/features"
-fit guided -c training/guided_attention "${larger[@]}" --model.warm_start "$folder/soft/best.ckpt"
-fit rewarded -c training/self_critical_guided "${larger[@]}" \
-    --model.warm_start "$folder/guided/best.ckpt"
-fit smoothed -c training/smoothed_attention "${largest[@]}" --model.warm_start "$folder/rewarded/best.ckpt"
-fit bleu -c training/bleu_reward "${largest[@]}" --model.warm_start "$folder/smoothed/best.ckpt"
-for seed in 0 1 2; do
-    again "with_coco_$seed" "$seed" --data.reader.init_args.repeats null
-done
-again with_coco_twice 0
-mean=("$folder/with_coco_twice/best.ckpt=0.525" "$folder/bleu/best.ckpt=0.25")
-for seed in 0 1 2; do
-    mean+=("$folder/with_coco_$seed/best.ckpt=0.075")
-done
-python -m tools.average "$folder/mean.ckpt" "${mean[@]}"
+if [ -z "$model" ]; then
+    caption features -c flickr8k_soft --out "$folder/features"
+    caption features -c flickr8k_soft -c training/larger_input --out "$folder/larger_features"
+    caption features -c flickr8k_soft -c training/with_coco -c training/largest_input --out "$folder/largest_features"
+    caption features -c flickr8k_soft -c training/with_coco -c training/largest_input \
+        --out "$folder/largest_mirrored_features" --mirrored
+    # 1. Soft attention. 2. On larger photos, its maps are drawn to where words are seen. 3. Whole captions are rewarded.
+    # 4. On still larger photos, attention is smoothed. 5. BLEU-4 is rewarded, too. 6. Photos of COCO join with their words, and
+    # whole captions are rewarded again: three seeds, and one training that has each photo of COCO twice. 7. Their weights and
+    # those of step 5 are averaged.
+    fit soft --data.features "$folder/features"
+    fit guided -c training/guided_attention "${larger[@]}" --model.warm_start "$folder/soft/best.ckpt"
+    fit rewarded -c training/self_critical_guided "${larger[@]}" \
+        --model.warm_start "$folder/guided/best.ckpt"
+    fit smoothed -c training/smoothed_attention "${largest[@]}" --model.warm_start "$folder/rewarded/best.ckpt"
+    fit bleu -c training/bleu_reward "${largest[@]}" --model.warm_start "$folder/smoothed/best.ckpt"
+    for seed in 0 1 2; do
+        again "with_coco_$seed" "$seed" --data.reader.init_args.repeats null
+    done
+    again with_coco_twice 0
+    mean=("$folder/with_coco_twice/best.ckpt=0.525" "$folder/bleu/best.ckpt=0.25")
+    for seed in 0 1 2; do
+        mean+=("$folder/with_coco_$seed/best.ckpt=0.075")
+    done
+    python -m tools.average "$folder/mean.ckpt" "${mean[@]}"
+fi
 
 # 8. Photos of COCO without people join, three times in an epoch. The last of the six epochs is taken. 9. Whole captions are
 # rewarded, less for persons where nobody is and for nonsense.
@@ -63,11 +69,37 @@ everyday=(-c training/everyday --data.features "$folder/everyday_features")
 caption features -c flickr8k_soft "${everyday[@]}" --out "$folder/everyday_features"
 caption features -c flickr8k_soft "${everyday[@]}" --out "$folder/everyday_mirrored_features" --mirrored
 slow='[{class_path: caption.training.weight_averaging.AveragedWeights, init_args: {decay: 0.998}}]'
-fit everyday -c training/guided_attention "${everyday[@]}" --trainer.callbacks "$slow" \
-    --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0 \
-    --trainer.max_epochs 6 --model.scheduler.init_args.T_max 8 --model.warm_start "$folder/mean.ckpt"
-fit sensible "${everyday[@]}" -c training/sensible_rewards --model.warm_start "$folder/everyday/last.ckpt" \
-    --data.flip "{probability: 0.5, features: $folder/everyday_mirrored_features}"
+everyday_and_sensible() { # MODEL [SEED]
+    local suffix=${2:+_$2}
+    fit "everyday$suffix" --seed_everything "${2:-0}" -c training/guided_attention "${everyday[@]}" --trainer.callbacks "$slow" \
+        --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0 \
+        --trainer.max_epochs 6 --model.scheduler.init_args.T_max 8 --model.warm_start "$1"
+    fit "sensible$suffix" --seed_everything "${2:-0}" "${everyday[@]}" -c training/sensible_rewards \
+        --model.warm_start "$folder/everyday$suffix/last.ckpt" \
+        --data.flip "{probability: 0.5, features: $folder/everyday_mirrored_features}"
+}
+
+of_seed() { # SEED
+    everyday_and_sensible "$model" "$1"
+    [ -e "$folder/photos_$1.safetensors" ] ||
+        caption export "$folder/sensible_$1/best.ckpt" --format safetensors --precision float16 \
+            --out "$folder/photos_$1.safetensors"
+    caption test -c flickr8k_soft "${everyday[@]}" -c training/sensible_rewards --data.flip null "${more[@]}" \
+        --ckpt_path "$folder/sensible_$1/best.ckpt" --trainer.default_root_dir "$folder/test_$1"
+}
+
+if [ -n "$model" ]; then
+    running=()
+    for seed in $3; do
+        of_seed "$seed" &
+        running+=($!)
+    done
+    for each in "${running[@]}"; do
+        wait "$each"
+    done
+    exit
+fi
+everyday_and_sensible "$folder/mean.ckpt"
 
 rm -f "$folder/photos.safetensors"
 caption export "$folder/sensible/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"

@@ -38,16 +38,17 @@ def parts(setting: Setting) -> str:
     on_gpu = setting.device.type == "cuda"
     # Two megabytes a photo, decoded.
     count = 16 if setting.quick else PHOTOS if on_gpu else 64
+    size = min(BATCH, count)
     workers = min(16, os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as threads:
         different = draw(min(count, 64), Path(folder))
         files = (different * math.ceil(count / len(different)))[:count]
-        images = list(threads.map(open_image, files[:BATCH]))
-        fitted = list(threads.map(captioner.read, files[:BATCH]))
-        batch = [fitted[number % len(fitted)] for number in range(BATCH)]
+        images = list(threads.map(open_image, files[:size]))
+        fitted = list(threads.map(captioner.read, files[:size]))
+        batch = [fitted[number % len(fitted)] for number in range(size)]
         views = captioner.encode(batch)
         hypotheses = captioner.generate(views, likeliest=LIKELIEST)
-        batches = count / BATCH
+        batches = count / size
         seen: Any = ([photo.box for photo in batch], [photo.photo for photo in batch])
         transform = captioner.transform
         pixels = [pixels_of(image) for image in images]
