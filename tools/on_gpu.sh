@@ -91,6 +91,12 @@ table() { # TABLE SEEDS ROW...: rows of a table side by side; then its sections
         python -m tools.tables "$name" --rows "${rows[@]}" --seeds $seeds "${common[@]}" --write
 }
 
+epochs() { # GRAPHS: eight epochs of flickr8k_soft from stored regions, alone on the GPU; the log ends with their time
+    step "epochs_graphs_$1" 60 bash -c 'time caption fit -c flickr8k_soft "$@"' epochs \
+        --data.features "$(find "$folder/tables/regions" -mindepth 1 -maxdepth 1 | head -n 1)" "${training[@]}" \
+        --model.graphs "$1" --trainer.default_root_dir "$folder/epochs_graphs_$1" --trainer.enable_progress_bar false
+}
+
 bring_back() { # into BACK, where there is one
     [ -n "$back" ] || return 0
     mkdir -p "$back"
@@ -145,6 +151,9 @@ if [ ! -e data/flickr8k/Flickr8k.token.txt ]; then
     finish
 fi
 if part_of controls; then
+    row controls_on_flickr8k soft 0 # stores the regions
+    epochs false
+    epochs true
     table controls_on_flickr8k "${SEEDS:-0 1 2 3 4 5 6 7 8 9}" soft fixed_map mean_pooling show_and_tell
 fi
 if part_of photos; then

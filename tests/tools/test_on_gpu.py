@@ -64,7 +64,11 @@ def test_trainings_of_ten_seeds(place: Path):
     (place / "data" / "flickr8k" / "Flickr8k.token.txt").touch()
     code, output, calls = run(place, "out", ONLY="controls")
     assert code == 0, output
-    assert len(calls) == len(set(calls)) == 40
+    trained = [call for call in calls if "controls_on_flickr8k" in call]
+    assert len(trained) == len(set(trained)) == 40
+    assert [call.split("--model.graphs ")[1].split()[0] for call in calls if call.startswith("caption")] == [
+        *("false", "true")
+    ]
 
 
 def test_no_step_begins_that_the_limit_would_end_and_the_next_call_goes_on(place: Path):

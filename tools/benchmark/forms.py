@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,8 @@ from caption.core.tensor_tree import State, leaves, with_leaves
 from caption.decoders.base import join_steps
 from caption.decoders.unroll import RecurrentDecoder
 from caption.kernels import accelerate, decelerate, graphs
-from caption.search import BeamSearch
+from caption.search import BeamSearch, loop
+from caption.search.loop import History
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, clock, say, seconds, wait
 from tools.benchmark.search import find, never_end
@@ -338,5 +340,39 @@ def search_forms(region_size: int, images: int, low: bool, device: torch.device)
 
     forms: dict[str, Form] = {PLAIN: form(False), "joined": form(True)}
     if has_graphs(device):
-        forms["graph of a step"] = form(True, graphs=True)
+        forms |= {
+            "graph of a step": form(True, graphs=True),
+            "graph of the search": lambda: graphed_search(copy.deepcopy(captioner), vectors, search, low),
+        }
     return forms
+
+
+@torch.no_grad()
+def graphed_search(captioner: Captioner, vectors: Tensor, search: BeamSearch, low: bool) -> Contestant:
+    """All steps of a search as one graph, without a look at whether it could end; its hypotheses are traced back
+    outside."""
+    accelerate(captioner, "cuda")
+    own = vectors.clone()
+    reached: list[tuple[History, Any, int]] = []
+
+    def keep(history: History, endings: Any, end: int) -> None:
+        reached[:] = [(history, endings, end)]
+
+    def run() -> None:
+        with torch.autocast(vectors.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
+            core.find_captions(captioner.decoder, own, search)
+
+    with mock.patch.object(loop, "EVERY", 1 << 30), mock.patch.object(History, "backtrack", keep):
+        graphs.warm_up(run)
+        replay, _ = graphs.record(run, graphs.new_pool())
+    history, endings, end = reached[0]
+
+    @torch.no_grad()
+    def find() -> list[Tensor]:
+        own.copy_(vectors)
+        replay()
+        found = history.backtrack(endings, end)
+        lengths = found.lengths[:, 0].tolist()
+        return [words[:length] for words, length in zip(found.words[:, 0].cpu(), lengths, strict=True)]
+
+    return Contestant(find, find)
