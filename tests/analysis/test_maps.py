@@ -331,19 +331,18 @@ def test_sinks_are_taken_out_of_each_map():
     )  # no other region is left of the first head
 
 
-def test_concentrated_maps_have_more_weight():
-    """Nats of [0.7, 0.1, 0.1, 0.1]: 0.7 log 2.8 + 0.3 log 0.4; an even map has none, and its sign does not matter."""
-    sharp, even = np.array([0.7, 0.1, 0.1, 0.1]), np.full(4, 0.25)
-    for sign in (1, -1):
-        heads = np.stack([sign * sharp, even]).reshape(1, 2, 2, 2)
-        given = caption_of(["a"], heads.mean(1), maps={"heads": heads})
-        (drawn,) = METHODS["concentrated"](tiny_captioner.captioner(), [], [given])
-        assert drawn.weights.flatten() == pytest.approx(sign * sharp, abs=1e-6)
-    both = np.stack([sharp, sharp[::-1]]).reshape(1, 2, 2, 2)
-    (drawn,) = METHODS["concentrated"](
-        tiny_captioner.captioner(), [], [caption_of(["a"], both.mean(1), maps={"heads": both})]
-    )
-    assert drawn.weights.flatten() == pytest.approx(both.mean(1).flatten())
+def test_maps_are_weighted_by_how_concentrated_they_are_beside_their_peak():
+    """Of [0.5, 0.3, 0.1, 0.1] the rest has 0.3 log 1.8 + 0.2 log 0.6 nats; an even map has none, nor has a sink."""
+    sharp, even, sink = np.array([0.5, 0.3, 0.1, 0.1]), np.full(4, 0.25), np.array([0.01, 0.01, 0.97, 0.01])
+    wide = np.array([0.6, 0.2, 0.1, 0.1])
+    nats = [0.3 * math.log(1.8) + 0.2 * math.log(0.6), 0.2 * math.log(1.5) + 0.2 * math.log(0.75)]
+    mixed = (nats[0] ** 2 * sharp + nats[1] ** 2 * wide) / (nats[0] ** 2 + nats[1] ** 2)
+    for others, expected in (([even, sink], sharp), ([wide, sink], mixed)):
+        for sign in (1, -1):  # of signed maps, the size counts
+            heads = sign * np.stack([sharp, *others]).reshape(1, 3, 2, 2)
+            given = caption_of(["a"], heads.mean(1), maps={"heads": heads})
+            (drawn,) = METHODS["concentrated"](tiny_captioner.captioner(), [], [given])
+            assert drawn.weights.flatten() == pytest.approx(sign * expected, abs=1e-6)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from PIL import Image
 
 import caption
 from caption.models.transformers.loading import from_transformers
-from tools.tables.planted_sink import REGISTER, SHARE, PlantedSink
+from tools.tables.planted_sink import REGISTER, SHARE, PlantedSink, concentrated
 
 PHOTOS = [
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)) for seed in range(3)
@@ -34,13 +34,14 @@ def test_a_planted_register_takes_its_share_and_leaves_the_words():
             left = (1 - SHARE) * expected[:, 1]
             left[:, REGISTER] += SHARE
             assert flat[:, 1] == pytest.approx(left, abs=1e-5)
-    # A mean of heads that weighs them by their concentration is led astray; without sinks, the rest keeps its shape.
+    # A mean of heads weighted by their concentration is led astray; without sinks, the rest keeps its shape.
     drawn = {
         name: list(caption.maps(captioner, PHOTOS, after, name)) for name in ("concentrated", "without-sinks")
     }
     for number, result in enumerate(after):
         assert drawn["concentrated"][number].weights == pytest.approx(result.weights, abs=1e-5)
-        assert (result.weights.reshape(len(result.words), -1).argmax(1) == REGISTER).all()
+        before = concentrated(result.stepwise).weights
+        assert (before.reshape(len(before), -1).argmax(1) == REGISTER).all()
         without = drawn["without-sinks"][number].weights.reshape(len(result.words), -1)
         assert (
             without[:, REGISTER].max()

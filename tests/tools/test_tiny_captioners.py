@@ -13,7 +13,10 @@ pytest.importorskip("transformers")
 
 
 @pytest.mark.nightly
-def test_a_row_is_trained_loaded_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("table", "row"), [("foreign", "blip"), ("foreign_sinks", "vit_gpt2")])
+def test_a_row_is_trained_loaded_and_measured(
+    table: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from caption.models.model_zoo import load
     from tools.tables import measures, tiny_captioners
     from tools.tables.__main__ import main
@@ -26,16 +29,16 @@ def test_a_row_is_trained_loaded_and_measured(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(measures, name, value)
     # After so few steps no caption names an object, so no map points best.
     monkeypatch.setattr(measures, "best_map", lambda captions: "layer 1 heads[2]")
-    assert main(["foreign", "--rows", "blip", "--seeds", "0", "--anew", "--out", str(tmp_path)]) == 0
+    assert main([table, "--rows", row, "--seeds", "0", "--anew", "--out", str(tmp_path)]) == 0
     assert losses[-1] < losses[0] - 1
 
-    (folder,) = tmp_path.glob("blip-0-*")
+    (folder,) = tmp_path.glob(f"{row}-0-*")
     caption = load(f"transformers:{folder / 'model'}")(tmp_path / "scenes" / "images" / "test_000001.png")
     assert caption.words
     assert (caption.weights.shape[1:], caption.box) == ((8, 8), (0, 0, 64, 64))
-    run = json.loads((folder / "foreign.json").read_text(encoding="utf-8"))
-    assert run["best head"] == "layer 1 heads[2]"
-    published = json.loads((RESULTS / "foreign.json").read_text(encoding="utf-8"))["blip"]["0"]
+    run = json.loads((folder / f"{table}.json").read_text(encoding="utf-8"))
+    assert table != "foreign" or run["best head"] == "layer 1 heads[2]"
+    published = json.loads((RESULTS / f"{table}.json").read_text(encoding="utf-8"))[row]["0"]
     assert {name: scores.keys() for name, scores in run["scores"].items() if "[" not in name} == {
         name: scores.keys() for name, scores in published["scores"].items() if "[" not in name
     }

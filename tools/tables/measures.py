@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from caption.models import checkpoint
 from caption.models.model_zoo import load
 from caption.models.transformers.captioner import ForeignCaptioner
 from caption.results.caption import Caption
-from tools.tables.planted_sink import PlantedSink, peak_aside
+from tools.tables.planted_sink import PlantedSink, concentrated
 
 ERASED = 100
 """Test images whose words have their regions deleted."""
@@ -59,8 +60,7 @@ QUICK = [name for name in METHODS if name != "shapley"]
 FEW = 30
 """Of these, for deletion and adversaries."""
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
-SUMMARIES = ("concentrated", "mean", "without-sinks")
-SINKS = (1.25, 1.5, 2.0, 3.0, 5.0)
+SINKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Thresholds of sinks that are tried; see `caption.analysis.maps.attention.SINK`."""
 ADVERSARY = ("divergences", "distances", "permuted", "permuted_distances")
 FOLDERS = {"captions": "{data}", "pointing": "{data} {photos}", "map_scales_on_photos": "{data}"}
@@ -231,12 +231,14 @@ def every_map(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -
     present = grounding.present
     counts = {"names": len(grounding), "present": len(present), "chance": present.chance}
     scores["captions"] = {metric: metrics[metric] for metric in ("BLEU-4", "CIDEr")} | counts
-    scores["concentrated"] = _pointing(captions, boxes["test"])
+    drawn = [captioner.joined(concentrated(caption.stepwise)) for caption in captions]
+    scores["concentrated"] = _pointing(drawn, boxes["test"])
     few = photos["test"][:FEW], captions[:FEW]
-    curves = faithfulness_curves(captioner, *few, {**RANKINGS, "random": AtRandom(DRAWS)}).only(NAMING)
+    orders = {**RANKINGS, "random": AtRandom(DRAWS), "concentrated": scores_of(drawn[:FEW])}
+    del orders["attention"]
+    curves = faithfulness_curves(captioner, *few, orders).only(NAMING)
     for order in curves.orders:
-        name = "concentrated" if order == "attention" else order
-        scores.setdefault(name, {})["deletion"] = float(curves.area("deletion", order).mean())
+        scores.setdefault(order, {})["deletion"] = float(curves.area("deletion", order).mean())
     adversary = adversarial_maps(captioner, *few).only(NAMING)
     scores["adversary"] = {field: float(getattr(adversary, field).mean()) for field in ADVERSARY}
     if not isinstance(captioner, ForeignCaptioner):
@@ -266,17 +268,24 @@ def planted_sinks(run: Run, best: Path, folder: Path, folders: Mapping[str, Path
         )
         test, val = (list(captioner.describe(photos[split])) for split in ("test", "val"))
         summaries = {
-            **{method: list(maps(captioner, photos["test"], test, method)) for method in SUMMARIES},
-            "peak aside": [captioner.joined(peak_aside(caption.stepwise)) for caption in test],
+            "default": test,
+            "concentrated": [captioner.joined(concentrated(caption.stepwise)) for caption in test],
+            **{
+                method: list(maps(captioner, photos["test"], test, method))
+                for method in ("mean", "without-sinks")
+            },
         }
-        for summary, drawn in summaries.items():
-            of_case = _pointing(drawn, boxes["test"])
+        of_summaries = {summary: _pointing(drawn, boxes["test"]) for summary, drawn in summaries.items()}
+        for sink in SINKS:  # with two photos, the fewest, a region that all words read may be an object
+            pairs = [without_sinks(captioner, [], val[n : n + 2], sink) for n in range(0, len(val), 2)]
+            of_summaries[f"sink {sink:g}"] = _pointing([*chain(*pairs)], boxes["val"])
+        if not share:
+            orders = {summary: scores_of(drawn[:FEW]) for summary, drawn in summaries.items()}
+            curves = faithfulness_curves(captioner, photos["test"][:FEW], test[:FEW], orders).only(NAMING)
+            for summary in summaries:
+                of_summaries[summary]["deletion"] = float(curves.area("deletion", summary).mean())
+        for summary, of_case in of_summaries.items():
             scores.setdefault(summary, {}).update({f"{name}, {case}": of_case[name] for name in of_case})
-        for sink in SINKS:
-            of_case = _pointing(without_sinks(captioner, photos["val"], val, sink), boxes["val"])
-            scores.setdefault(f"sink {sink:g}", {}).update(
-                {f"{name}, {case}": of_case[name] for name in of_case}
-            )
 
 
 def _scenes(

@@ -18,7 +18,8 @@ from caption.results.caption import Caption
 LEAST = 1e-12
 """Nats of an even map: a mean of even maps has weights, too."""
 SINK = 2.0
-"""A region is a sink if its share is at least this many times an even one, for every word of every photo."""
+"""A region is a sink if its share is at least this many times an even one, for every word of every photo. On
+validation scenes of Shapes, maps without sinks stay what they are from 1 on; see docs/results/foreign.md."""
 
 
 def magnitude(trial: Trial) -> Tensor:
@@ -37,16 +38,16 @@ def mean(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Capti
 
 
 def concentrated(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
-    """The mean of all maps, each weighted by how far it is from an even one, in nats: Σ α log(α / mean α).
+    """The mean of all maps, each weighted by the square of Σ α log(α / mean α) over all regions but its highest one.
 
     The default of captioners of other people's code, see `ForeignDecoder`.
     """
 
     def weighted(maps: np.ndarray) -> np.ndarray:
-        sizes = np.maximum(np.abs(maps), TINY)
-        logs = np.log(sizes / sizes.mean((-2, -1), keepdims=True))
-        nats = np.maximum((sizes * logs).sum((-2, -1), keepdims=True), LEAST)
-        return maps * nats / nats.mean(1, keepdims=True)
+        rest = np.sort(np.abs(maps).reshape(*maps.shape[:2], -1))[..., :-1]
+        rest = np.maximum(rest, TINY)
+        nats = np.maximum((rest * np.log(rest / rest.mean(-1, keepdims=True))).sum(-1), LEAST)
+        return maps * (nats**2 / (nats**2).mean(1, keepdims=True))[..., None, None]
 
     return [_mean_of(captioner, caption, weighted) for caption in captions]
 

@@ -57,8 +57,10 @@ class ForeignDecoder(Decoder):
     The words of its vocabulary are the special tokens of this package, then the model's pieces: piece n is word
     n + 4. The model's end pieces are never generated, since END replaces them.
 
-    The weights for heatmaps are the mean of all heads, each weighted by the share of the image and by the divergence of
-    its map from a uniform one, in nats (Σ α log α / mean α). `caption.maps` gives other summaries.
+    The weights for heatmaps are the mean of all heads, each weighted by the square of Σ α log α / mean α, in nats, over
+    all patches but the most attended one: by the share of the image, and by how far the rest of the map is from an even
+    one. A head that looks at one patch whatever the word is, a sink, has little weight. `caption.maps` gives other
+    summaries.
 
     Args:
         model: the whole model.
@@ -190,9 +192,11 @@ class ForeignDecoder(Decoder):
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""
         all_heads = torch.cat(list(heads), 2)
-        uniform = all_heads.mean(-1, keepdim=True).clamp_min(TINY)
-        nats = torch.xlogy(all_heads, all_heads / uniform).sum(-1, keepdim=True).clamp_min(TINY)
-        return (all_heads * nats).sum(2) / nats.sum(2)
+        peak = all_heads.argmax(-1, keepdim=True)
+        rest = all_heads.scatter(-1, peak, 0)
+        uniform = (rest.sum(-1, keepdim=True) / max(rest.shape[-1] - 1, 1)).clamp_min(TINY)
+        nats = torch.xlogy(rest, rest / uniform).sum(-1, keepdim=True).clamp_min(TINY)
+        return (all_heads * nats**2).sum(2) / (nats**2).sum(2)
 
     def forward(self, memory: DecoderMemory, words: Tensor, lengths: Tensor) -> Unrolled:
         """Foreign models are trained by their own code: raises a UserError."""

@@ -166,8 +166,9 @@ def test_a_map_is_a_layer_a_head_or_a_mean() -> None:
     maps = result.stepwise.maps
     layers = [maps["layer 0 heads"], maps["layer 1 heads"]]
     heads = np.concatenate(layers, 1)  # (T, M, rows, cols)
-    nats = (heads * np.log(heads / heads.mean((2, 3), keepdims=True))).sum((2, 3), keepdims=True)
-    concentrated = (heads * nats).sum(1) / nats.sum(1)
+    rest = np.sort(heads.reshape(*heads.shape[:2], -1))[..., :-1]
+    nats = (rest * np.log(rest / rest.mean(-1, keepdims=True))).sum(-1)[..., None, None]
+    concentrated = (heads * nats**2).sum(1) / (nats**2).sum(1)
     np.testing.assert_allclose(result.stepwise.weights, concentrated, atol=1e-6)
     for method, expected in {
         "layer 1 heads[0]": layers[1][:, 0],
