@@ -154,3 +154,12 @@ def test_the_sixth_reads_ones_own_photo_and_says_what_it_does_not_see(photo: str
     output = printed(changed(NAMES[5], values))
     assert "the encoder sees no saxophone in this photo" in output
     assert "unlike the training photos: yes" in output
+
+
+@pytest.mark.nightly
+def test_the_seventh_draws_every_method_on_ones_own_photo(tmp_path: Path, photo: str):
+    own = str(tmp_path / "own.ckpt")
+    checkpoint.save(tiny_captioner.captioner(), own)
+    output = printed(changed(NAMES[6], {"MODEL": own, "PHOTO": photo, "WORD": 1}))
+    assert f"{tiny_captioner.captioner().describe(photo).words[1]!r}, as it is: p = " in output
+    assert all(method in output for method in ("posterior", "gradcam++", "windows", "chance"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -51,14 +51,14 @@ ORDERS = {"attention": magnitude, "random": AtRandom(DRAWS)}
 METEOR = "METEOR-1.5"
 SCENES = 200
 """Of Shapes, of each split, for `every_map`."""
-WEIGHED, DRAWN_AGAIN = 16, 3
-"""Scenes of `map_scales`, and of `map_sanity`."""
-NOT_WEIGHED = ("concentrated", "lens", "rollout")
-"""Map methods that need several heads, a lens, or self-attention of regions."""
-QUICK = [name for name in METHODS if name != "shapley"]
-"""Shapley values take 13 seconds for each word of a photo."""
 FEW = 30
 """Of these, for deletion and adversaries."""
+WEIGHED, DRAWN_AGAIN = 16, 3
+"""Scenes of `map_scales`, and of `map_sanity`."""
+OF_HEADS = ("concentrated", "rollout")
+"""Map methods that are weighed for captioners of transformers alone."""
+QUICK = [name for name in METHODS if name not in ("lens", "shapley")]
+"""Shapley values take 13 seconds for each word of a photo; no model here has a lens."""
 NAMING = frozenset(COLOURS) | frozenset(SHAPES)
 SINKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Thresholds of sinks that are tried; see `caption.analysis.maps.attention.SINK`."""
@@ -173,10 +173,11 @@ def pointing(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) ->
 
 
 def map_scales(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
-    """`caption analyse --maps` on scenes of Shapes, with all methods. The scales of each method are scores, as if it
+    """`caption analyse --maps` on scenes of Shapes. The scales of each method are scores, as if it
     were a test; "differences" has by method and scale the difference from attention, its interval over photos, and p.
     """
-    _weigh_maps(run, folder, best, METHODS, ["--limit", WEIGHED], ["maps", "map differences"])
+    methods = QUICK if best.is_dir() else [*QUICK, "shapley"]
+    _weigh_maps(run, folder, best, methods, ["--limit", WEIGHED], ["maps", "map differences"])
 
 
 def map_sanity(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
@@ -193,11 +194,11 @@ def map_scales_on_photos(run: Run, best: Path, folder: Path, folders: Mapping[st
 
 
 def _weigh_maps(
-    run: Run, folder: Path, best: Path, methods: Iterable[str], more: Sequence[object], parts: Sequence[str]
+    run: Run, folder: Path, best: Path, methods: Sequence[str], more: Sequence[object], parts: Sequence[str]
 ) -> None:
     model = f"transformers:{best}" if best.is_dir() else str(best)
-    methods = [name for name in methods if name not in NOT_WEIGHED]
-    page = folder / f"{parts[0]}.html"
+    methods = [name for name in methods if best.is_dir() or name not in OF_HEADS]
+    page = folder / f"{parts[0]} of methods.html"  # not the name of the run
     what = ["--maps", *methods, "--measures", *parts, "--out", page]
     if code := caption(["analyse", "--model", f"model={model}", *map(str, [*more, *what])]):
         sys.exit(code)
