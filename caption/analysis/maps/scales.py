@@ -143,7 +143,7 @@ def under_erasing(
 ) -> dict[Kind, np.ndarray]:
     """(N,) areas under deletion and insertion of the steps of captions, in the order of maps; see
     `faithfulness_curves`."""
-    score = {"map": scores_of(drawn)}
+    score = {"map": scores_of([captioner.split(caption) for caption in drawn])}
     curves = faithfulness_curves(captioner, photos, captions, score, seed=seed_of(captions))
     return {kind: curves.area(kind, "map") for kind in get_args(Kind)}
 

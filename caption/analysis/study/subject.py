@@ -423,8 +423,8 @@ class Subject:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the model: its weights and description."""
-        digest = hashlib.blake2b(f"{self.captioner!r} {self.captioner.transform.to_dict()}".encode())
+        """Of the model: its weights and description, also of other people's code, whose transform has a processor."""
+        digest = hashlib.blake2b(f"{self.captioner!r} {vars(self.captioner.transform)}".encode())
         for name, tensor in self.captioner.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
