@@ -47,7 +47,7 @@ def florence2(layers: int = 1) -> Tiny:
     """4 x 4 image tokens of 8 x 8 pixels, and their mean, which BART's encoder reads with the question."""
     torch.manual_seed(0)
     tokenizer = with_tokens(image_token="<image>")
-    images = transformers.CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
+    images: Any = transformers.CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
     images.image_seq_length = 17
     processor = transformers.Florence2Processor(images, tokenizer)
     names = ("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads")

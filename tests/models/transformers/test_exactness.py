@@ -240,8 +240,8 @@ def log_probs(family: str, pieces: list[int], implementation: str = "eager") -> 
 
 @torch.no_grad()
 def shares(family: str) -> Tensor:
-    """(Q, 1 + L) of class token and patches in what each query token has read: Abnar and Zuidema 2020, over the
-    attention that the Q-Former's own code returns."""
+    """(Q, 1 + L) of class token and patches in what each query token has read: a rollout over the attention that the
+    Q-Former's own code returns."""
     model, given, layers = tiny(family).model, inputs(family), list[Tensor]()
     model.qformer.set_attn_implementation("eager")
     hooks = [
@@ -255,8 +255,10 @@ def shares(family: str) -> Tensor:
     assert [weights.shape[1] == 17 for weights in layers] == [False, True, False, False, True]
     read = torch.zeros(len(layers[0]), 17, dtype=torch.double)
     for weights in layers:
-        rows = len(weights)
-        read[:rows] = (read[:rows] + (weights if weights.shape[1] == 17 else weights @ read)) / 2
+        if weights.shape[1] == 17:
+            read[:3] += weights / 2  # one of two such layers
+        else:
+            read = (read + weights @ read) / 2
     return read[:3]
 
 

@@ -3,13 +3,16 @@ refused where their maps cannot be placed."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
@@ -20,7 +23,10 @@ import caption
 from caption.cli.main import main
 from caption.core.errors import UserError
 from caption.models.transformers.loading import from_transformers
+from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.probe import SIZES, probe
+from caption.models.transformers.q_former import read_queries
+from caption.models.transformers.transformers_model import NAME
 
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
 
@@ -31,9 +37,9 @@ def test_a_folder_is_loaded_with_a_question_in_half_precision(
 ) -> None:
     folder = save(QUERIES[family](), tmp_path)
     question = "a red circle"
-    captioner = caption.load(f"transformers:{folder}", question=question, dtype="float16")
+    captioner: Any = caption.load(f"transformers:{folder}", question=question, dtype="float16")
     assert captioner(PHOTO).weights.shape[1:] == (4, 4)
-    asked = captioner.decoder.model.asked(PHOTO)  # type: ignore[operator]
+    asked = captioner.decoder.model.asked(PHOTO)
     asked["pixel_values"] = asked["pixel_values"].half()
     auto = transformers.AutoModelForImageTextToText
     theirs = auto.from_pretrained(folder, dtype="float16").generate(**asked)
@@ -72,7 +78,7 @@ def test_an_encoder_reads_a_task_whose_words_have_no_maps(tmp_path: Path, capsys
     PHOTO.save(photo)
     asked = ["--question", "<DETAILED_CAPTION>", "--html", str(tmp_path / "a.html")]
     assert main(["describe", "--model", f"transformers:{folder}", *asked, str(photo)]) == 0
-    captioner = caption.load(f"transformers:{folder}", question="<DETAILED_CAPTION>")
+    captioner: Any = caption.load(f"transformers:{folder}", question="<DETAILED_CAPTION>")
     assert capsys.readouterr().out.strip() == captioner(PHOTO).text
     assert captioner(PHOTO).log_prob != caption.load(f"transformers:{folder}")(PHOTO).log_prob
     with pytest.raises(UserError, match="Florence2 reads the words of a question all at once"):
@@ -100,3 +106,58 @@ def test_convolutions_read_before_the_photo_and_other_orders_are_refused(
         UserError, match=r"16 of 16 answer to other parts.*row 0, column 0 to row 3, column 3"
     ):
         from_transformers(*tiny)
+
+
+@torch.no_grad()
+def test_what_query_tokens_have_read_agrees_with_what_hiding_a_patch_changes() -> None:
+    """Better than the mean of the layers that read the photo, and than a rollout in which each of them counts half."""
+
+    def ranks(numbers: Tensor) -> Tensor:
+        centred = numbers.argsort(-1).argsort(-1).double()
+        centred -= centred.mean(-1, keepdim=True)
+        return centred / centred.norm(dim=-1, keepdim=True)
+
+    agreement: dict[str, float] = defaultdict(float)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        sizes = {
+            "hidden_size": 64,
+            "num_attention_heads": 4,
+            "intermediate_size": 256,
+            "encoder_hidden_size": 64,
+        }
+        qformer = transformers.Blip2QFormerModel(
+            transformers.Blip2QFormerConfig(**sizes, num_hidden_layers=12, initializer_range=0.15)
+        ).eval()
+        qformer.set_attn_implementation("eager")
+        layers: list[Tensor] = []
+        hooks = [
+            module.register_forward_hook(
+                lambda module, args, output, layers=layers: layers.append(output[1][0].mean(0))
+            )
+            for name, module in qformer.named_modules()
+            if name.endswith("attention.attention")
+        ]
+        patches, queries = torch.randn(1, 64, 64), torch.randn(1, 16, 64)
+        qformer(query_embeds=queries, encoder_hidden_states=patches)
+        for hook in hooks:
+            hook.remove()
+        crossing = [weights for weights in layers if weights.shape[1] == 64]
+        halves = torch.zeros(16, 64)
+        for weights in layers:
+            halves = (halves + (weights if weights.shape[1] == 64 else weights @ halves)) / 2
+
+        qformer.set_attn_implementation(NAME)
+        model = SimpleNamespace(
+            qformer=qformer, query_tokens=queries, language_projection=torch.nn.Identity()
+        )
+        no_class = torch.zeros(1, 0, 64)
+        seen, shares = read_queries(model, ImageTokens((patches,), ((8, 8),), no_class), None, [])
+        every = ImageTokens((patches.expand(64, -1, -1),), ((8, 8),), no_class.expand(64, -1, -1))
+        hidden, _ = read_queries(model, every, ~torch.eye(64, dtype=torch.bool), [])
+        effect = ranks((hidden - seen).norm(dim=-1).T)
+        read = {"ours": shares[0, :, :-1], "mean": torch.stack(crossing).mean(0), "halves": halves}
+        for name, weights in read.items():
+            agreement[name] += float((ranks(weights) * effect).sum(-1).mean()) / 4
+    assert agreement["ours"] > 0.65
+    assert agreement["ours"] > max(agreement["mean"], agreement["halves"]) + 0.03, agreement
