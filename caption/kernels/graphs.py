@@ -323,12 +323,20 @@ def new_pool() -> Any:
 
 
 def warm_up(run: Callable[[], Any]) -> None:
-    """Call a function, as libraries prepare themselves when they are first used."""
-    stream = torch.cuda.Stream()
+    """Call a function, as libraries prepare themselves when they are first used.
+
+    Raises:
+        RuntimeError: it waits for the GPU. A recording that fails inside CUDA may leave it unusable.
+    """
+    stream, before = torch.cuda.Stream(), torch.cuda.get_sync_debug_mode()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(2):
+        run()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
             run()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
     torch.cuda.current_stream().wait_stream(stream)
 
 

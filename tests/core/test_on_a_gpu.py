@@ -127,6 +127,24 @@ def test_every_model_has_the_same_numbers_as_a_graph(name: str, caplog: pytest.L
     assert not caplog.text
 
 
+class Waits(nn.Module):
+    """Asks the GPU for a number."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps if float(maps.detach().sum()) > 0 else 2 * maps
+
+
+@needs_gpu
+def test_what_waits_is_not_recorded_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    model = mechanisms.captioner(mechanisms.decoder("additive")).to(GPU)
+    model.decoder.attention.maps = Waits()
+    accelerate(model, graphs=True)
+    for _ in range(2):
+        numbers(model, GPU)
+        torch.rand(3, device=GPU)
+    assert caplog.text.count("no CUDA graph of a decoder's unroll") == 1
+
+
 @needs_gpu
 def test_dropout_and_samples_of_a_graph_are_those_of_the_plain_form() -> None:
     """Two batches of one shape; so a resumed run draws the same, too."""

@@ -149,11 +149,11 @@ def profiled(run: Callable[[], Any], device: torch.device) -> tuple[int, float]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         run()
         wait(device)
-    events = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = profile.profiler.kineto_results.events()
     spans = sorted(
         (event.start_ns(), event.start_ns() + event.duration_ns())
         for event in events
-        if event.device_type() == torch.autograd.DeviceType.CUDA
+        if event.device_type() == torch._C._autograd.DeviceType.CUDA
     )
     busy, until = 0, 0
     for start, end in spans:
@@ -281,7 +281,7 @@ def graphed_steps(batch: Batch, low: bool) -> Contestant:
         columns = []
         for step, run, vectors in zip(steps, graphed, embedded.unbind(2), strict=True):
             query = decoder.query_of(state.carried).detach()
-            flat = run(*leaves(state._replace(trace=None)), vectors)
+            flat: Any = run(*leaves(state._replace(trace=None)), vectors)
             carried, trace, outputs = with_leaves(step.after[0], flat)
             columns.append((outputs, trace, query))
             state = State(state.shared, carried, None)
@@ -315,7 +315,7 @@ def reduced_overhead(batch: Batch, low: bool) -> Contestant:
 
 def search_forms(region_size: int, images: int, low: bool, device: torch.device) -> dict[str, Form]:
     """Beam search for captions of 20 words, by form."""
-    captioner = core.make_captioner(region_size, device)
+    captioner: Any = core.make_captioner(region_size, device)
     decelerate(captioner)
     never_end(captioner.decoder)
     captioner.eval()

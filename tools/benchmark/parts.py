@@ -165,7 +165,7 @@ def decoded_on(device: torch.device, files: Sequence[str]) -> list[Tensor] | str
         from torchvision import io
 
         data = [io.read_file(file) for file in files]
-        return io.decode_jpeg(data, io.ImageReadMode.RGB, device=device)  # type: ignore[no-any-return]
+        return io.decode_jpeg(data, io.ImageReadMode.RGB, device=device)
     except Exception as error:
         return f"torchvision does not decode on this GPU: {error}".partition("\n")[0]
 
