@@ -557,7 +557,7 @@ def test_a_difference_of_a_test_is_marked_if_every_run_says_so():
     assert lines == ["| sure | *+4.0 [+3.0, +5.0]* |", "| unsure | +0.1 [−0.9, +1.1] |"]
     known["p"]["1"]["differences"]["sure"]["x"]["p_value"] = 0.06
     lines = comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
-    assert lines[0] == "| sure | +3.0 [+2.0, +4.0] |"
+    assert lines[0] == "| sure | +3.0 [+2.0, +4.0] −1 |"
 
 
 def test_a_file_of_all_rows_has_a_cell_for_each_head(tmp_path: Path):

@@ -188,11 +188,11 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
     interval.
 
     A difference is bold if it is better, and italic if it is worse, in every run after Holm's correction for all cells
-    of the run.
+    of the run; "+2 −1" if it is better in two runs and worse in one.
     """
     columns = [Column(**column) for column in section["columns"]]
-    names = [name for name in section.get("rows", described.rows) if name in runs]
-    every = [run for name in names for run in runs[name].values()]
+    names = section.get("rows", [*described.rows])
+    every = [run for name in names for run in runs.get(name, {}).values()]
     tests = [*dict.fromkeys(test for run in every for test in run["scores"])]
     lines = [[test, *(_of_rows(column, test, names, runs) for column in columns)] for test in tests]
     if section.get("differences_of_runs"):
@@ -208,7 +208,7 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
 
 def _of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> str:
     """The mean of each row over its seeds."""
-    values = [values_of(column, test, runs[name]).values() for name in names]
+    values = [values_of(column, test, runs.get(name, {})).values() for name in names]
     return " ".join(format(statistics.mean(of_row), column.form) if of_row else "–" for of_row in values)
 
 
@@ -232,10 +232,10 @@ def _in_every_run(column: Column, test: str, families: Sequence[Mapping[tuple[st
     means = [estimate.mean for estimate in found]
     bounds = (min(means), max(means)) if len(found) > 1 else found[0][1:3]
     shown = with_interval(Estimate(statistics.mean(means), *bounds, p_value=1.0), column)
-    sides = {math.copysign(estimate.corrected < LEVEL, estimate.mean) for estimate in found}
-    mark = (
-        {1.0: "**", -1.0: "*"}.get(sides.pop() * (1 if column.better == "above" else -1), "")
-        if len(sides) == 1
-        else ""
-    )
-    return f"{mark}{shown}{mark}"
+    better = 1 if column.better == "above" else -1
+    sides = [better * math.copysign(1, estimate.mean) for estimate in found if estimate.corrected < LEVEL]
+    counts = {sign: sides.count(side) for sign, side in (("+", 1), ("−", -1)) if side in sides}
+    if len(found) in counts.values():
+        mark = "**" if "+" in counts else "*"
+        return f"{mark}{shown}{mark}"
+    return " ".join([shown, *(f"{sign}{count}" for sign, count in counts.items())])
