@@ -385,6 +385,29 @@ def test_gradients_are_not_overwritten(cpu_graphs: CPUGraphs):
     assert not torch.equal(first, second)
 
 
+def test_a_resumed_run_ends_with_the_same_bits(cpu_graphs: CPUGraphs):
+    """With dropout and samples. What was recorded before the stop is recorded anew."""
+
+    def learn(model: Captioner, batches: range) -> None:
+        for number in batches:
+            model.zero_grad()
+            unroll(model, BATCHES[number % 4], number)[0].backward()
+            with torch.no_grad():
+                for weight in model.decoder.parameters():
+                    if weight.grad is not None:
+                        weight.sub_(weight.grad, alpha=0.01)
+
+    model = made("hard")
+    accelerate(model, "cuda", graphs=True)
+    learn(model, range(3))
+    stopped = copy.deepcopy(model)
+    learn(model, range(3, 6))
+    recorded = cpu_graphs.recorded
+    learn(stopped, range(3, 6))
+    assert cpu_graphs.recorded > recorded
+    assert all(map(torch.equal, stopped.parameters(), model.parameters()))
+
+
 def test_a_second_derivative_is_refused(cpu_graphs: CPUGraphs):
     model = made(training=False)
     accelerate(model, "cuda", graphs=True)
