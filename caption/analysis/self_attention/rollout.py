@@ -118,7 +118,7 @@ def _tower_layers(captioner: ForeignCaptioner, photo: Photo, patches: int) -> li
     model: Any = captioner.decoder.model
     tower: Any = getattr(model, "tower", None)
     layers: list[np.ndarray] = []
-    if tower is not None:
+    if tower is not None and tower.main_input_name != "flattened_patches":  # of Pix2Struct
         pixels = model.tower_input(captioner.transform.read(photo).pixels[None].to(captioner.device))
         before = tower.config._attn_implementation
         tower.set_attn_implementation("eager")

@@ -35,12 +35,12 @@ class Florence2(CrossAttentionModel):
             model, processor, tokenizer, [text.decoder_start_token_id], end_pieces(model), text.d_model
         )
         self.question = "<CAPTION>"
-        self.tower = model.base_model.vision_tower
-        self.mixing = tuple({type(block) for stage in self.tower.blocks for block in stage})
+        tower = model.base_model.vision_tower
+        self.mixing = tuple({type(block) for stage in tower.blocks for block in stage})
         self.decoder = model.base_model.language_model.decoder
         self.find_sites()
         pixels = next(model.parameters()).new_zeros(1, 3, self.transform.height, self.transform.width)
-        (box,) = grid_boxes(lambda images: self.tower(images).last_hidden_state, pixels)
+        (box,) = grid_boxes(lambda images: tower(images).last_hidden_state, pixels)
         self.covered = shares_of(box, (0, 0, self.transform.width, self.transform.height))
 
     def prompt_of(self, question: str) -> tuple[int, ...]:

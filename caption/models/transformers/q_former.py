@@ -62,7 +62,9 @@ class Blip2(PrefixModel):
         pieces = torch.tensor(fed, device=queries.device).expand(images, -1)
         words = self.language_model.get_input_embeddings()(pieces[:, count:])
         cache = DynamicCache()
-        self.language_model(inputs_embeds=torch.cat((queries, words), 1), cache=cache, use_cache=True)
+        self.language_model(
+            inputs_embeds=torch.cat((queries.to(words), words), 1), cache=cache, use_cache=True
+        )
         places = torch.arange(count, device=queries.device)
         return Prefix(cache, places, places.new_full((1,), len(fed)), pieces, shares)
 

@@ -4,6 +4,7 @@ refused where their maps cannot be placed."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,11 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import save
+from helpers.tiny_foreign import Tiny, pix2struct, save
 from helpers.tiny_readers import QUERIES, blip2, florence2
 
 import caption
+from caption.analysis.maps import maps
 from caption.cli.main import main
 from caption.core.errors import UserError
 from caption.models.transformers.loading import from_transformers
@@ -66,6 +68,12 @@ def test_patches_answer_to_their_own_cells_and_permuted_ones_are_refused(
         UserError, match=r"16 of 16 answer to other parts.*row 0, column 0 to row 3, column 3"
     ):
         from_transformers(*tiny)
+
+
+@pytest.mark.parametrize("build", [florence2, pix2struct])
+def test_towers_that_mix_channels_or_take_patches_are_not_rolled_out(build: Callable[[], Tiny]) -> None:
+    with pytest.raises(UserError, match="no vision tower with a token for each patch"):
+        maps(from_transformers(*build()), PHOTO, method="rollout")
 
 
 def test_a_language_model_with_an_encoder_behind_query_tokens_is_refused() -> None:
