@@ -21,7 +21,7 @@ since k = 60 and q = −60 sum to 0. Numbers that are not finite are treated as 
 Gain, one thread of an AMD EPYC with AVX-512, a step of 32 images, L 196, A 512: forward 7.9 -> 1.2 ms, forward and
 backward 17.5 -> 3.5 ms. For each number, MKL's tanh takes 2.1 ns there, σ 0.2 ns and a reciprocal 0.04 ns.
 The tiles' gain is mainly memory: with the plain form, a training step took 1.4 to 2.5 times the memory (D 2048 and 512,
-14x14 regions; `docs/results/log.md`).
+14x14 regions).
 """
 
 from __future__ import annotations
