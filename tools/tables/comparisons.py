@@ -209,7 +209,8 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
 def _of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> str:
     """The mean of each row over its seeds."""
     values = [values_of(column, test, runs.get(name, {})).values() for name in names]
-    return " ".join(format(statistics.mean(of_row), column.form) if of_row else "–" for of_row in values)
+    shown = (format(statistics.mean(of_row), column.form) if of_row else "–" for of_row in values)
+    return " ".join(shown).replace("-", "−")
 
 
 def _family(run: Mapping[str, Any], columns: Sequence[Column]) -> dict[tuple[str, str], Estimate]:
