@@ -385,7 +385,11 @@ class Captioner(nn.Module):
 
     def __dir__(self) -> list[str]:
         """The names for users, without the many internal names of `nn.Module`."""
-        public = {name for name in (*vars(Captioner), *self._modules, *vars(self)) if name[0] != "_"}
+        public = {
+            name
+            for name in (*vars(Captioner), *vars(type(self)), *self._modules, *vars(self))
+            if name[0] != "_"
+        }
         return sorted(public - set(vars(nn.Module())) | {"eval", "parameters", "state_dict", "to", "train"})
 
     def description(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ Each section is measured in a process of its own. Contestants take turns, so tha
 them; only their ratio counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
 """
 
-SECTIONS = ("training", "search", "sgrvinod", "photos", "explore", "forms", "parts")
+SECTIONS = ("training", "search", "sgrvinod", "photos", "foreign", "explore", "forms", "parts")
 """Each is measured by the function of this name in the module of this name."""
 
 

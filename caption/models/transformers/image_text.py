@@ -130,8 +130,8 @@ class ImageTextModel(PrefixModel):
         broken = [
             part
             for part, kept in {
-                "image tokens with a place (its Q-Former reads the photo by queries)": not hasattr(
-                    model.base_model, "qformer"
+                "image tokens with a place (it reads the photo by queries)": not any(
+                    hasattr(model.base_model, part) for part in ("qformer", "image_to_text_projection")
                 ),
                 "a language model without an encoder of its own": not model.config.is_encoder_decoder,
                 "image tokens among its words (its layers of cross-attention read tiles)": not hasattr(
