@@ -34,7 +34,7 @@ def own_weights(captioner: Captioner, photos: Sequence[Photo], captions: Iterabl
 
 def mean(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
     """The mean of all maps (heads, hops, layers) on the grid of the weights; without further maps, the weights."""
-    return [_mean_of(captioner, caption, lambda maps: maps) for caption in captions]
+    return [_mean_of(caption, lambda maps: maps) for caption in captions]
 
 
 def concentrated(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
@@ -49,7 +49,7 @@ def concentrated(captioner: Captioner, photos: Sequence[Photo], captions: Iterab
         nats = np.maximum((rest * np.log(rest / rest.mean(-1, keepdims=True))).sum(-1), LEAST)
         return maps * (nats**2 / (nats**2).mean(1, keepdims=True))[..., None, None]
 
-    return [_mean_of(captioner, caption, weighted) for caption in captions]
+    return [_mean_of(caption, weighted) for caption in captions]
 
 
 def without_sinks(
@@ -62,7 +62,7 @@ def without_sinks(
     weight in proportion. It takes two photos, since a region that all words of one photo read may be its object.
     """
     spoken = [caption for caption in captions if caption.words]
-    lowest = np.min([_stacked(caption.stepwise).min(0) for caption in spoken], axis=0)  # (maps, rows, cols)
+    lowest = np.min([_stacked(caption).min(0) for caption in spoken], axis=0)  # (maps, rows, cols)
     sinks = lowest >= sink / lowest[0].size
 
     def rescaled(maps: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ def without_sinks(
         total, rest = (np.abs(values).sum((-2, -1), keepdims=True) for values in (maps, left))
         return left * (total / np.where(rest > 0, rest, 1))
 
-    return [_mean_of(captioner, caption, rescaled) for caption in captions]
+    return [_mean_of(caption, rescaled) for caption in captions]
 
 
 def single_map(label: str) -> Draw:
@@ -80,7 +80,7 @@ def single_map(label: str) -> Draw:
     """
 
     def draw(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
-        return [captioner.joined(_labelled(caption.stepwise, label)) for caption in captions]
+        return [_labelled(caption, label) for caption in captions]
 
     return draw
 
@@ -105,9 +105,7 @@ def _stacked(caption: Caption) -> np.ndarray:
     return np.concatenate(maps, 1) if maps else caption.weights[:, None]
 
 
-def _mean_of(captioner: Captioner, caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:
-    steps = caption.stepwise
-    weights = change(_stacked(steps)).mean(1)
-    sums_to_one = bool(np.allclose(weights.sum((1, 2)), 1, atol=1e-3))
-    properties = steps.properties._replace(sums_to_one=sums_to_one or steps.properties.sentinel)
-    return captioner.joined(steps.with_weights(weights, properties))
+def _mean_of(caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:
+    weights = change(_stacked(caption)).mean(1)
+    sums_to_one = bool(np.allclose(weights.sum((1, 2)), 1, atol=1e-3)) or caption.properties.sentinel
+    return caption.with_weights(weights, caption.properties._replace(sums_to_one=sums_to_one))

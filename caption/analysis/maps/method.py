@@ -19,8 +19,8 @@ from caption.data.photos import FittedPhoto, Photo
 from caption.results.caption import AttentionMaps, Caption
 
 Draw = Callable[[Captioner, Sequence[Photo], Sequence[Caption]], list[Caption]]
-"""A model, photos, and of each photo a caption with the model's own weights -> the captions with the method's weights,
-without further maps. Only methods that compare photos need more than one."""
+"""A model, photos, and of each photo a caption with the model's own weights, a word for each step -> the captions with
+the method's weights, without further maps. Only methods that compare photos need more than one."""
 
 UNSCALED = WeightProperties(sums_to_one=False)
 """Of maps whose scale differs from word to word."""
@@ -58,7 +58,14 @@ class MapMethod:
             raise UserError(
                 f"the map {self.name} compares photos: give two or more, whose captions have words, on one grid"
             )
-        return self.draw(captioner, photos, captions)
+        if self.replays:
+            return self.draw(captioner, photos, captions)
+        steps = [caption.stepwise for caption in captions]
+        drawn = self.draw(captioner, photos, steps)
+        return [
+            caption if maps is step else captioner.joined(maps)
+            for caption, step, maps in zip(captions, steps, drawn, strict=True)
+        ]
 
 
 def of_captions(

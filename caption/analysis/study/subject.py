@@ -47,7 +47,6 @@ from caption.analysis.study.kept import Arrays, Kept
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError
 from caption.core.regions import WeightProperties
-from caption.core.runtime.atomic_files import file_digest
 from caption.core.runtime.progress import counted, progress_bar
 from caption.core.version import package_version
 from caption.data.photo_boxes import BoxedPhoto
@@ -193,6 +192,7 @@ class Subject:
     ) -> None:
         self.name, self.captioner, self.images, self.methods = name, captioner, images, methods
         self.kept = kept or Kept()
+        self._digests: dict[str, str] = {}
         for method in methods:
             method_named(method, captioner)
         self.photos = list(images.photos)
@@ -413,22 +413,30 @@ class Subject:
         with progress_bar(f"{self.name}: {work}", len(photos), unit="photos") as advance:
             for start in range(0, len(photos), at_once):
                 part = slice(start, start + at_once)
-                files = [file_digest(Path(photo)) for photo in photos[part]]
+                read = [self._digest_of(photo) for photo in photos[part]]
                 words = [caption.words for caption in captions[part]]
-                depends_on = json.dumps([package_version(), self.fingerprint, work, files, words]).encode()
+                depends_on = json.dumps([package_version(), self.fingerprint, work, read, words]).encode()
                 key = hashlib.blake2b(depends_on, digest_size=16).hexdigest()
                 results.append(self.kept(key, partial(compute, part)))
-                advance(len(files))
+                advance(len(read))
         return results
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the model: its weights and description, also of other people's code, whose transform has a processor."""
-        digest = hashlib.blake2b(f"{self.captioner!r} {vars(self.captioner.transform)}".encode())
+        """Of the model: its weights and description."""
+        digest = hashlib.blake2b(repr(self.captioner).encode())
         for name, tensor in self.captioner.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+    def _digest_of(self, photo: str) -> str:
+        """Of what the model reads of a photo, and where it lies."""
+        if photo not in self._digests:
+            fitted = self.captioner.read(photo)
+            content = fitted.pixels.contiguous().numpy().tobytes() + repr(fitted.box).encode()
+            self._digests[photo] = hashlib.blake2b(content, digest_size=16).hexdigest()
+        return self._digests[photo]
 
     @cached_property
     def effects(self) -> list[np.ndarray]:
