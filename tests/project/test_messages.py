@@ -203,6 +203,7 @@ PYTHON = r"""
     attention.TrilinearScore().build(4, attention.QuerySizes(5))
     attention.SymmetricScore().build(4, attention.QuerySizes(5))
     encoders.SmallCNN(stride=3)
+    encoders.SmallCNN(kernels=(3, 3))
     encoders.SmallCNN(views=0)
     decoders.InitialState(layers=0)
     decoders.DeepOutput(context=False, without_hidden=0.5)
