@@ -142,3 +142,19 @@ def test_an_erased_place_is_attended_to_by_nothing(given: Material) -> None:
     for maps in result.changed.maps.values():
         assert (maps[..., 1, 2] == 0).all()
     assert (result.original.maps["layer 0 heads"][..., 1, 2] > 0).all()
+
+
+def test_maps_are_weighed_piece_by_piece(tmp_path: Path) -> None:
+    """A word of several pieces has several steps; methods that draw its maps need not know."""
+    model = from_transformers(*vit_gpt2(decoder="bert"))
+    photos = [str(tmp_path / f"{seed}.png") for seed in range(2)]
+    for seed, path in enumerate(photos):
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)).save(path)
+    captions = model.describe(photos)
+    assert any(len(each.stepwise.words) > len(each.words) for each in captions)
+    methods = ["attention", "rollout", "middle", "gradcam", "layer 0 heads[1]"]
+    result = study({"tiny": model}, Images(photos), ["maps"], methods)
+    assert [row[1] for row in result.tables["maps"].rows] == methods
+    for method, drawn in result.subjects[0].drawn.items():
+        lengths = [len(each.stepwise.weights) for each in drawn.captions]
+        assert lengths == [len(each.stepwise.words) for each in captions], method
