@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers.cache_utils import EncoderDecoderCache
 
 from caption.core.box import shares_of
+from caption.core.errors import UserError
 from caption.encoders.grid_boxes import grid_boxes
 from caption.models.transformers.families import end_pieces
 from caption.models.transformers.model import ImageTokens
@@ -55,6 +56,11 @@ class Florence2(CrossAttentionModel):
     def encoded(self, tokens: ImageTokens, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         features = torch.cat((tokens.class_tokens, *tokens.patches), 1)
         asked: Tensor = self.asked(Image.new("RGB", (8, 8)))["input_ids"]
+        if asked.shape[1] > self.longest_text:
+            raise UserError(
+                f"photo and question are {asked.shape[1]} pieces, and the encoder reads {self.longest_text:.0f}: "
+                "ask less"
+            )
         pieces = asked.to(features.device).expand(len(features), -1)
         places = (pieces[0] == self.whole.config.image_token_id).nonzero()[:, 0]
         embedded = self.whole.get_input_embeddings()(pieces).index_copy(1, places, features)

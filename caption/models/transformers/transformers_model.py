@@ -7,6 +7,7 @@ replaces their output. Outside of a step of `ForeignDecoder`, neither changes th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -150,9 +151,24 @@ class TransformersModel(ForeignModel):
 
     @question.setter
     def question(self, question: str) -> None:
-        pieces = self.prompt_of(question)
+        pieces, longest = self.prompt_of(question), self.longest_text
         self.check_pieces(pieces)
+        if len(self.tokenizer(question)["input_ids"]) >= longest:
+            raise UserError(
+                f"the model reads at most {longest:.0f} pieces of text, and the question has more: ask less"
+            )
         self._question, self.prompt, self.start = question, pieces, pieces[-1]
+
+    @property
+    def longest_text(self) -> float:
+        """Number of pieces for which the model has learned positions; infinite without such positions."""
+        tables = [
+            part.num_embeddings - getattr(part, "offset", 0)  # OPT's table begins with unused rows
+            for name, part in self.whole.named_modules()
+            if isinstance(part, nn.Embedding) and ("position" in name or name.endswith("wpe"))
+            if "vision" not in name
+        ]
+        return min(tables, default=math.inf)
 
     def prompt_of(self, question: str) -> tuple[int, ...]:
         """The pieces that are fed before the first word."""

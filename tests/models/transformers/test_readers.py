@@ -17,7 +17,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import Tiny, pix2struct, save
+from helpers.tiny_foreign import Tiny, blip, pix2struct, save, vit_gpt2
 from helpers.tiny_readers import QUERIES, blip2, florence2
 
 import caption
@@ -74,6 +74,24 @@ def test_patches_answer_to_their_own_cells_and_permuted_ones_are_refused(
 def test_towers_that_mix_channels_or_take_patches_are_not_rolled_out(build: Callable[[], Tiny]) -> None:
     with pytest.raises(UserError, match="no vision tower with a token for each patch"):
         maps(from_transformers(*build()), PHOTO, method="rollout")
+
+
+@pytest.mark.parametrize("build", [vit_gpt2, blip, blip2, QUERIES["instructblip"], florence2])
+def test_a_question_of_more_pieces_than_the_model_has_positions_for_is_refused(
+    build: Callable[[], Tiny],
+) -> None:
+    captioner: Any = from_transformers(*build())
+    with pytest.raises(
+        UserError, match=r"the model reads at most \d+ pieces of text, and the question has more"
+    ):
+        captioner.decoder.model.question = " ".join(["a red circle"] * 700)
+
+
+def test_the_encoder_of_florence2_reads_the_photo_too() -> None:
+    captioner: Any = from_transformers(*florence2())
+    captioner.decoder.model.question = "a" * 45
+    with pytest.raises(UserError, match=r"photo and question are \d+ pieces, and the encoder reads \d+"):
+        captioner(PHOTO)
 
 
 def test_a_language_model_with_an_encoder_behind_query_tokens_is_refused() -> None:
