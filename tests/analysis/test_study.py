@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import planted, tiny_captioner, tiny_foreign
+from helpers import planted, tiny_captioner
 
 from caption.analysis.agreement import agree
 from caption.analysis.faithfulness.interchange import interchange
@@ -28,7 +28,6 @@ from caption.data.photo_boxes import BoxedPhoto
 from caption.decoders import ShowAttendAndTellDecoder
 from caption.metrics.significance import Estimate
 from caption.models.model_zoo import load
-from caption.models.transformers.loading import from_transformers
 from caption.results.caption import AttentionMaps, Caption
 from caption.search import Greedy
 
@@ -279,21 +278,3 @@ def test_the_p_value_of_a_difference_is_that_of_all_exchanges_of_whole_photos():
     assert scale.p_value == pytest.approx(exact, abs=0.01)
     assert scale.words == 20
     assert Scale(np.zeros(3), np.arange(3)).p_value == 1
-
-
-def test_maps_of_other_peoples_captioners_are_weighed_and_kept_by_their_processor(tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    paths = [str(tmp_path / f"{seed}.png") for seed in range(2)]
-    for seed, path in enumerate(paths):
-        tiny_captioner.photo(32, 32, seed).save(path)
-    model, processor, tokenizer = tiny_foreign.vit_gpt2()
-    assert isinstance(processor, transformers.ViTImageProcessor)
-    subject = Subject(
-        "a", from_transformers(model, processor, tokenizer), Images(paths), ["attention", "middle"]
-    )
-    assert set(subject.weighed) == {"attention", "middle"}
-    again = Subject("b", from_transformers(model, processor, tokenizer), Images(paths))
-    assert subject.fingerprint == again.fingerprint
-    processor.image_mean = [0.4, 0.5, 0.5]
-    other = Subject("c", from_transformers(model, processor, tokenizer), Images(paths))
-    assert subject.fingerprint != other.fingerprint
