@@ -40,7 +40,31 @@ def blip2(layers: int = 2, name: str = "Blip2", **text: Any) -> Tiny:
     return Tiny(model.eval(), processor, tokenizer)
 
 
-QUERIES = {"blip2": blip2, "instructblip": lambda layers=2: blip2(layers, "InstructBlip")}
+def kosmos2(layers: int = 2) -> Tiny:
+    """Three latent queries, which read 4 x 4 patches, a class token and themselves, among the pieces of a prompt."""
+    torch.manual_seed(0)
+    tokenizer = with_tokens("<unk>", "<query>", "<query 2>", "<query 3>")
+    tokenizer.unk_token = "<unk>"
+    images = transformers.CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
+    processor: Any = transformers.Kosmos2Processor(images, tokenizer, num_patch_index_tokens=4)
+    processor.num_image_tokens = 3
+    config = transformers.Kosmos2Config(
+        vision_config={**TOWER, "num_hidden_layers": layers},
+        text_config={"vocab_size": len(tokenizer), "embed_dim": 16, "layers": 2, "attention_heads": 2, "ffn_dim": 32,
+                     "max_position_embeddings": 64, "init_std": 0.5, "pad_token_id": 1, "bos_token_id": 0,
+                     "eos_token_id": 0},
+        latent_query_num=3,
+    )  # fmt: skip
+    model = transformers.Kosmos2ForConditionalGeneration(config)
+    ready(model.text_model)
+    return Tiny(model.eval(), processor, tokenizer)
+
+
+QUERIES = {
+    "blip2": blip2,
+    "instructblip": lambda layers=2: blip2(layers, "InstructBlip"),
+    "kosmos2": kosmos2,
+}
 
 
 def florence2(layers: int = 1) -> Tiny:

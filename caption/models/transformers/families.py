@@ -13,6 +13,7 @@ FAMILIES = {
     "BlipForConditionalGeneration": "caption.models.transformers.cross_attention:Blip",
     "Blip2ForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
     "InstructBlipForConditionalGeneration": "caption.models.transformers.q_former:Blip2",
+    "Kosmos2ForConditionalGeneration": "caption.models.transformers.kosmos2:Kosmos2",
     "Pix2StructForConditionalGeneration": "caption.models.transformers.cross_attention:Pix2Struct",
     "Florence2ForConditionalGeneration": "caption.models.transformers.florence2:Florence2",
     "GitForCausalLM": "caption.models.transformers.git:Git",

@@ -153,6 +153,18 @@ families = pytest.mark.parametrize("family", FAMILIES)
 LENGTH = 8
 
 
+@pytest.fixture(autouse=True)
+def masks_in_double_precision(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Kosmos-2 makes its masks in the default type, which must hold the least number of the model's."""
+    of_test = getattr(request.node, "callspec", None)
+    if of_test is None or of_test.params.get("family") != "kosmos2":
+        yield
+        return
+    torch.set_default_dtype(torch.double)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @cache
 def tiny(family: str) -> Tiny:
     parts = FAMILIES[family]()
@@ -215,15 +227,15 @@ def uncached(
             output = model(**given, decoder_input_ids=ids, output_attentions=True)
         return output.logits[0], tuple(weights[0] for weights in output.cross_attentions)
     if family in QUERIES:
-        model.language_model.set_attn_implementation(implementation)
+        model.get_decoder().set_attn_implementation(implementation)
     elif family != "git":
         masks = {"text_config": implementation, "vision_config": "sdpa"}
         model.set_attn_implementation(implementation if implementation == "eager" else masks)
     start = given.get("input_ids", torch.tensor([[model.generation_config.bos_token_id]]))
     given["input_ids"] = torch.cat((start, said), 1)
-    for name in ("attention_mask", "token_type_ids", "mm_token_type_ids"):
+    for name in ("attention_mask", "token_type_ids", "mm_token_type_ids", "image_embeds_position_mask"):
         if name in given:
-            of_text = 0 if name == "mm_token_type_ids" or "gemma3" in family else 1
+            of_text = 0 if name[:2] in ("mm", "im") or "gemma3" in family else 1
             new = torch.full_like(said, 1 if name == "attention_mask" else of_text)
             given[name] = torch.cat((given[name], new), 1)
     output = model(**given, use_cache=False, output_attentions=implementation == "eager")
@@ -241,8 +253,11 @@ def log_probs(family: str, pieces: list[int], implementation: str = "eager") -> 
 @torch.no_grad()
 def shares(family: str) -> Tensor:
     """(Q, 1 + L) of class token and patches in what each query token has read: a rollout over the attention that the
-    Q-Former's own code returns."""
+    Q-Former's own code returns, or Kosmos-2's attention itself."""
     model, given, layers = tiny(family).model, inputs(family), list[Tensor]()
+    if family == "kosmos2":  # one layer, in which latent queries read the photo and each other
+        model.text_model.set_attn_implementation("eager")
+        return model.get_image_features(given["pixel_values"]).projection_attentions[0].mean(0)[:, :17]
     model.qformer.set_attn_implementation("eager")
     hooks = [
         module.register_forward_hook(lambda module, args, output: layers.append(output[1][0].mean(0)))
@@ -274,7 +289,8 @@ def patch_places(family: str) -> dict[str, Tensor]:
     if family in CROSS or family in ENCODED or family == "git":
         return {"heads": torch.arange(1, 17).view(4, 4)}
     if family in QUERIES:
-        return {"heads": torch.arange(3).view(1, 3)}
+        first = 2 if family == "kosmos2" else 0  # after two pieces
+        return {"heads": torch.arange(first, first + 3).view(1, 3)}
     ids = inputs(family)["input_ids"][0]
     places = (ids == tiny(family).model.config.image_token_id).nonzero()[:, 0]
     if family in ("paligemma", "llava"):
@@ -378,15 +394,15 @@ def test_a_words_map_is_the_mean_of_its_pieces_and_its_log_p_their_sum() -> None
     assert caption.text == tiny("vit-bert").tokenizer.decode(pieces_of(caption, "vit-bert"))
 
 
-@pytest.mark.parametrize("family", ["vit-gpt2", "vit-bert", "blip"])
+@pytest.mark.parametrize("family", ["vit-gpt2", "vit-bert", "blip", "kosmos2"])
 def test_maps_are_rolled_out_through_the_vision_tower(family: str) -> None:
     caption = captioner(family)(PHOTO)
     (rolled,) = rollout(captioner(family), [PHOTO], [caption])
     parts = tiny(family)
-    tower = parts.model.vision_model if family == "blip" else parts.model.encoder
+    tower = parts.model.encoder if "vit" in family else parts.model.vision_model
     tower.set_attn_implementation("eager")
     with torch.no_grad():
-        first, second = tower(**inputs(family), output_attentions=True).attentions
+        first, second = tower(inputs(family)["pixel_values"], output_attentions=True).attentions
     mixed = [(weights[0].mean(0) + torch.eye(17)) / 2 for weights in (first, second)]
     expected = torch.from_numpy(caption.weights).double().flatten(1) @ (mixed[1] @ mixed[0])[1:, 1:]
     np.testing.assert_allclose(rolled.weights.reshape(-1, 16), expected, atol=1e-6)
@@ -461,11 +477,12 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
         if family in QUERIES:
             # The share of the patches is divided among query tokens by how much of the last patch was read through
             # each; the rest of each token is read as before.
-            own = weights[:, :, row, :3]
+            queries = places["heads"][0]
+            own = weights[:, :, row, queries]
             rest = own * (1 - read[:, 1:].sum(-1))
             of_last = own * read[:, -1]
             given = (own - rest).sum(-1, keepdim=True)
-            weights[:, :, row, :3] = rest + given * of_last / of_last.sum(-1, keepdim=True)
+            weights[:, :, row, queries] = rest + given * of_last / of_last.sum(-1, keepdim=True)
             return weights
         for view in places.values():
             cells = view.flatten()
@@ -501,6 +518,8 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
     ) -> Any:
         k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+        if by_mask and mask is None:  # Kosmos-2's queries read the photo
+            return (scores.softmax(-1) @ v).transpose(1, 2), None
         if by_mask:
             scores = scores + mask + position_bias
         elif k.shape[2] != length:

@@ -127,7 +127,7 @@ def test_attention_that_is_not_followed_is_said(cache: Path) -> None:
     [
         ("InstructBlipVideo", "image tokens with a place"),
         ("Mllama", "image tokens among its words"),
-        ("Kosmos2", "image tokens with a place"),
+        ("Kosmos2_5", "image tokens with a place"),
     ],
 )
 def test_models_whose_maps_cannot_be_placed_say_why(name: str, lacked: str) -> None:

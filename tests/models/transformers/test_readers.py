@@ -18,7 +18,7 @@ from torch import Tensor
 pytest.importorskip("transformers")
 import transformers
 from helpers.tiny_foreign import Tiny, blip, pix2struct, save, vit_gpt2
-from helpers.tiny_readers import QUERIES, blip2, florence2
+from helpers.tiny_readers import QUERIES, blip2, florence2, kosmos2
 
 import caption
 from caption.analysis.maps import maps
@@ -60,8 +60,8 @@ def test_patches_answer_to_their_own_cells_and_permuted_ones_are_refused(
         assert not view.wrong
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
     tiny = QUERIES[family]()
-    tower = tiny.model.vision_model.embeddings
-    tower.register_forward_hook(
+    tower = tiny.model.vision_model
+    getattr(tower, "model", tower).embeddings.register_forward_hook(
         lambda module, args, output: torch.cat((output[:, :1], output[:, 1:].flip(1)), 1)
     )
     with pytest.raises(
@@ -76,7 +76,7 @@ def test_towers_that_mix_channels_or_take_patches_are_not_rolled_out(build: Call
         maps(from_transformers(*build()), PHOTO, method="rollout")
 
 
-@pytest.mark.parametrize("build", [vit_gpt2, blip, blip2, QUERIES["instructblip"], florence2])
+@pytest.mark.parametrize("build", [vit_gpt2, blip, blip2, QUERIES["instructblip"], florence2, kosmos2])
 def test_a_question_of_more_pieces_than_the_model_has_positions_for_is_refused(
     build: Callable[[], Tiny],
 ) -> None:
@@ -97,6 +97,29 @@ def test_the_encoder_of_florence2_reads_the_photo_too() -> None:
 def test_a_language_model_with_an_encoder_behind_query_tokens_is_refused() -> None:
     with pytest.raises(UserError, match="has an encoder of its own, through which query tokens"):
         from_transformers(*blip2(model_type="t5", d_model=16, d_ff=32, d_kv=8, num_heads=2, num_layers=1))
+
+
+def test_a_piece_of_padding_in_a_caption_of_kosmos2_has_no_position() -> None:
+    tiny = kosmos2()
+    given = tiny.processor(images=PHOTO, text="An image of", return_tensors="pt")
+    fed, padding = given["input_ids"].shape[1], tiny.model.config.text_config.pad_token_id
+    first = int(tiny.model.generate(**given, max_new_tokens=1)[0, fed])
+    generation = tiny.model.text_model.generation_config
+    generation.update(sequence_bias=[[[first, padding], 100.0]], max_new_tokens=6, num_beams=3)
+    theirs = tiny.model.generate(**given, return_dict_in_generate=True, output_scores=True)
+    captioner = from_transformers(*tiny)
+    caption = captioner(PHOTO)
+    ours = [captioner.vocabulary[word] - 4 for word in caption.stepwise.words]
+    assert padding in ours[:-1]
+    assert ours == theirs.sequences[0, fed:].tolist()
+    biased = (caption.log_prob + 100) / 6
+    assert biased == pytest.approx(float(theirs.sequences_scores[0]), abs=1e-4)
+
+
+def test_an_image_processor_alone_writes_no_prompt_for_kosmos2() -> None:
+    model, processor, tokenizer = kosmos2()
+    with pytest.raises(UserError, match="give the whole processor"):
+        from_transformers(model, processor.image_processor, tokenizer)
 
 
 def test_an_encoder_reads_a_task_whose_words_have_no_maps(tmp_path: Path, capsys: Any) -> None:
