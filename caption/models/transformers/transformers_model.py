@@ -166,7 +166,7 @@ class TransformersModel(ForeignModel):
             part.num_embeddings - getattr(part, "offset", 0)  # OPT's table begins with unused rows
             for name, part in self.whole.named_modules()
             if isinstance(part, nn.Embedding) and ("position" in name or name.endswith("wpe"))
-            if "vision" not in name
+            if "vision" not in name and "image" not in name  # Florence-2 has positions on its grid, too
         ]
         return min(tables, default=math.inf)
 

@@ -89,8 +89,8 @@ def test_a_question_of_more_pieces_than_the_model_has_positions_for_is_refused(
 
 def test_the_encoder_of_florence2_reads_the_photo_too() -> None:
     captioner: Any = from_transformers(*florence2())
-    captioner.decoder.model.question = "a" * 45
-    with pytest.raises(UserError, match=r"photo and question are \d+ pieces, and the encoder reads \d+"):
+    captioner.decoder.model.question = "a" * 120
+    with pytest.raises(UserError, match=r"photo and question are \d+ pieces, and the encoder reads 128"):
         captioner(PHOTO)
 
 
