@@ -180,6 +180,33 @@ def qwen3_vl(layers: int = 1) -> Tiny:
     return Tiny(ready(transformers.Qwen3VLForConditionalGeneration(config)), processor, tokenizer)
 
 
+def mllama(layers: int = 1) -> Tiny:
+    """Up to four tiles of 4 x 4 patches and a class token, which two of four layers read by cross-attention."""
+    torch.manual_seed(0)
+    tokenizer = with_tokens("<|python_tag|>", image_token="<|image|>")
+    images = transformers.MllamaImageProcessor(size={"height": 16, "width": 16}, max_image_tiles=4)
+    template = TEMPLATE.replace("IMAGE", "<|image|>")
+    processor = transformers.MllamaProcessor(images, tokenizer, chat_template=template)
+    text = {name: value for name, value in TEXT.items() if name not in ("head_dim", "num_hidden_layers")}
+    config = transformers.MllamaConfig(
+        vision_config={"hidden_size": 16, "intermediate_size": 32, "attention_heads": 2, "image_size": 16,
+                       "patch_size": 4, "num_hidden_layers": 1, "num_global_layers": layers,
+                       "intermediate_layers_indices": [0], "vision_output_dim": 32, "initializer_range": 0.5},
+        text_config={"vocab_size": len(tokenizer), **text, "num_hidden_layers": 4, "cross_attention_layers": [1, 3],
+                     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+        image_token_index=tokenizer.image_token_id,
+    )  # fmt: skip
+    model = transformers.MllamaForConditionalGeneration(config)
+    for name, weight in model.named_parameters():
+        if "gate" in name and "gate_proj" not in name:
+            torch.nn.init.constant_(weight, 0.7)
+        if not layers and "vision_model" in name and ("o_proj" in name or "gate_ffn" in name):
+            torch.nn.init.zeros_(weight)
+        if "vision_model" in name and "o_proj" in name:
+            weight.data *= 0.3  # so that tokens answer more to their own patches than to others
+    return Tiny(ready(model), processor, tokenizer)
+
+
 IMAGE_TEXT = {
     "llava": llava,
     "llava-next": llava_next,
@@ -187,4 +214,5 @@ IMAGE_TEXT = {
     "internvl": internvl,
     "gemma3": gemma3,
     "qwen3-vl": qwen3_vl,
+    "mllama": mllama,
 }

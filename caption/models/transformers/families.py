@@ -16,6 +16,7 @@ FAMILIES = {
     "Kosmos2ForConditionalGeneration": "caption.models.transformers.kosmos2:Kosmos2",
     "Pix2StructForConditionalGeneration": "caption.models.transformers.cross_attention:Pix2Struct",
     "Florence2ForConditionalGeneration": "caption.models.transformers.florence2:Florence2",
+    "MllamaForConditionalGeneration": "caption.models.transformers.mllama:Mllama",
     "GitForCausalLM": "caption.models.transformers.git:Git",
 }
 """Module and class of each architecture with a class of its own."""

@@ -80,7 +80,7 @@ class ImageTextModel(PrefixModel):
         language_model = model.get_decoder()
         text = language_model.config
         language_model.set_attn_implementation(NAME)
-        sites = [layer.self_attn for layer in language_model.layers]
+        sites = self.reading_layers(language_model)
         self.set_sites(sites, [text.num_attention_heads] * len(sites))
         self.deep = len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or [])
         self.region_size = text.hidden_size * (1 + self.deep)
@@ -88,6 +88,19 @@ class ImageTextModel(PrefixModel):
         tower = getattr(model.base_model, "vision_tower", None)
         if tower is not None and getattr(model.config, "vision_feature_layer", -1) == -1:
             self.tower = tower
+
+    def reading_layers(self, language_model: Any) -> list[Any]:
+        """The modules whose attention reads the image."""
+        return [layer.self_attn for layer in language_model.layers]
+
+    @property
+    def get_image_features(self) -> Any:
+        """The model's function of that name."""
+        return self.whole.base_model.get_image_features
+
+    def patch_places(self, grids: tuple[Grid, ...]) -> Tensor:
+        """(L,) int64, the keys that are those of patches, in the order of the views."""
+        return self.question_on(grids).places
 
     def make_transform(self, processor: Any) -> ImageTransform:
         return PackedTransform(self.arguments, self.cells)
@@ -134,9 +147,6 @@ class ImageTextModel(PrefixModel):
                     hasattr(model.base_model, part) for part in ("qformer", "image_to_text_projection")
                 ),
                 "a language model without an encoder of its own": not model.config.is_encoder_decoder,
-                "image tokens among its words (its layers of cross-attention read tiles)": not hasattr(
-                    language_model.config, "cross_attention_layers"
-                ),
                 "get_image_features": hasattr(model.base_model, "get_image_features"),
                 "image_token_id in its configuration": hasattr(model.config, "image_token_id"),
                 "mm_encoder_outputs as an argument": "mm_encoder_outputs" in _parameters(model.forward),
@@ -168,7 +178,7 @@ class ImageTextModel(PrefixModel):
         except (ValueError, RuntimeError) as error:
             name, (width, height) = type(self.processor.image_processor).__name__, photo.size
             raise ImageError(f"{name} refuses a photo of {width}x{height} pixels: {error}") from error
-        names = _parameters(self.whole.base_model.get_image_features) - {"pixel_values"}
+        names = _parameters(self.get_image_features) - {"pixel_values"}
         others = {name: torch.as_tensor(inputs[name]) for name in sorted(names & set(inputs))}
         return inputs["pixel_values"], others | {"count": (inputs["input_ids"] == self.image_piece).sum()}
 
@@ -202,7 +212,7 @@ class ImageTextModel(PrefixModel):
             for name, value in made.arguments.items()
             if name != "count"
         }
-        output = self.whole.base_model.get_image_features(pixel_values=values, **arguments, return_dict=True)
+        output = self.get_image_features(pixel_values=values, **arguments, return_dict=True)
         tokens = _joined(output, len(pixels), self.deep)
         layout = made.layout
         if tokens.shape[1] != len(layout.order) + len(layout.others):
@@ -282,7 +292,7 @@ class ImageTextModel(PrefixModel):
         first = _common(asked, without)
         rows = torch.arange(first, len(asked) - _common(asked[first:].flip(0), without[first:].flip(0)))
         pieces, rows = asked[rows].to(device), rows.to(device)
-        patches, first_view = self.question_on(tokens.grids).places.to(device), tokens.patches[0].shape[1]
+        patches, first_view = self.patch_places(tokens.grids).to(device), tokens.patches[0].shape[1]
         numbers, layers = self.layer_numbers, dict[int, PatchMaps]()
 
         def route(

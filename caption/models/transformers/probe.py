@@ -49,9 +49,14 @@ class ViewProbe(NamedTuple):
     seen: Tensor
     """(L, 2) int64 row and column to which each token answers; -1 = to nothing."""
     own: Tensor
-    """(L, 2) int64 row and column of its cell."""
+    """(L, 2) int64 row and column of its cell; -1 = the cell shows padding beside the photo, and is not tried."""
     margin: float
     """The least ratio of the larger answer of a pair to the other one."""
+
+    @property
+    def tried(self) -> int:
+        """The number of tokens whose cells show the photo."""
+        return int((self.own >= 0).all(1).sum())
 
     @property
     def wrong(self) -> list[int]:
@@ -86,6 +91,7 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
             bits: list[Tensor] = []
             margins = [torch.inf]
             answered = torch.ones(rows * cols, dtype=torch.bool)
+            inside = _middles(edges[1], height)[:, None] & _middles(edges[0], width)
             for lines, ends, is_row in ((rows, edges[1], True), (cols, edges[0], False)):
                 place = torch.zeros(rows * cols, dtype=torch.long)
                 for bit in range((lines - 1).bit_length()):
@@ -101,12 +107,19 @@ def probe(captioner: ForeignCaptioner, size: tuple[int, int], all_layers: bool =
                         pair.append((tokens(lit)[number] - dark[number]).norm(dim=-1).cpu())
                     least, largest = torch.stack(pair).aminmax(dim=0)
                     answered &= largest > 0
-                    margins.append(float((largest / least.clamp_min(1e-9)).min()))
+                    margins.append(float((largest / least.clamp_min(1e-9))[inside.flatten()].min()))
                     place += (pair[0] > pair[1]).long() << bit
                 bits.append(place.where(answered, -1))
             own = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
-            found.append(ViewProbe((rows, cols), torch.stack(bits, 1), own, min(margins)))
+            seen, own = (places.where(inside.view(-1, 1), -1) for places in (torch.stack(bits, 1), own))
+            found.append(ViewProbe((rows, cols), seen, own, min(margins)))
     return found
+
+
+def _middles(edges: np.ndarray, side: int) -> Tensor:
+    """Whether the middles of cells with these edges lie in a photo with a side of so many pixels."""
+    middles = (edges[1:] + edges[:-1]) / 2
+    return torch.from_numpy((middles > 0) & (middles < side))
 
 
 @contextmanager
@@ -183,7 +196,7 @@ def check(captioner: ForeignCaptioner) -> None:
             seen = "to nothing" if min(seen_row, seen_col) < 0 else f"to row {seen_row}, column {seen_col}"
             raise UserError(
                 f"the image tokens of {type(model.whole).__name__} do not lie where its processor and its order say: "
-                f"{len(wrong)} of {len(view.own)} answer to other parts of a photo, such as row {row}, column {col} "
+                f"{len(wrong)} of {view.tried} answer to other parts of a photo, such as row {row}, column {col} "
                 f"{seen}; its maps would be wrong, so it is not loaded"
             )
     _check_probabilities(captioner)
@@ -237,6 +250,6 @@ def _check_probabilities(captioner: ForeignCaptioner) -> None:
 def described(view: ViewProbe) -> str:
     """A line about a view: its grid and what was seen."""
     rows, cols = view.grid
-    right = len(view.own) - len(view.wrong)
+    right = view.tried - len(view.wrong)
     margin = f"{view.margin:.1f}" if view.margin < LARGE else f"more than {LARGE}"
-    return f"{rows}x{cols} image tokens: {right} of {len(view.own)} answer to their own cell, margin {margin}"
+    return f"{rows}x{cols} image tokens: {right} of {view.tried} answer to their own cell, margin {margin}"

@@ -238,10 +238,16 @@ def uncached(
             of_text = 0 if name[:2] in ("mm", "im") or "gemma3" in family else 1
             new = torch.full_like(said, 1 if name == "attention_mask" else of_text)
             given[name] = torch.cat((given[name], new), 1)
+    if "cross_attention_mask" in given:
+        mask = given["cross_attention_mask"]
+        given["cross_attention_mask"] = torch.cat((mask, mask[:, -1:].expand(-1, said.shape[1], -1, -1)), 1)
     output = model(**given, use_cache=False, output_attentions=implementation == "eager")
     output = getattr(output, "language_model_outputs", output)
     steps = steps or len(pieces)
-    return output.logits[0, -steps:], tuple(weights[0, :, -steps:] for weights in output.attentions or ())
+    attentions = output.attentions or ()
+    if family == "mllama":
+        attentions = attentions[1::2]  # the layers of cross-attention
+    return output.logits[0, -steps:], tuple(weights[0, :, -steps:] for weights in attentions)
 
 
 def log_probs(family: str, pieces: list[int], implementation: str = "eager") -> Tensor:
@@ -291,6 +297,9 @@ def patch_places(family: str) -> dict[str, Tensor]:
     if family in QUERIES:
         first = 2 if family == "kosmos2" else 0  # after two pieces
         return {"heads": torch.arange(first, first + 3).view(1, 3)}
+    if family == "mllama":  # two rows and two columns of tiles, each with a class token
+        tiles = torch.arange(4 * 17).view(4, 17)[:, 1:].unflatten(1, (4, 4))
+        return {"heads": torch.cat([torch.cat((*tiles[row : row + 2],), 1) for row in (0, 2)])}
     ids = inputs(family)["input_ids"][0]
     places = (ids == tiny(family).model.config.image_token_id).nonzero()[:, 0]
     if family in ("paligemma", "llava"):
@@ -465,6 +474,8 @@ def edited_by_hand(family: str, steps: int) -> Iterator[str]:
     length = {"pix2struct": 26}.get(family, 17) if family in CROSS else None
     if family in ENCODED:
         length = inputs(family)["input_ids"].shape[1]
+    if family == "mllama":
+        length = 4 * 17
     by_mask = family in PREFIX or family == "pix2struct"
     read = shares(family) if family in QUERIES else torch.empty(0)
 
@@ -743,6 +754,33 @@ def test_a_photo_that_fits_in_one_tile_has_one_view() -> None:
     forced = intervene(ours, photo, Force((1, 1), at=0)).changed.stepwise
     np.testing.assert_allclose(forced.weights[0], [[0, 0], [0, forced.weights[0].sum()]], atol=1e-6)
     assert [each.weights.shape[1:] for each in ours([photo, PHOTO])] == [(2, 2), (4, 6)]
+
+
+@pytest.mark.parametrize(("size", "grid"), [((16, 16), (4, 4)), ((32, 16), (4, 8)), ((16, 48), (12, 4))])
+@torch.no_grad()
+def test_tiles_of_zeros_are_read_by_what_stands_before_the_image_alone(
+    size: tuple[int, int], grid: tuple[int, int]
+) -> None:
+    ours, photo = captioner("mllama"), PHOTO.resize(size)
+    result = ours(photo, search())
+    caption, pieces = result.stepwise, pieces_of(result, "mllama")
+    whole = FAMILIES["mllama"]().model.double()  # not `tiny`, whose attention other tests exchange
+    whole.set_attn_implementation("eager")
+    given = ours.decoder.model.asked(photo)  # type: ignore[operator]
+    given["pixel_values"] = given["pixel_values"].double()
+    theirs = whole.generate(
+        **given, max_new_tokens=LENGTH, return_dict_in_generate=True, output_logits=True, output_attentions=True
+    )  # fmt: skip
+    written = theirs.sequences[0, given["input_ids"].shape[1] :].tolist()
+    assert pieces == written[: len(pieces)]
+    for step, piece in enumerate(pieces):
+        log_p = theirs.logits[step][0].log_softmax(-1)[piece]
+        assert caption.word_log_probs[step] == pytest.approx(float(log_p), abs=1e-5)
+        for layer in (0, 1):
+            read = theirs.attentions[step][1 + 2 * layer][0, :, -1].unflatten(-1, (4, 17))
+            tiles = read[:, :, 1:].unflatten(2, (4, 4))[:, : grid[0] * grid[1] // 16]
+            joined = torch.cat((*tiles.unbind(1),), 2 if grid[0] == 4 else 1)
+            np.testing.assert_allclose(caption.maps[f"layer {layer} heads"][step], joined, atol=1e-6)
 
 
 def test_the_summary_puts_tiles_and_the_whole_on_one_grid() -> None:

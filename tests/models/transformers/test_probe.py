@@ -15,7 +15,7 @@ from torch import Tensor
 pytest.importorskip("transformers")
 import transformers
 from helpers.tiny_foreign import blip, pix2struct, save
-from helpers.tiny_image_text import IMAGE_TEXT, internvl, llava
+from helpers.tiny_image_text import IMAGE_TEXT, internvl, llava, mllama
 
 import caption
 from caption.cli.main import main, run_verb
@@ -33,6 +33,7 @@ LAYOUTS = {
     "internvl": "4x6 image tokens in 2x3 tiles of 2x2 and 2x2 image tokens of a coarser view, last; all have a place",
     "gemma3": "2x2 image tokens; all have a place",
     "qwen3-vl": "3x4 image tokens; all have a place",
+    "mllama": "8x8 image tokens in 2x2 tiles of 4x4; 4 without a place in the photo",
 }
 
 
@@ -94,6 +95,25 @@ def test_a_class_token_among_image_tokens_has_no_place_and_is_read() -> None:
     assert ours == theirs[: len(ours)]
 
 
+def test_tiles_are_placed_by_the_first_one_and_permuted_ones_are_refused(cache: Path) -> None:
+    captioner = from_transformers(*mllama())
+    # 33 x 12 pixels in tiles of 16: the third tile shows one column of the photo.
+    layout = captioner.transform.layout(33, 12)  # type: ignore[attr-defined]
+    assert layout.grids == ((4, 12),)
+    assert layout.box == pytest.approx((0, 0, 48 / 33, 16 / 12), abs=0.02)
+    (view,) = probe(captioner, (640, 480))
+    assert (view.tried, len(view.own)) == (48, 64)  # the lower quarter is padding
+    tiny = mllama()
+    tiny.model.model.vision_model.patch_embedding.register_forward_hook(
+        lambda module, args, output: output.flip(-1)
+    )
+    next(cache.iterdir()).unlink()
+    with pytest.raises(
+        UserError, match=r"48 of 48 answer to other parts.*row 0, column 0 to row 0, column 3"
+    ):
+        from_transformers(*tiny)
+
+
 def test_parts_of_the_contract_that_a_model_breaks_are_named() -> None:
     tiny = llava()
     layer = tiny.model.model.language_model.layers[0]
@@ -126,7 +146,6 @@ def test_attention_that_is_not_followed_is_said(cache: Path) -> None:
     ("name", "lacked"),
     [
         ("InstructBlipVideo", "image tokens with a place"),
-        ("Mllama", "image tokens among its words"),
         ("Kosmos2_5", "image tokens with a place"),
     ],
 )
