@@ -8,7 +8,7 @@
 # of Flickr8k with ten seeds, the model for photos with three, and the rest. Each step writes FOLDER/STEP.log, and
 # FOLDER/STEP.done when it has succeeded. Called again, finished steps are skipped and trainings resumed.
 #
-# On a machine that is lent for some minutes at a time:
+# On a machine that is rented for some minutes at a time:
 #   LIMIT=560 tools/on_gpu.sh FOLDER BACK
 # ends all work before LIMIT seconds are over, with exit code 3 if some is left, and leaves in BACK at most seven files of 15 MB:
 # results.tar.gz (logs, numbers, tables: unpack it here before the next call; to go on elsewhere, name it in EARLIER) and models
