@@ -82,7 +82,10 @@ def load_detectors(objective: Objective, model: str, vocabulary: Vocabulary) -> 
     state, words = contents["state_dict"], contents["captioner"]["vocabulary"]
     prefixes = [name.removesuffix("index") for name in state if name.endswith("detectors.index")]
     for prefix, detectors in zip(prefixes, own, strict=False):
-        if words == vocabulary.to_dict() and torch.equal(state[f"{prefix}index"], detectors.index.cpu()):
+        same_words = words == vocabulary.to_dict() and torch.equal(
+            state[f"{prefix}index"], detectors.index.cpu()
+        )
+        if same_words and state[f"{prefix}layer.weight"].shape == detectors.layer.weight.shape:
             detectors.load_state_dict({name: state[prefix + name] for name in detectors.state_dict()})
             rank_zero_info(f"start from {model}: its word detectors, too")
 

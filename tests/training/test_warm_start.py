@@ -48,7 +48,7 @@ def test_hard_starts_from_soft_and_a_new_part_untrained(tmp_path: Path, reader: 
 def test_word_detectors_are_taken_if_they_detect_the_same_words(tmp_path: Path, reader: Shapes):
     """Also where they lie deeper, and after averaging, which must not round the numbers of words."""
 
-    def guided(words: int = 9) -> GuidedAttention:
+    def guided(words: int = 100) -> GuidedAttention:
         return GuidedAttention(CrossEntropy(), words=words)
 
     averaged = AveragedWeights(0.9)
@@ -65,6 +65,7 @@ def test_word_detectors_are_taken_if_they_detect_the_same_words(tmp_path: Path, 
 
     assert torch.equal(started(WeightedSum([CrossEntropy(), guided()], [1.0, 0.1])), trained)
     assert started(guided(words=8)).shape != trained.shape
+    assert started(guided(words=len(trained) - 1)).shape != trained.shape  # more rows than words
     contents = torch.load(tmp_path / "first.ckpt", weights_only=True)
     index = contents["state_dict"]["objective.detectors.index"]
     contents["state_dict"]["objective.detectors.index"] = index.roll(1)  # of other captions
