@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from caption.core.errors import UserError
+
 FAMILIES = {
     "VisionEncoderDecoderModel": "caption.models.transformers.cross_attention:VisionEncoderDecoder",
     "BlipForConditionalGeneration": "caption.models.transformers.cross_attention:Blip",
@@ -32,6 +34,15 @@ def family_of(architecture: str) -> str | None:
 
     generic = IMAGE_TEXT if architecture in IMAGES_AND_TEXT.values() else None
     return FAMILIES.get(architecture, generic)
+
+
+def check_processor(model: Any, processor: Any) -> None:
+    """Raise a UserError if this is an image processor alone, which writes no prompt for the model."""
+    if not hasattr(processor, "image_processor"):
+        raise UserError(
+            f"{type(model).__name__} needs a prompt, which {type(processor).__name__} does not write: give the "
+            "whole processor, as AutoProcessor of transformers reads it"
+        )
 
 
 def end_pieces(model: Any, *more: int | None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from caption.core.box import shares_of
 from caption.core.errors import UserError
 from caption.encoders.grid_boxes import grid_boxes
-from caption.models.transformers.families import end_pieces
+from caption.models.transformers.families import check_processor, end_pieces
 from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.transformers_model import CrossAttentionModel
 
@@ -31,6 +31,7 @@ class Florence2(CrossAttentionModel):
     lit = 0.2  # tokens read twice the width of their cells
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
+        check_processor(model, processor)
         text = model.config.text_config
         super().__init__(
             model, processor, tokenizer, [text.decoder_start_token_id], end_pieces(model), text.d_model

@@ -21,7 +21,7 @@ from caption.core.regions import Grid
 from caption.data.photos import ImageTransform
 from caption.models.transformers.attention import PatchMaps, maps_of_rows
 from caption.models.transformers.chat_templates import limited_templates
-from caption.models.transformers.families import end_pieces
+from caption.models.transformers.families import check_processor, end_pieces
 from caption.models.transformers.layout import cells_of
 from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.packed_pixels import PackedTransform
@@ -67,11 +67,7 @@ class ImageTextModel(PrefixModel):
     is_probed = True
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
-        if not hasattr(processor, "image_processor"):
-            raise UserError(
-                f"{type(model).__name__} needs a prompt, which {type(processor).__name__} does not write: give the "
-                "whole processor, as AutoProcessor of transformers reads it"
-            )
+        check_processor(model, processor)
         self.check_contract(model)
         ends = end_pieces(model) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor, tokenizer, [0], ends)

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
 from caption.attention.maps import hide_masked
-from caption.core.errors import UserError
 from caption.core.tensor_tree import TensorTree
-from caption.models.transformers.families import end_pieces
+from caption.models.transformers.families import check_processor, end_pieces
 from caption.models.transformers.model import Attend, ImageTokens
 from caption.models.transformers.prefix import Prefix, PrefixModel
 from caption.models.transformers.transformers_model import NAME, routed
@@ -30,11 +29,7 @@ class Kosmos2(PrefixModel):
     is_probed = True
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any) -> None:
-        if not hasattr(processor, "image_processor"):
-            raise UserError(
-                f"Kosmos-2 needs a prompt, which {type(processor).__name__} does not write: give the whole processor, "
-                "as AutoProcessor of transformers reads it"
-            )
+        check_processor(model, processor)
         text = model.text_model  # whose configuration `generate` uses
         ends = end_pieces(text) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor, tokenizer, [0], ends)

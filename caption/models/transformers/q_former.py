@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache
 
 from caption.attention.maps import hide_masked
 from caption.core.errors import UserError
-from caption.models.transformers.families import end_pieces
+from caption.models.transformers.families import check_processor, end_pieces
 from caption.models.transformers.model import ImageTokens
 from caption.models.transformers.prefix import Prefix, PrefixModel
 from caption.models.transformers.transformers_model import NAME, routed
@@ -34,6 +34,7 @@ class Blip2(PrefixModel):
                 f"the language model of {type(model).__name__} has an encoder of its own, through which query tokens "
                 "are not followed here: use weights with OPT, LLaMA or another decoder alone"
             )
+        check_processor(model, processor)
         language_model = model.language_model
         ends = end_pieces(language_model) or end_pieces(model, tokenizer.eos_token_id)
         super().__init__(model, processor, tokenizer, [0], ends)

@@ -116,8 +116,9 @@ def test_a_piece_of_padding_in_a_caption_of_kosmos2_has_no_position() -> None:
     assert biased == pytest.approx(float(theirs.sequences_scores[0]), abs=1e-4)
 
 
-def test_an_image_processor_alone_writes_no_prompt_for_kosmos2() -> None:
-    model, processor, tokenizer = kosmos2()
+@pytest.mark.parametrize("build", [*QUERIES.values(), florence2])
+def test_an_image_processor_alone_writes_no_prompt(build: Callable[[], Tiny]) -> None:
+    model, processor, tokenizer = build()
     with pytest.raises(UserError, match="give the whole processor"):
         from_transformers(model, processor.image_processor, tokenizer)
 
