@@ -547,18 +547,21 @@ def test_a_difference_of_a_test_is_marked_if_every_run_says_so():
 
     known = {"p": {"0": run(2.0, 0.001), "1": run(4.0, 0.02)}}
     section: dict[str, Any] = {"head": "map", "columns": [{"title": "X", "score": "x", "form": "+.1f"}]}
-    means = comparisons.by_test(with_rows(known, "all"), section, known)
-    assert means.splitlines()[2:] == ["| base | +1.0 |", "| sure | +4.0 |", "| unsure | +1.1 |"]
-    section["differences_of_runs"] = True
-    lines = comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
-    assert lines == ["| sure | **+3.0 [+2.0, +4.0]** |", "| unsure | +0.1 [+0.1, +0.1] |"]
+
+    def shown(known: dict[str, Any]) -> list[str]:
+        return comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
+
+    assert shown(known) == ["| base | +1.0 |", "| sure | **+4.0** |", "| unsure | +1.1 |"]
+    both = {**known, "q": {"0": run(-2.0, 0.001)}}
+    assert shown(both)[1] == "| sure | **+4.0** *−1.0* |"
     section["columns"][0]["better"] = "below"
-    alone = {"p": {"1": known["p"]["1"]}}
-    lines = comparisons.by_test(with_rows(alone, "all"), section, alone).splitlines()[2:]
-    assert lines == ["| sure | *+4.0 [+3.0, +5.0]* |", "| unsure | +0.1 [−0.9, +1.1] |"]
+    assert shown(both)[1] == "| sure | *+4.0* **−1.0** |"
     known["p"]["1"]["differences"]["sure"]["x"]["p_value"] = 0.06
-    lines = comparisons.by_test(with_rows(known, "all"), section, known).splitlines()[2:]
-    assert lines[0] == "| sure | +3.0 [+2.0, +4.0] −1 |"
+    assert shown(known)[1] == "| sure | +4.0 |"
+    lines = comparisons.differences_of_runs(with_rows(known, "all"), section, known).splitlines()
+    assert lines[0] == "model,seed,map,scale,difference,low,high,p,p Holm"
+    assert lines[1] == "p,0,sure,x,2.000,1.000,3.000,0.001,0.002"
+    assert lines[-1] == "p,1,unsure,x,0.100,-0.900,1.100,0.06,0.12"
 
 
 def test_a_file_of_all_rows_has_a_cell_for_each_head(tmp_path: Path):

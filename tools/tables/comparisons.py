@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -183,34 +185,55 @@ def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
 
 
 def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
-    """A line for each test, such as a map method. Cells have the mean of each row; or, with `differences_of_runs`, the
-    mean over all runs of the differences that the runs have by test and score, and their range, of a single run the
-    interval.
+    """A line for each test, such as a map method. Cells have the mean of each row over its seeds.
 
-    A difference is bold if it is better, and italic if it is worse, in every run after Holm's correction for all cells
-    of the run; "+2 −1" if it is better in two runs and worse in one.
+    It is bold if the difference that runs have by test and score is better in every run of the row, and italic if it is
+    worse in every run, after Holm's correction for all cells of the run.
     """
     columns = [Column(**column) for column in section["columns"]]
     names = section.get("rows", [*described.rows])
+    families = {name: [_family(run, columns) for run in runs.get(name, {}).values()] for name in names}
     every = [run for name in names for run in runs.get(name, {}).values()]
     tests = [*dict.fromkeys(test for run in every for test in run["scores"])]
-    lines = [[test, *(_of_rows(column, test, names, runs) for column in columns)] for test in tests]
-    if section.get("differences_of_runs"):
-        families = [_family(run, columns) for run in every]
-        kept = [
-            test
-            for test in tests
-            if any((test, column.score) in family for family in families for column in columns)
+    lines = [
+        [
+            test,
+            *(
+                " ".join(_of_row(column, test, runs, name, families[name]) for name in names)
+                for column in columns
+            ),
         ]
-        lines = [[test, *(_in_every_run(column, test, families) for column in columns)] for test in kept]
+        for test in tests
+    ]
     return table([section["head"], *(column.title for column in columns)], lines)
 
 
-def _of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> str:
-    """The mean of each row over its seeds."""
-    values = [values_of(column, test, runs.get(name, {})).values() for name in names]
-    shown = (format(statistics.mean(of_row), column.form) if of_row else "–" for of_row in values)
-    return " ".join(shown).replace("-", "−")
+def _of_row(
+    column: Column, test: str, runs: Runs, name: str, families: Sequence[Mapping[tuple[str, str], Estimate]]
+) -> str:
+    values = values_of(column, test, runs.get(name, {})).values()
+    shown = format(statistics.mean(values), column.form).replace("-", "−") if values else "–"
+    found = [family[test, column.score] for family in families if (test, column.score) in family]
+    better = 1 if column.better == "above" else -1
+    sides = {better * math.copysign(one.corrected < LEVEL, one.mean) for one in found}
+    mark = "**" if sides == {1} else "*" if sides == {-1} else ""
+    return f"{mark}{shown}{mark}"
+
+
+def differences_of_runs(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
+    """A file with a line for each difference that a run has by test and score; see `by_test`."""
+    columns = [Column(**column) for column in section["columns"]]
+    file = io.StringIO()
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(["model", "seed", section["head"], "scale", "difference", "low", "high", "p", "p Holm"])
+    for name in section.get("rows", described.rows):
+        for seed, run in runs.get(name, {}).items():
+            for (test, score), one in _family(run, columns).items():
+                numbers = (f"{value:.3f}" for value in one[:3])
+                lines.writerow(
+                    [name, seed, test, score, *numbers, f"{one.p_value:.2g}", f"{one.corrected:.2g}"]
+                )
+    return file.getvalue()
 
 
 def _family(run: Mapping[str, Any], columns: Sequence[Column]) -> dict[tuple[str, str], Estimate]:
@@ -218,25 +241,9 @@ def _family(run: Mapping[str, Any], columns: Sequence[Column]) -> dict[tuple[str
     shown = {column.score for column in columns}
     found = {
         (test, score): Estimate(**difference)
-        for test, by_score in run["differences"].items()
+        for test, by_score in run.get("differences", {}).items()
         for score, difference in by_score.items()
         if score in shown
     }
     corrected = holm([estimate.p_value for estimate in found.values()])
     return {key: one._replace(corrected=p) for (key, one), p in zip(found.items(), corrected, strict=True)}
-
-
-def _in_every_run(column: Column, test: str, families: Sequence[Mapping[tuple[str, str], Estimate]]) -> str:
-    found = [family[test, column.score] for family in families if (test, column.score) in family]
-    if not found:
-        return "–"
-    means = [estimate.mean for estimate in found]
-    bounds = (min(means), max(means)) if len(found) > 1 else found[0][1:3]
-    shown = with_interval(Estimate(statistics.mean(means), *bounds, p_value=1.0), column)
-    better = 1 if column.better == "above" else -1
-    sides = [better * math.copysign(1, estimate.mean) for estimate in found if estimate.corrected < LEVEL]
-    counts = {sign: sides.count(side) for sign, side in (("+", 1), ("−", -1)) if side in sides}
-    if len(found) in counts.values():
-        mark = "**" if "+" in counts else "*"
-        return f"{mark}{shown}{mark}"
-    return " ".join([shown, *(f"{sign}{count}" for sign, count in counts.items())])

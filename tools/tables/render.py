@@ -17,7 +17,6 @@ A section is a mapping in the table's YAML file:
     later      of leads: the first seed of those that were added after the first results
     apart      {score: distance}: after verdicts, the rows whose seeds are farther apart
     differences  in place of rows: pairs of rows; see `comparisons.differences`
-    differences_of_runs  of by_test: differences in place of means; see `comparisons.by_test`
     show       how the values of seeds are shown, if a column has no `show`: a name of SHOWN
     empty      the text of cells without a value
     also       further lines, at the end
@@ -34,7 +33,7 @@ from typing import Any
 
 from tools.documents import table
 from tools.tables.columns import SHOWN, Column, by_family, estimates_of, scores_of, values_of, with_interval
-from tools.tables.comparisons import by_test, differences, leads, over_rows, verdicts
+from tools.tables.comparisons import by_test, differences, differences_of_runs, leads, over_rows, verdicts
 from tools.tables.runs import Runs
 from tools.tables.significance import LEVEL, Estimate
 from tools.tables.table import Row, TrainedTable
@@ -194,8 +193,9 @@ KINDS = {
     "leads": leads,
     "rows": over_rows,
     "by_test": by_test,
+    "differences_of_runs": differences_of_runs,
     "csv": _csv,
 }
-"""What a section shows, by its `as`. A CSV file is a document of its own."""
+"""What a section shows, by its `as`. CSV files, of which `differences_of_runs` is one, are documents of their own."""
 PARTS = {"interval": ["", " low", " high", " p", " p Holm", " p Benjamini-Hochberg"], "": ["", " sd"]}
 """Of the heads of a CSV file, by the `show` of a column."""
