@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import permutations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from helpers import planted, tiny_captioner
 from helpers.captions import caption_of
+from helpers.training import fit
 
 import caption
 from caption.analysis.maps import METHODS, attention, grad_cam, gradients, perturbation, relevance
@@ -23,8 +25,11 @@ from caption.attention import MultiHeadAttention, Multinoulli
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 from caption.data.photos import ImageTransform
+from caption.data.shapes import Shapes
 from caption.decoders import TransformerDecoder
 from caption.encoders import CBAMRefiner, SelfAttentionRefiner
+from caption.models.checkpoint import load
+from caption.objectives import CrossEntropy, GuidedAttention, WeightedSum
 
 GRID = (3, 4)
 REGIONS = math.prod(GRID)
@@ -345,13 +350,38 @@ def test_maps_are_weighted_by_how_concentrated_they_are_beside_their_peak():
             assert drawn.weights.flatten() == pytest.approx(sign * expected, abs=1e-6)
 
 
+def test_word_detectors_are_those_of_the_training(tmp_path: Path, reader: Shapes):
+    guided = GuidedAttention(CrossEntropy(), words=100, smoothing=0.7)
+    training = fit(tmp_path, reader, max_steps=3, objective=WeightedSum([guided], [1.0]))
+    training.trainer.save_checkpoint(tmp_path / "guided.ckpt")
+    model, photo = load(tmp_path / "guided.ckpt"), reader.read()["val"][0].path
+    own, method = "red", f"detectors={tmp_path / 'guided.ckpt'}"
+    given = caption_of([own, "a", "zebra"], np.zeros((3, 1, 1)))
+    (drawn,) = caption.maps(model, [photo], [given], method)
+    trained = guided.detectors
+    with torch.no_grad():
+        log_odds = trained(model.encode([photo])[0])[0, :, trained.index[model.vocabulary[own]]]
+    assert drawn.weights[0].flatten() == pytest.approx(log_odds.softmax(0).numpy(), abs=1e-6)
+    assert drawn.weights[0].std() > 0
+    assert not drawn.weights[1:].any()  # "a" is in all captions, and "zebra" in none
+    with pytest.raises(UserError, match="read another encoder"):
+        caption.maps(tiny_captioner.captioner(), tiny_captioner.photo(), method=method)
+    with pytest.raises(
+        UserError, match="shapes has no word detectors: take the checkpoint of a training with"
+    ):
+        caption.maps(model, photo, method="detectors=shapes")
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("gradcm", r"no map 'gradcm' \(did you mean gradcam\?\): the methods are attention, .*chance"),
+        (
+            "gradcm",
+            r"no map 'gradcm' \(did you mean gradcam\?\): the methods are attention, .*chance, detectors=CHECKPOINT",
+        ),
         ("heads[2]", "no map 'heads"),
         ("rollout", "without a refiner does not show"),
         ("relevance", "CBAMRefiner mixes regions in a way that relevance does not cover"),

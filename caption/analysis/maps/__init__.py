@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import overload
 
 from caption.analysis import baseline_maps
-from caption.analysis.maps import attention, grad_cam, gradients, lens, perturbation, relevance
+from caption.analysis.maps import attention, detectors, grad_cam, gradients, lens, perturbation, relevance
 from caption.analysis.maps.method import MapMethod, at_step, of_captions
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.self_attention.rollout import rollout
@@ -61,21 +61,28 @@ METHODS: dict[str, MapMethod] = {method.name: method for method in (
     of_captions("chance", "random numbers: a baseline", baseline_maps.random),
 )}  # fmt: skip
 """By name. L is the number of regions; a step is one step of the decoder."""
+DETECTORS = "detectors="
+"""Begins the name of the map of word detectors, before their checkpoint."""
 
 
 def method_named(name: str, captioner: Captioner) -> MapMethod:
-    """One of `METHODS`, or a map of the captioner's mechanism by its label, such as "heads[2]" or "layer 1 heads".
+    """One of `METHODS`, a map of the captioner's mechanism by its label, such as "heads[2]" or "layer 1 heads", or that
+    of the word detectors in a checkpoint, such as "detectors=runs/guided/last.ckpt".
 
     Raises:
-        UserError: there is no such method or map.
+        UserError: there is no such method, map or checkpoint.
     """
     if name in METHODS:
         return METHODS[name]
+    if name.startswith(DETECTORS):
+        source = "where a detector sees the word, Fang et al. 2015"
+        return MapMethod(name, source, detectors.detected(name.removeprefix(DETECTORS)))
     own = [own for own in captioner.decoder.map_views if own != "weights"]  # the summary itself
     if name.partition("[")[0] not in own:
         has = f", or one of this model's maps: {', '.join(own)}" if own else ""
         raise UserError(
-            f"there is no map {name!r}{did_you_mean(name, METHODS)}: the methods are {', '.join(METHODS)}{has}"
+            f"there is no map {name!r}{did_you_mean(name, METHODS)}: the methods are {', '.join(METHODS)}, "
+            f"{DETECTORS}CHECKPOINT{has}"
         )
     return MapMethod(name, "a map of the mechanism", attention.single_map(name))
 
@@ -107,7 +114,7 @@ def maps(
         captioner: the model.
         photos: one, or a list of them.
         captions: one for each photo, with this model's weights; None = those that it generates.
-        method: a name of `METHODS`, or of one of the model's own maps, such as "heads[2]".
+        method: see `method_named`. With methods that run the decoder again, hard attention reads its expectation.
 
     Returns:
         a Caption for a photo, `Captions` for a list.
