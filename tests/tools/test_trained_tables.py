@@ -554,6 +554,9 @@ def test_a_difference_of_a_test_is_marked_if_every_run_says_so():
     assert shown(known) == ["| base | +1.0 |", "| sure | **+4.0** |", "| unsure | +1.1 |"]
     both = {**known, "q": {"0": run(-2.0, 0.001)}}
     assert shown(both)[1] == "| sure | **+4.0** *−1.0* |"
+    section["together"] = True
+    assert shown(both)[1] == "| sure | +1.5 |"
+    del section["together"]
     section["columns"][0]["better"] = "below"
     assert shown(both)[1] == "| sure | *+4.0* **−1.0** |"
     known["p"]["1"]["differences"]["sure"]["x"]["p_value"] = 0.06

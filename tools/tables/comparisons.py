@@ -185,21 +185,21 @@ def over_rows(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -
 
 
 def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
-    """A line for each test, such as a map method. Cells have the mean of each row over its seeds.
+    """A line for each test, such as a map method. Cells have the mean of each row over its seeds or, `together`, the
+    mean of these means.
 
-    It is bold if the difference that runs have by test and score is better in every run of the row, and italic if it is
-    worse in every run, after Holm's correction for all cells of the run.
+    It is bold if the difference that runs have by test and score is better in every run, and italic if it is worse in
+    every run, after Holm's correction for all cells of the run.
     """
     columns = [Column(**column) for column in section["columns"]]
-    names = section.get("rows", [*described.rows])
-    families = {name: [_family(run, columns) for run in runs.get(name, {}).values()] for name in names}
-    every = [run for name in names for run in runs.get(name, {}).values()]
-    tests = [*dict.fromkeys(test for run in every for test in run["scores"])]
+    names = [name for name in section.get("rows", described.rows) if runs.get(name)]
+    groups = [names] if section.get("together") else [[name] for name in names]
+    tests = [*dict.fromkeys(test for name in names for run in runs[name].values() for test in run["scores"])]
     lines = [
         [
             test,
             *(
-                " ".join(_of_row(column, test, runs, name, families[name]) for name in names)
+                " ".join(_of_rows(column, columns, test, runs, group) for group in groups)
                 for column in columns
             ),
         ]
@@ -208,16 +208,15 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
     return table([section["head"], *(column.title for column in columns)], lines)
 
 
-def _of_row(
-    column: Column, test: str, runs: Runs, name: str, families: Sequence[Mapping[tuple[str, str], Estimate]]
-) -> str:
-    values = values_of(column, test, runs.get(name, {})).values()
-    shown = format(statistics.mean(values), column.form).replace("-", "−") if values else "–"
+def _of_rows(column: Column, columns: Sequence[Column], test: str, runs: Runs, names: Sequence[str]) -> str:
+    values = [values_of(column, test, runs[name]).values() for name in names]
+    means = [statistics.mean(of_row) for of_row in values if of_row]
+    families = [_family(run, columns) for name in names for run in runs[name].values()]
     found = [family[test, column.score] for family in families if (test, column.score) in family]
     better = 1 if column.better == "above" else -1
     sides = {better * math.copysign(one.corrected < LEVEL, one.mean) for one in found}
     mark = "**" if sides == {1} else "*" if sides == {-1} else ""
-    return f"{mark}{shown}{mark}"
+    return f"{mark}{format(statistics.mean(means), column.form).replace('-', '−') if means else '–'}{mark}"
 
 
 def differences_of_runs(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
