@@ -2,8 +2,8 @@
 # Trains and scores the model for photos (docs/results/model-card.md), and writes caption/models/photos.{safetensors,lens}.
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
-#   tools/photo_model.sh FOLDER MODEL SEEDS ARGUMENTS...         steps 8 and 9 from the model of step 7, for each seed, side by
-#                                                                side: FOLDER/photos_SEED.safetensors and their test
+#   tools/photo_model.sh FOLDER MODEL SEEDS ARGUMENTS...         steps 8 to 10 from the model of step 7, for each seed, side
+#                                                                by side: FOLDER/photos_SEED.safetensors and their test
 #
 # Run it from the repository, with Flickr8k in data/flickr8k (docs/data.md), a part of MS COCO in data/coco_small
 # (configs/coco_small.yaml says which), and a larger one in data/coco. Some twelve hours on one thread.
@@ -26,7 +26,7 @@ fit() { # NAME ARGUMENTS...
     touch "$folder/$1.done"
 }
 
-again() { # NAME SEED ARGUMENTS...: both kinds of training on, with COCO
+joined() { # NAME SEED ARGUMENTS...: both kinds of training on, with COCO
     local smoothed=(--model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0)
     fit "$1_guided" -c training/guided_attention "${with_coco[@]}" "${smoothed[@]}" --seed_everything "$2" \
         --model.warm_start "$folder/bleu/best.ckpt" "${@:3}"
@@ -52,9 +52,9 @@ if [ -z "$model" ]; then
     fit smoothed -c training/smoothed_attention "${largest[@]}" --model.warm_start "$folder/rewarded/best.ckpt"
     fit bleu -c training/bleu_reward "${largest[@]}" --model.warm_start "$folder/smoothed/best.ckpt"
     for seed in 0 1 2; do
-        again "with_coco_$seed" "$seed" --data.reader.init_args.repeats null
+        joined "with_coco_$seed" "$seed" --data.reader.init_args.repeats null
     done
-    again with_coco_twice 0
+    joined with_coco_twice 0
     mean=("$folder/with_coco_twice/best.ckpt=0.525" "$folder/bleu/best.ckpt=0.25")
     for seed in 0 1 2; do
         mean+=("$folder/with_coco_$seed/best.ckpt=0.075")
@@ -63,29 +63,40 @@ if [ -z "$model" ]; then
 fi
 
 # 8. Photos of COCO without people join, three times in an epoch. The last of the six epochs is taken. 9. Whole captions are
-# rewarded, less for persons where nobody is and for nonsense.
+# rewarded, less for persons where nobody is and for nonsense. 10. As step 8, from step 9, half of the photos mirrored: three
+# seeds. 11. One epoch of step 9 from the first of them, with its word detectors. 12. The mean of the last four.
 python -m tools.by_persons data/coco/captions.json data/coco_people/captions.json data/coco_things/captions.json
 everyday=(-c training/everyday --data.features "$folder/everyday_features")
+mirrored=(--data.flip "{probability: 0.5, features: $folder/everyday_mirrored_features}")
 caption features -c flickr8k_soft "${everyday[@]}" --out "$folder/everyday_features"
 caption features -c flickr8k_soft "${everyday[@]}" --out "$folder/everyday_mirrored_features" --mirrored
-slow='[{class_path: caption.training.weight_averaging.AveragedWeights, init_args: {decay: 0.998}}]'
+guided() { # NAME SEED MODEL DECAY ARGUMENTS...
+    local averaged="[{class_path: caption.training.weight_averaging.AveragedWeights, init_args: {decay: $4}}]"
+    fit "$1" --seed_everything "$2" -c training/guided_attention "${everyday[@]}" --trainer.callbacks "$averaged" \
+        --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0 \
+        --model.warm_start "$3" "${@:5}"
+}
+sensible() { # NAME SEED MODEL ARGUMENTS...
+    fit "$1" --seed_everything "$2" "${everyday[@]}" -c training/sensible_rewards "${mirrored[@]}" --model.warm_start "$3" "${@:4}"
+}
+again() { # NAME SEED MODEL
+    guided "$1" "$2" "$3" 0.997 "${mirrored[@]}" --trainer.max_epochs 2 --model.scheduler.init_args.T_max 2 \
+        --model.optimizer.init_args.lr 4.0e-4
+}
 everyday_and_sensible() { # MODEL [SEED]
     local suffix=${2:+_$2}
-    fit "everyday$suffix" --seed_everything "${2:-0}" -c training/guided_attention "${everyday[@]}" --trainer.callbacks "$slow" \
-        --model.decoder.init_args.attention.init_args.smoothing 1.0 --model.objective.init_args.smoothing 1.0 \
-        --trainer.max_epochs 6 --model.scheduler.init_args.T_max 8 --model.warm_start "$1"
-    fit "sensible$suffix" --seed_everything "${2:-0}" "${everyday[@]}" -c training/sensible_rewards \
-        --model.warm_start "$folder/everyday$suffix/last.ckpt" \
-        --data.flip "{probability: 0.5, features: $folder/everyday_mirrored_features}"
+    guided "everyday$suffix" "${2:-0}" "$1" 0.998 --trainer.max_epochs 6 --model.scheduler.init_args.T_max 8
+    sensible "sensible$suffix" "${2:-0}" "$folder/everyday$suffix/last.ckpt"
 }
 
 of_seed() { # SEED
     everyday_and_sensible "$model" "$1"
+    again "again_$1" "$1" "$folder/sensible_$1/best.ckpt"
     [ -e "$folder/photos_$1.safetensors" ] ||
-        caption export "$folder/sensible_$1/best.ckpt" --format safetensors --precision float16 \
+        caption export "$folder/again_$1/last.ckpt" --format safetensors --precision float16 \
             --out "$folder/photos_$1.safetensors"
     caption test -c flickr8k_soft "${everyday[@]}" -c training/sensible_rewards --data.flip null "${more[@]}" \
-        --ckpt_path "$folder/sensible_$1/best.ckpt" --trainer.default_root_dir "$folder/test_$1"
+        --ckpt_path "$folder/again_$1/last.ckpt" --trainer.default_root_dir "$folder/test_$1"
 }
 
 if [ -n "$model" ]; then
@@ -100,9 +111,16 @@ if [ -n "$model" ]; then
     exit
 fi
 everyday_and_sensible "$folder/mean.ckpt"
+for seed in 0 1 2; do
+    again "again_$seed" "$seed" "$folder/sensible/best.ckpt"
+done
+sensible sensible_again 0 "$folder/again_0/last.ckpt" --trainer.max_epochs 1
+rm -f "$folder/everyday_mean.ckpt"
+python -m tools.average "$folder/everyday_mean.ckpt" "$folder/sensible_again/best.ckpt=0.4" "$folder/again_0/last.ckpt=0.2" \
+    "$folder/again_1/last.ckpt=0.2" "$folder/again_2/last.ckpt=0.2"
 
 rm -f "$folder/photos.safetensors"
-caption export "$folder/sensible/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
+caption export "$folder/everyday_mean.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
 rm -f "$folder/photos.lens"
 caption lens "$folder/photos.safetensors" -c flickr8k_soft -c training/everyday --out "$folder/photos.lens"
 cp "$folder/photos.safetensors" "$folder/photos.lens" caption/models/

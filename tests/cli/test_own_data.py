@@ -55,7 +55,7 @@ def test_the_page_leads_from_a_table_to_captions(cli: Cli, own: Path, monkeypatc
         ran = cli(verb, *args, *more)
         assert ran.code == 0, f"{verb}: {ran.err}"
         verbs.append(verb)
-    start = "start from photos: 4,498 words keep their weights; new, with those of the unknown word: "
+    start = "start from photos: 4,502 words keep their weights; new, with those of the unknown word: "
     assert f"{start}1 (thingamajig)" in caplog.text
     assert verbs == ["check", "fit", "describe"]
     assert (own / "beach_heatmap.png").is_file()

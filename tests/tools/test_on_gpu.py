@@ -127,12 +127,13 @@ def test_the_model_for_photos_goes_on_from_a_model_with_three_seeds(place: Path)
     code, output, calls = run(place, "out", ONLY="photos", PHOTOS_FROM="mean.ckpt")
     assert code == 0, output
     fits = [call for call in calls if call.startswith("caption fit")]
-    assert len(fits) == 6
+    assert len(fits) == 9
     for seed in "012":
-        first, second = [call for call in fits if f"--seed_everything {seed}" in call]
+        first, second, third = [call for call in fits if f"--seed_everything {seed}" in call]
         assert "--model.warm_start mean.ckpt" in first
         assert f"--model.warm_start out/photos/everyday_{seed}/last.ckpt" in second
         assert f"--trainer.default_root_dir out/photos/sensible_{seed}" in second
+        assert f"--model.warm_start out/photos/sensible_{seed}/best.ckpt" in third
     assert sum(call.startswith("caption export") for call in calls) == 3
     assert sum(call.startswith("caption test") for call in calls) == 3
     _, _, calls = run(place, "out", ONLY="photos", PHOTOS_FROM="mean.ckpt")
