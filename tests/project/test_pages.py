@@ -214,7 +214,7 @@ def test_the_tutorial_captions_a_photo_and_says_why_it_looks_there(
 ):
     caption = run(0, capsys)
     assert caption in page_blocks(TUTORIAL, "")
-    with Image.open(folder / "man_bed.png") as drawn, Image.open(DOCS / "tutorial_words.png") as shown:
+    with Image.open(folder / "man_tripod.png") as drawn, Image.open(DOCS / "tutorial_words.png") as shown:
         assert drawn.size == shown.size
     assert run(1, capsys) == caption
     assert "satt-word" in (folder / "photographer.html").read_text(encoding="utf-8")
