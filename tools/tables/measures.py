@@ -176,8 +176,19 @@ def map_scales(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) 
     """`caption analyse --maps` on scenes of Shapes. The scales of each method are scores, as if it
     were a test; "differences" has by method and scale the difference from attention, its interval over photos, and p.
     """
-    methods = QUICK if best.is_dir() else [*QUICK, "shapley"]
+    methods = _possible(best, QUICK, folders) if best.is_dir() else [*QUICK, "shapley"]
     _weigh_maps(run, folder, best, methods, ["--limit", WEIGHED], ["maps", "map differences"])
+
+
+def _possible(best: Path, methods: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
+    """Those methods that a captioner of transformers allows: not all give the weights of every layer."""
+    captioner, photos = load(f"transformers:{best}"), _scenes(folders["out"])[1]["test"][:2]
+    given, possible = captioner.describe(photos), []
+    for name in methods:
+        with suppress(UserError):
+            maps(captioner, photos, given, name)
+            possible.append(name)
+    return possible
 
 
 def map_sanity(run: Run, best: Path, folder: Path, folders: Mapping[str, Path]) -> None:
