@@ -194,7 +194,8 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
     columns = [Column(**column) for column in section["columns"]]
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
     groups = [names] if section.get("together") else [[name] for name in names]
-    tests = [*dict.fromkeys(test for name in names for run in runs[name].values() for test in run["scores"])]
+    every = dict.fromkeys(test for name in names for run in runs[name].values() for test in run["scores"])
+    tests = [test for test in every if test not in section.get("without", ())]
     lines = [
         [
             test,

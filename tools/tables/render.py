@@ -17,6 +17,7 @@ A section is a mapping in the table's YAML file:
     later      of leads: the first seed of those that were added after the first results
     apart      {score: distance}: after verdicts, the rows whose seeds are farther apart
     together   of by_test: one number for all rows
+    without    of by_test: tests that are not shown
     differences  in place of rows: pairs of rows; see `comparisons.differences`
     show       how the values of seeds are shown, if a column has no `show`: a name of SHOWN
     empty      the text of cells without a value
