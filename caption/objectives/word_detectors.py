@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import torch
@@ -22,6 +22,15 @@ UNKNOWN_SHARE = 0.5
 def log_present(log_absent: Tensor) -> Tensor:
     """log P(w | image), given log(1 − P(w | image)) below 0."""
     return torch.log(-torch.expm1(log_absent))
+
+
+def saved_detectors(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The states of the `WordDetectors` in the state of a training, in its order."""
+    prefixes = [name.removesuffix("index") for name in state if name.endswith("detectors.index")]
+    return [
+        {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        for prefix in prefixes
+    ]
 
 
 class WordDetectors(nn.Module):

@@ -18,7 +18,7 @@ from caption.encoders.base import view_sizes
 from caption.models import checkpoint, model_zoo
 from caption.models.checkpoint.rebuild import without_memory
 from caption.objectives import Objective
-from caption.objectives.word_detectors import WordDetectors
+from caption.objectives.word_detectors import WordDetectors, saved_detectors
 from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 
@@ -79,14 +79,12 @@ def load_detectors(objective: Objective, model: str, vocabulary: Vocabulary) -> 
     if not own:
         return
     contents = checkpoint.read(model_zoo.find(model))
-    state, words = contents["state_dict"], contents["captioner"]["vocabulary"]
-    prefixes = [name.removesuffix("index") for name in state if name.endswith("detectors.index")]
-    for prefix, detectors in zip(prefixes, own, strict=False):
-        same_words = words == vocabulary.to_dict() and torch.equal(
-            state[f"{prefix}index"], detectors.index.cpu()
-        )
-        if same_words and state[f"{prefix}layer.weight"].shape == detectors.layer.weight.shape:
-            detectors.load_state_dict({name: state[prefix + name] for name in detectors.state_dict()})
+    if contents["captioner"]["vocabulary"] != vocabulary.to_dict():
+        return
+    for saved, detectors in zip(saved_detectors(contents["state_dict"]), own, strict=False):
+        same_words = torch.equal(saved["index"], detectors.index.cpu())
+        if same_words and saved["layer.weight"].shape == detectors.layer.weight.shape:
+            detectors.load_state_dict(saved)
             rank_zero_info(f"start from {model}: its word detectors, too")
 
 

@@ -22,7 +22,7 @@ from caption.analysis.maps.method import ERROR
 from caption.analysis.maps.trial import Trial, scores_of
 from caption.analysis.replay import Replay, sentences
 from caption.attention import MultiHeadAttention, Multinoulli
-from caption.core.errors import UserError
+from caption.core.errors import CheckpointError, UserError
 from caption.core.regions import Regions
 from caption.data.photos import ImageTransform
 from caption.data.shapes import Shapes
@@ -364,6 +364,13 @@ def test_word_detectors_are_those_of_the_training(tmp_path: Path, reader: Shapes
     assert drawn.weights[0].flatten() == pytest.approx(log_odds.softmax(0).numpy(), abs=1e-6)
     assert drawn.weights[0].std() > 0
     assert not drawn.weights[1:].any()  # "a" is in all captions, and "zebra" in none
+    contents = torch.load(tmp_path / "guided.ckpt", weights_only=True)
+    contents["state_dict"]["objective.objectives.0.detectors.layer.weight"].zero_()
+    torch.save(contents, tmp_path / "guided.ckpt")
+    (even,) = caption.maps(model, [photo], [given], method)  # the file as it is now
+    assert even.weights[0].std() == pytest.approx(0, abs=1e-6)
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        caption.maps(model, photo, method="detectors=missing.ckpt")
     with pytest.raises(UserError, match="read another encoder"):
         caption.maps(tiny_captioner.captioner(), tiny_captioner.photo(), method=method)
     with pytest.raises(

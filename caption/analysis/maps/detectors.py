@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +17,18 @@ from caption.core.errors import UserError
 from caption.data.photos import Photo
 from caption.models import checkpoint, model_zoo
 from caption.objectives.guided_attention import GuidedAttention
-from caption.objectives.word_detectors import WordDetectors
+from caption.objectives.word_detectors import WordDetectors, saved_detectors
 from caption.results.caption import Caption
 from caption.text.vocabulary import Vocabulary
+
+
+class Trained(NamedTuple):
+    """What a checkpoint has of word detectors."""
+
+    detectors: WordDetectors
+    vocabulary: Vocabulary
+    encoder: dict[str, Any]
+    """The description of the encoder whose regions they read."""
 
 
 def detected(file: str) -> Draw:
@@ -30,26 +41,14 @@ def detected(file: str) -> Draw:
     Source: Fang et al. 2015, "From Captions to Visual Concepts and Back", eq. 1.
 
     Raises:
-        UserError: it has no word detectors, or they read another encoder.
+        UserError: there is no such file, or it has no word detectors; when maps are drawn: they read another encoder.
     """
-    contents = checkpoint.read(model_zoo.find(file))
-    state = contents["state_dict"]
-    prefix = next((name.removesuffix("index") for name in state if name.endswith("detectors.index")), None)
-    if prefix is None:
-        raise UserError(
-            f"{file} has no word detectors: take the checkpoint of a training with -c training/guided_attention"
-        )
-    settings = next(_guidances(contents.get("hyper_parameters", {}).get("objective")), {})
-    words, region_size = state[f"{prefix}layer.weight"].shape
-    detectors = WordDetectors(
-        region_size, len(state[f"{prefix}index"]), words, settings.get("smoothing", 0.0)
-    )
-    detectors.load_state_dict({name: state[prefix + name] for name in detectors.state_dict()})
-    detectors.eval()
-    vocabulary = Vocabulary.from_dict(contents["captioner"]["vocabulary"])
+    path = Path(model_zoo.find(file))
+    written = path.stat().st_mtime_ns if path.exists() else 0
+    detectors, vocabulary, encoder = _trained(path, written, file)
 
     def draw(captioner: Captioner, photos: Sequence[Photo], captions: Sequence[Caption]) -> list[Caption]:
-        if captioner.encoder.spec != contents["captioner"]["encoder"]:
+        if captioner.encoder.spec != encoder:
             raise UserError(f"the word detectors of {file} read another encoder than this model has")
         drawn = []
         for photo, caption in zip(photos, captions, strict=True):
@@ -63,6 +62,23 @@ def detected(file: str) -> Draw:
         return drawn
 
     return draw
+
+
+@lru_cache(maxsize=1)  # analyses draw photo by photo, and a checkpoint may be large
+def _trained(path: Path, written: int, file: str) -> Trained:
+    """The word detectors in a checkpoint that was written at a time and that the user calls `file`."""
+    contents = checkpoint.read(path)
+    saved = next(iter(saved_detectors(contents["state_dict"])), None)
+    if saved is None:
+        raise UserError(
+            f"{file} has no word detectors: take the checkpoint of a training with -c training/guided_attention"
+        )
+    settings = next(_guidances(contents.get("hyper_parameters", {}).get("objective")), {})
+    words, region_size = saved["layer.weight"].shape
+    detectors = WordDetectors(region_size, len(saved["index"]), words, settings.get("smoothing", 0.0))
+    detectors.load_state_dict(saved)
+    captioner = contents["captioner"]
+    return Trained(detectors, Vocabulary.from_dict(captioner["vocabulary"]), captioner["encoder"])
 
 
 def _guidances(spec: Any) -> Iterator[dict[str, Any]]:
