@@ -7,6 +7,8 @@ own name.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +17,19 @@ from caption.analysis.table import AnalysisTable, Cell
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import replacing
 
-__all__ = ["read_sections", "table", "write_sections"]
+__all__ = ["csv_table", "read_sections", "table", "write_sections"]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A table in Markdown."""
     return AnalysisTable(head, list(map(list, rows))).markdown()
+
+
+def csv_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as the text of a CSV file."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    return file.getvalue()
 
 
 MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"

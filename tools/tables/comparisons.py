@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.documents import table
+from tools.documents import csv_table, table
 from tools.tables.columns import SHOWN, Column, by_family, estimates_of, subtracted, values_of, with_interval
 from tools.tables.runs import Runs
 from tools.tables.significance import LEVEL, Estimate, holm, over_seeds, quantile, with_corrections
@@ -193,27 +191,30 @@ def by_test(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> 
     """
     columns = [Column(**column) for column in section["columns"]]
     names = [name for name in section.get("rows", described.rows) if runs.get(name)]
+    families = {name: [_family(run, columns) for run in runs[name].values()] for name in names}
     groups = [names] if section.get("together") else [[name] for name in names]
     every = dict.fromkeys(test for name in names for run in runs[name].values() for test in run["scores"])
-    tests = [test for test in every if test not in section.get("without", ())]
-    lines = [
-        [
-            test,
-            *(
-                " ".join(_of_rows(column, columns, test, runs, group) for group in groups)
-                for column in columns
-            ),
-        ]
-        for test in tests
-    ]
+    lines = []
+    for test in every:
+        if test not in section.get("without", ()):
+            cells = [
+                [_of_rows(column, test, runs, group, families) for group in groups] for column in columns
+            ]
+            lines.append([test, *map(" ".join, cells)])
     return table([section["head"], *(column.title for column in columns)], lines)
 
 
-def _of_rows(column: Column, columns: Sequence[Column], test: str, runs: Runs, names: Sequence[str]) -> str:
+def _of_rows(
+    column: Column,
+    test: str,
+    runs: Runs,
+    names: Sequence[str],
+    families: Mapping[str, Sequence[Mapping[tuple[str, str], Estimate]]],
+) -> str:
     values = [values_of(column, test, runs[name]).values() for name in names]
     means = [statistics.mean(of_row) for of_row in values if of_row]
-    families = [_family(run, columns) for name in names for run in runs[name].values()]
-    found = [family[test, column.score] for family in families if (test, column.score) in family]
+    key = test, column.score
+    found = [family[key] for name in names for family in families[name] if key in family]
     better = 1 if column.better == "above" else -1
     sides = {better * math.copysign(one.corrected < LEVEL, one.mean) for one in found}
     mark = "**" if sides == {1} else "*" if sides == {-1} else ""
@@ -223,17 +224,15 @@ def _of_rows(column: Column, columns: Sequence[Column], test: str, runs: Runs, n
 def differences_of_runs(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
     """A file with a line for each difference that a run has by test and score; see `by_test`."""
     columns = [Column(**column) for column in section["columns"]]
-    file = io.StringIO()
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(["model", "seed", section["head"], "scale", "difference", "low", "high", "p", "p Holm"])
+    rows = []
     for name in section.get("rows", described.rows):
         for seed, run in runs.get(name, {}).items():
             for (test, score), one in _family(run, columns).items():
                 numbers = (f"{value:.3f}" for value in one[:3])
-                lines.writerow(
-                    [name, seed, test, score, *numbers, f"{one.p_value:.2g}", f"{one.corrected:.2g}"]
-                )
-    return file.getvalue()
+                rows.append([name, seed, test, score, *numbers, f"{one.p_value:.2g}", f"{one.corrected:.2g}"])
+    return csv_table(
+        ["model", "seed", section["head"], "scale", "difference", "low", "high", "p", "p Holm"], rows
+    )
 
 
 def _family(run: Mapping[str, Any], columns: Sequence[Column]) -> dict[tuple[str, str], Estimate]:

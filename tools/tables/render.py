@@ -26,14 +26,12 @@ A section is a mapping in the table's YAML file:
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tools.documents import table
+from tools.documents import csv_table, table
 from tools.tables.columns import SHOWN, Column, by_family, estimates_of, scores_of, values_of, with_interval
 from tools.tables.comparisons import by_test, differences, differences_of_runs, leads, over_rows, verdicts
 from tools.tables.runs import Runs
@@ -139,17 +137,15 @@ def _csv(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str
         column.title: estimates_of(column, "test", runs) for column in columns if column.show == "interval"
     }
     head = [column.title + part for column in columns for part in PARTS.get(column.show, [""])]
-    file = io.StringIO()
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow([section["head"], "family", *head])
+    rows = []
     for family, members in by_family(described, runs).items():
         for name in members:
             cells = (
                 _csv_cells(column, described.rows[name], estimates.get(column.title, {}), runs)
                 for column in columns
             )
-            lines.writerow([name, family, *chain.from_iterable(cells)])
-    return file.getvalue()
+            rows.append([name, family, *chain.from_iterable(cells)])
+    return csv_table([section["head"], "family", *head], rows)
 
 
 def _csv_cells(column: Column, row: Row, estimates: Mapping[str, Estimate], runs: Runs) -> list[str]:
