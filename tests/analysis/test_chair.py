@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from caption.analysis.chair import chair
-from caption.analysis.study import Images, tables
+from caption.analysis.study import Images, sentences
 from caption.data.photo_boxes import BoxedPhoto
 from caption.text.english import coco_words
 
@@ -77,13 +77,13 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
     images = Images(list("abcd"), boxed, {name: REFERENCES[name] for name in "acd"}, WORDS)
     captions = [SimpleNamespace(text=text) for text in CAPTIONS.values()]
     model: Any = SimpleNamespace(name="mine", images=images, photos=images.photos, captions=captions)
-    table = tables.chair([model])
+    table = sentences.chair([model])
     assert table is not None
     assert [list(map(str, row)) for row in table.rows] == [
         ["mine", "1", "3", "33 % [33, 33]", "100 % [100, 100]"]
     ]
     assert table.notes == ["Hallucinated by mine, most frequent first: hot dog."]
     model.images = Images(list("abcd"), boxed[2:], REFERENCES, WORDS)
-    table = tables.chair([model])
+    table = sentences.chair([model])
     assert table is not None
-    assert table.missing == tables.NEED_CATEGORIES
+    assert table.missing == sentences.NEED_CATEGORIES

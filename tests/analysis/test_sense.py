@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from caption.analysis.sense import nonsense, persons
-from caption.analysis.study import Images, tables
+from caption.analysis.study import Images, sentences
+from caption.analysis.study.measure import Measure
 
 CAPTIONS = {
     "a": "A man is standing on a street.",  # nobody is there
@@ -44,17 +45,17 @@ def test_without_peoples_captions_nobody_knows_who_is_there() -> None:
 def test_the_tables_have_a_row_for_each_model_and_name_examples() -> None:
     captions = [SimpleNamespace(text=text) for text in CAPTIONS.values()]
 
-    def table(measure: tables.Measure, references: dict[str, list[str]]) -> Any:
+    def table(measure: Measure, references: dict[str, list[str]]) -> Any:
         images = Images(list("abcd"), [], references, {})
         model: Any = SimpleNamespace(name="mine", images=images, photos=images.photos, captions=captions)
         return measure([model])
 
-    found = table(tables.persons, REFERENCES)
+    found = table(sentences.persons, REFERENCES)
     assert [list(map(str, row)) for row in found.rows] == [["mine", "3", "33 % [0, 100]"]]
-    assert table(tables.persons, {}).missing == tables.NEED_REFERENCES
-    assert "give photos without people" in table(tables.persons, {"a": ["a man"]}).missing
-    found = table(tables.nonsense, REFERENCES)
+    assert table(sentences.persons, {}).missing == sentences.NEED_REFERENCES
+    assert "give photos without people" in table(sentences.persons, {"a": ["a man"]}).missing
+    found = table(sentences.nonsense, REFERENCES)
     assert list(map(str, found.rows[0]))[:2] == ["mine", "4"]
     assert found.rows[0][2].estimate.mean == 2 / 4
     assert found.notes == [f"Nonsense by mine: {CAPTIONS['b']}, {CAPTIONS['d']}."]
-    assert str(table(tables.nonsense, {}).rows[0][3]) == "–"
+    assert str(table(sentences.nonsense, {}).rows[0][3]) == "–"

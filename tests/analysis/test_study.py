@@ -17,9 +17,11 @@ from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import entropies
 from caption.analysis.named_groups import count_named
-from caption.analysis.study import Images, Subject, study, tables
+from caption.analysis.study import Images, Subject, dependence, looking, study
+from caption.analysis.study import images as images_module
 from caption.analysis.study import subject as subject_module
-from caption.analysis.study.subject import Pointed, Scale
+from caption.analysis.study.images import Pointed
+from caption.analysis.study.scale import Scale
 from caption.analysis.table import AnalysisTable, Value
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
@@ -76,7 +78,7 @@ NAMING = {"one", "two", "four", "five"}
 
 
 def test_measures_of_single_words_are_about_naming_words_and_by_class_about_all(subjects: list[Subject]):
-    mine, faithfulness = subjects[0], tables.faithfulness(subjects)
+    mine, faithfulness = subjects[0], dependence.faithfulness(subjects)
     for way in ("removed", "replaced"):
         for order in ("attention", "random"):
             some = mine.curves[way].only(NAMING)
@@ -89,7 +91,7 @@ def test_measures_of_single_words_are_about_naming_words_and_by_class_about_all(
         for kind in ("deletion", "insertion")
     ]
     assert cells(faithfulness, "mine", "removed", "attention less random") == pytest.approx(gains)
-    classes, adversary = tables.classes([mine]), tables.adversary([mine])
+    classes, adversary = dependence.classes([mine]), dependence.adversary([mine])
     for name, words in {"low (5)": {"one", "two"}, "high (2)": {"five"}, "naught (1)": {"zero"},
                         "other words (1)": {"three"}}.items():  # fmt: skip
         curves, maps = mine.curves["removed"].only(words), mine.adversaries.only(words)
@@ -98,31 +100,31 @@ def test_measures_of_single_words_are_about_naming_words_and_by_class_about_all(
         assert cells(classes, "mine", name) == pytest.approx(np.mean([curve[:, 0], curve[:, -1], *areas], 1))
         measures = (maps.divergences, maps.distances, maps.permuted, maps.permuted_distances)
         assert cells(adversary, "mine", name) == pytest.approx(np.mean(measures, 1))
-    entropy = tables.entropy([mine])
+    entropy = looking.entropy([mine])
     values = np.concatenate([entropies(caption) for caption in mine.captions])
     assert cells(entropy, "mine", "its own")[0] == pytest.approx(values.mean())
     assert entropy.rows[0][3] == "1.79", "log L of six regions"
 
 
 def test_other_maps_have_the_measure_of_their_column(subjects: list[Subject]):
-    mine, table = subjects[0], tables.permutation(subjects)
+    mine, table = subjects[0], dependence.permutation(subjects)
     found = permute(mine.captioner, mine.photos, mine.captions).only(NAMING)
     for name, falls in found.falls.items():
         columns = (falls, found.distances[name], found.changed[name])
         assert cells(table, "mine", name) == pytest.approx(np.nanmean(columns, 1))
-    table = tables.exchange([mine])
+    table = dependence.exchange([mine])
     pairs = interchange(mine.captioner, mine.photos, {"one", "two"}, mine.captions)
     for name in pairs.follows:
         columns = (pairs.follows[name], pairs.stays[name], pairs.leads[name])
         assert cells(table, "mine", f"low ({len(pairs)})", name) == pytest.approx(np.mean(columns, 1))
-    table = tables.agreement(subjects)
+    table = looking.agreement(subjects)
     models = {subject.name: subject.captioner for subject in subjects}
     (agreed,) = agree(models, mine.photos, mine.captions).values()
     for words, part in {"all": agreed, "naming": agreed.only(NAMING)}.items():
         for name in part.measures:
             columns = (part.measures[name], part.other_word[name], part.other_image[name])
             assert cells(table, "mine / other", words, name) == pytest.approx(np.nanmean(columns, 1))
-    assert "Give several models" in tables.agreement([mine]).missing
+    assert "Give several models" in looking.agreement([mine]).missing
 
 
 def test_numbers_that_round_to_zero_have_no_sign():
@@ -153,7 +155,7 @@ def test_the_maps_played_are_those_they_are_called(tmp_path: Path, monkeypatch: 
         return SimpleNamespace(images=numbers, weights=np.roll(maps, 36, axis=1))
 
     monkeypatch.setattr(subject_module, "adversarial_maps", away)
-    monkeypatch.setattr(subject_module, "TRAINING_SCENES", 20)
+    monkeypatch.setattr(images_module, "TRAINING_SCENES", 20)
     images = Images.of_shapes(tmp_path, 6)
     played = Subject("mine", load("shapes"), images).groundings
     assert list(played) == [
@@ -181,7 +183,7 @@ def test_the_middle_stands_beside_each_kind_and_each_frequent_word(
     boxed = [BoxedPhoto(Path(path), boxes, kinds) for path in paths]
     people = {paths[0]: ["one one five", "three"], paths[1]: ["one five two"]}
     mine = Subject("mine", planted_model(*MAPS), Images(paths, boxed, people))
-    table = tables.grounding([mine])
+    table = looking.grounding([mine])
     assert table is not None
     found = {name: (words, round(hits.estimate.mean, 2)) for _, name, words, hits, _ in table.rows}
     assert {name: found[name] for name in found if "own" in name or "middle" in name} == {
@@ -213,7 +215,7 @@ def test_each_single_map_plays_and_the_best_is_chosen_on_other_images():
         name="mine", pointed=Pointed([first, second], boxed, np.arange(2)), images=Images(["a", "b"], boxed),
         images_of=lambda grounding: grounding.captions, grounding=lambda captions: Subject.grounding(fake, captions),
     )  # fmt: skip
-    table = tables.single_maps([fake])
+    table = looking.single_maps([fake])
     assert table is not None
     found = [(name, words, hit.estimate.mean, mass.estimate.mean) for _, name, words, hit, mass in table.rows]
     assert found == [
@@ -234,7 +236,7 @@ def test_maps_are_not_exchanged_between_fewer_than_two_captions(spoken: int, mon
 
 
 def test_a_model_that_names_nothing_of_shapes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(subject_module, "TRAINING_SCENES", 2)
+    monkeypatch.setattr(images_module, "TRAINING_SCENES", 2)
     with pytest.raises(UserError, match="--model mine"):
         study({"mine": tiny_captioner.captioner()}, Images.of_shapes(tmp_path, 2))
 

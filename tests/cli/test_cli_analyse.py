@@ -13,7 +13,9 @@ from helpers import tiny_captioner
 from helpers.command_line import Cli, check_refused
 
 from caption.analysis.maps import scales
-from caption.analysis.study.tables import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, ON_PHOTOS, ON_SHAPES
+from caption.analysis.study.looking import NEED_BOXES, NEED_MODELS
+from caption.analysis.study.sentences import NEED_REFERENCES
+from caption.analysis.study.tables import ON_PHOTOS, ON_SHAPES
 from caption.core.runtime.atomic_files import is_own
 from caption.core.runtime.outputs import check_outputs
 from caption.models import checkpoint

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from caption.analysis.study.images import Images
 from caption.analysis.study.kept import Kept
-from caption.analysis.study.subject import Images, Subject
+from caption.analysis.study.subject import Subject
 from caption.analysis.study.tables import MEASURES, OF_MAPS, ON_PHOTOS, ON_SHAPES
 from caption.analysis.table import AnalysisTable
 from caption.captioner import Captioner
@@ -98,7 +99,7 @@ def study(
         raise UserError("no photo has both boxes and people's captions: give those of the same photos")
     if unknown := [name for name in measures or () if name not in MEASURES]:
         raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
-    names = measures or (OF_MAPS if methods else ON_SHAPES if images.naming else ON_PHOTOS)
+    names = measures or list(OF_MAPS if methods else ON_SHAPES if images.naming else ON_PHOTOS)
     subjects = [Subject(name, captioner, images, methods, kept) for name, captioner in models.items()]
     tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})

@@ -1,16 +1,15 @@
-"""The subjects of a study: images with their annotations, and one model on them."""
+"""The subject of a study: one model on the images."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,22 +37,18 @@ from caption.analysis.maps.scales import (
     under_erasing,
 )
 from caption.analysis.maps.trial import Score
-from caption.analysis.per_word import Measured, known_mean
 from caption.analysis.pointing_game import Grounding, Pointing, ground
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.analysis.self_attention.rollout import has_rollout, rollout
+from caption.analysis.study.images import Images, Pointed
 from caption.analysis.study.kept import Arrays, Kept
+from caption.analysis.study.scale import Scale
 from caption.captioner import Captioner
 from caption.core.errors import ImageError, UserError
 from caption.core.regions import WeightProperties
 from caption.core.runtime.progress import counted, progress_bar
 from caption.core.version import package_version
-from caption.data.photo_boxes import BoxedPhoto
-from caption.data.shapes import Shapes
-from caption.data.shapes.scene import COLOURS, Scene, random_scene
-from caption.data.shapes.silhouettes import SHAPES
-from caption.metrics.significance import Estimate
 from caption.results.caption import Caption
 
 OWN, POSTERIOR, MIDDLE, CHANCE = "own maps", "posterior maps", "middle cell", "any cell (chance)"
@@ -68,103 +63,6 @@ RANDOM_SAMPLE = 5
 """Photos on which maps are drawn again for each layer that gets random weights."""
 WORDS = 12
 """Number of words that have rows of their own in the pointing game."""
-FLIPS = 20_000
-"""Draws of signs for a p-value."""
-TRAINING_SCENES = 500
-"""Scenes for the width of the centre prior and for the mean region."""
-
-
-@dataclass(frozen=True)
-class Images:
-    """The images of a study. Only the photos are required; each further field makes more measures possible."""
-
-    photos: Sequence[str]
-    """Paths."""
-    boxed: Sequence[BoxedPhoto] = ()
-    """Those of the photos that have boxes."""
-    references: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """People's captions of photos, by their paths."""
-    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The words for the objects of each category of COCO files."""
-    naming: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Words that name things, by class, such as colours; words of a class may be exchanged. Given if the truth about
-    every word is known: naming a thing without a box is then a miss, and measures of words are about these words."""
-    other_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Further classes of words."""
-    training: Sequence[str] = ()
-    """Other images, whose mean region replaces hidden ones."""
-    sigma: float | None = None
-    """Width of the centre prior, fitted to other images; see `baseline_maps.fit_sigma`."""
-    scenes: Sequence[Scene] = ()
-    """Of the photos, if they are scenes of Shapes, from which objects can be taken out."""
-
-    @classmethod
-    def of_shapes(cls, folder: Path, count: int) -> Images:
-        """A number of scenes of the test split of Shapes, which are written to a folder."""
-        reader = Shapes(str(folder), train=TRAINING_SCENES, val=1, test=count)
-        splits, boxes = reader.read(), reader.boxes("test")
-        paths = [str(image.path) for image in splits["test"]]
-        boxed = [BoxedPhoto(image.path, boxes[image.id], {}) for image in splits["test"]]
-        sides = (0, 0, reader.size, reader.size)
-        return cls(
-            paths,
-            boxed,
-            naming={"colours": frozenset(COLOURS), "shapes": frozenset(SHAPES)},
-            other_words={"relations": frozenset(("above", "below", "left", "right"))},
-            training=[str(image.path) for image in splits["train"]],
-            sigma=baseline_maps.fit_sigma((objects, sides) for objects in reader.boxes("train").values()),
-            scenes=[random_scene(reader.seed, "test", number, reader.size) for number in range(1, count + 1)],
-        )
-
-    @property
-    def pointed_at(self) -> list[BoxedPhoto]:
-        """Photos of the pointing game: those with people's captions if there are any, else all with boxes."""
-        if not self.references:
-            return list(self.boxed)
-        return [photo for photo in self.boxed if str(photo.path) in self.references]
-
-    def about(self, measured: Measured) -> Measured:
-        """The words that measures are about: those of `naming` if it is given, else all."""
-        return measured.only(frozenset().union(*self.naming.values())) if self.naming else measured
-
-
-class Pointed(NamedTuple):
-    """The captions of the pointing game: people's captions, which the model is fed, or its own."""
-
-    captions: list[Caption]
-    photos: list[BoxedPhoto]
-    """Of each caption; one may come several times."""
-    images: np.ndarray
-    """(N,) int64 the number of each caption's photo."""
-
-
-class Scale(NamedTuple):
-    """What a scale says of the maps of N words."""
-
-    values: np.ndarray
-    """(N,), NaN where it says nothing."""
-    images: np.ndarray
-    """(N,) the photo of each word."""
-
-    @property
-    def words(self) -> int:
-        """Number of words of which it says something."""
-        return int((~np.isnan(self.values)).sum())
-
-    @property
-    def mean(self) -> Estimate:
-        """See `known_mean`."""
-        return known_mean(self.values, self.images)
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided, against a mean of 0: how often the mean is as far from 0 if the signs of all values of a photo are
-        drawn at random, in `FLIPS` draws."""
-        known = ~np.isnan(self.values)
-        sums = np.bincount(np.unique(self.images[known], return_inverse=True)[1], self.values[known])
-        signs = np.random.default_rng(0).integers(0, 2, (FLIPS, len(sums))) * 2 - 1
-        as_far = np.abs(signs @ sums) >= abs(sums.sum()) - 1e-9
-        return float((as_far.sum() + 1) / (FLIPS + 1))
 
 
 class Subject:
