@@ -241,7 +241,9 @@ def numbers_of(text: str) -> set[float]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))], ids=lambda page: page.stem
+    "page",
+    [ROOT / "README.md", ROOT / "docs/analysis.md", *sorted(RESULTS.glob("*.md"))],
+    ids=lambda page: page.stem,
 )
 def test_every_number_of_a_page_is_in_the_files_beside_it(page: Path):
     """Numbers with two decimals, and per cent: in a file that the page links to, or in a section that a command wrote,
@@ -424,40 +426,51 @@ def test_intervals_in_tables_are_marked_before_and_after_correction():
 def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together():
     known = fake_runs(fewer=[1.001, 2.002])
     section = {
+        "section": "mine",
         "differences": [{"row": name, "less": "base"} for name in ("worse", "maybe", "same", "fewer")],
         "columns": [
             {"title": "NLL", "score": "NLL", "form": "+.2f", "margin": 0.01},
             {"title": "BLEU-4", "score": "BLEU-4"},
         ],
     }
+    described = replace(with_rows(known, "all"), sections=[section])
     # Four comparisons: 0.038, of maybe, is the second smallest and multiplied by 3.
-    assert comparisons.differences(with_rows(known, "all"), section, known).splitlines()[2:] == [
+    assert comparisons.differences(described, section, known).splitlines()[2:] == [
         "| worse − base | 3 | **+1.00 [+0.98, +1.02] (0.000)** | – |",
         "| maybe − base | 3 | +0.50 [+0.07, +0.93] (0.113) | – |",
         "| same − base | 3 | +0.00 [−0.25, +0.25] (1.000) | – |",
         "| fewer − base | 2 | +0.00 [−0.00, +0.01] ≈ (0.410) | – |",
     ]
+    # Two tables of one section are one family, and others are not of it.
+    halves = [{**section, "differences": section["differences"][part]} for part in (slice(2), slice(2, 4))]
+    others = [{**section, "section": "another"}, {"section": "mine", "columns": []}]
+    described = replace(described, sections=[*halves, *others])
+    assert [
+        line for half in halves for line in comparisons.differences(described, half, known).splitlines()[2:]
+    ] == comparisons.differences(described, others[0], known).splitlines()[2:]
 
 
 def test_an_effect_is_the_mean_of_some_rows_less_that_of_others():
     known = fake_runs()  # NLL of seed 0, 1, 2
     rows = {name: [run["scores"]["test"]["NLL"] for run in of.values()] for name, of in known.items()}
     pair = {"title": "effect", "row": ["worse", "maybe"], "less": ["base", "same"]}
-    section = {"differences": [pair], "columns": [{"title": "NLL", "score": "NLL", "form": "+.3f"}]}
+    columns = [{"title": "NLL", "score": "NLL", "form": "+.3f"}]
+    section = {"section": "mine", "differences": [pair], "columns": columns}
+    described = replace(with_rows(known, "all"), sections=[section])
     of_rows = [rows[name] for name in pair["row"] + pair["less"]]
     effects = [(w + m - b - s) / 2 for w, m, b, s in zip(*of_rows, strict=True)]
     estimate = significance.over_seeds(dict(enumerate(effects)))
     assert estimate is not None
-    line = comparisons.differences(with_rows(known, "all"), section, known).splitlines()[2]
+    line = comparisons.differences(described, section, known).splitlines()[2]
     assert (
         line.replace("−", "-")
         .replace("*", "")
         .startswith(f"| effect | 3 | {estimate.mean:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]")
     )
     del known["same"]["0"]  # seeds that one of the rows lacks are left out
-    assert "| effect | 2 |" in comparisons.differences(with_rows(known, "all"), section, known)
+    assert "| effect | 2 |" in comparisons.differences(described, section, known)
     del known["same"]
-    assert "| effect | 0 | – |" in comparisons.differences(with_rows(known, "all"), section, known)
+    assert "| effect | 0 | – |" in comparisons.differences(described, section, known)
 
 
 def test_figures_show_means_and_differences_with_their_intervals():

@@ -107,37 +107,60 @@ def _with_later(column: Column, name: str, first: int, runs: Runs) -> str:
 
 def differences(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> str:
     """A row for each pair of rows, over the seeds that both have. Cells have the mean difference, its interval, and the
-    p-value corrected for all cells: bold below LEVEL, ≈ if the interval lies within the margin of the column.
+    p-value corrected for all differences of sections of this name: bold below LEVEL, ≈ if the interval lies within the
+    margin of the column.
 
     Each of `differences` has a `row` and `less`, and the names of their tests, `test` and `less_test`, if not "test".
     Lists of rows stand for their means, as in the effects of a factorial design; then a `title` is needed.
     """
+    parts = [
+        part for part in described.sections if part["section"] == section["section"] and "differences" in part
+    ]
+    family = {
+        (number, *place): estimate
+        for number, part in enumerate(parts)
+        for place, estimate in _differences(part, runs).items()
+    }
+    corrected, number = with_corrections(family), parts.index(section)
     columns = [Column(**column) for column in section["columns"]]
-    heads: list[list[str]] = []
-    estimates: dict[str, Estimate] = {}
+    rows = []
     for line, pair in enumerate(section["differences"]):
-        sides = [[names] if isinstance(names, str) else names for names in (pair["row"], pair["less"])]
-        titles = (described.rows[names[0]].title for names in sides)
-        test = pair.get("test", "test")
+        row, less = _sides(pair)
+        title = pair.get("title") or f"{described.rows[row[0]].title} − {described.rows[less[0]].title}"
+        cells = (
+            _with_p_value(corrected.get((number, line, place)), column)
+            for place, column in enumerate(columns)
+        )
+        rows.append([title, str(len(_shared(pair, runs))), *cells])
+    return table(["difference", "pairs", *(column.title for column in columns)], rows)
+
+
+def _differences(section: Mapping[str, Any], runs: Runs) -> dict[tuple[int, int], Estimate]:
+    """Those that have enough seeds, by the places of the pair and of the column."""
+    estimates = {}
+    for line, pair in enumerate(section["differences"]):
+        test, shared = pair.get("test", "test"), _shared(pair, runs)
         tests = (test, pair.get("less_test", test))
-        shared = set.intersection(*({*runs.get(name, ())} for names in sides for name in names))
-        heads.append([pair.get("title") or " − ".join(titles), str(len(shared))])
-        for place, column in enumerate(columns):
+        for place, column in enumerate(Column(**column) for column in section["columns"]):
             values, base = (
                 _mean_of_rows(column, of_test, names, runs)
-                for names, of_test in zip(sides, tests, strict=True)
+                for names, of_test in zip(_sides(pair), tests, strict=True)
             )
             if shared <= values.keys() & base.keys():
                 pairs = ({seed: of[seed] for seed in shared} for of in (values, base))
                 if estimate := over_seeds(*pairs):
-                    estimates[f"{line} {place}"] = estimate
-    corrected = with_corrections(estimates)
-    rows = [
-        head
-        + [_with_p_value(corrected.get(f"{line} {place}"), column) for place, column in enumerate(columns)]
-        for line, head in enumerate(heads)
-    ]
-    return table(["difference", "pairs", *(column.title for column in columns)], rows)
+                    estimates[line, place] = estimate
+    return estimates
+
+
+def _sides(pair: Mapping[str, Any]) -> list[list[str]]:
+    """The names of the rows, and of those that they are compared with."""
+    return [[names] if isinstance(names, str) else names for names in (pair["row"], pair["less"])]
+
+
+def _shared(pair: Mapping[str, Any], runs: Runs) -> set[str]:
+    """The seeds that all rows of a pair have."""
+    return set.intersection(*({*runs.get(name, ())} for names in _sides(pair) for name in names))
 
 
 def _mean_of_rows(column: Column, test: str, names: Sequence[str], runs: Runs) -> dict[str, float]:

@@ -10,7 +10,7 @@ A section is a mapping in the table's YAML file:
     rows       names, if not all
     lines      by test: the text of the second column. A row has a line for each of these tests that it has
     line       the head of the second column, if not "at test"
-    families   true: rows are grouped by family, below a line with its name; flat: without that line
+    families   true: a table for each family, below a heading with its name; flat: in one table
     order      a score of the first test; within a family, rows are sorted by it, the lowest first
     columns    see `Column`
     as         what is shown, a name of KINDS; without it a table
@@ -63,11 +63,14 @@ def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> s
         for test in lines or ["test"]
         if column.show == "interval"
     }
-    rows: list[list[str]] = []
+    second = [section.get("line", "at test")] if lines else []
+    head = [section.get("head", ""), *second, *(column.title for column in columns)]
+    apart = section.get("families") is True
+    parts: list[tuple[str, list[list[str]]]] = [] if apart else [("", [])]
     for family, members in _families(described, section, names, runs):
-        if family and section["families"] is True:
-            heads = [described.families[family] if column.header == "formula" else "" for column in columns]
-            rows.append([f"**{family}**", *heads])
+        if apart:
+            meaning = described.families[family]
+            parts.append((f"## {family.capitalize()}\n\n{meaning[0].upper()}{meaning[1:]}.\n\n", []))
         for name in members:
             row = described.rows[name]
             for test, shown in (lines or {"test": None}).items():
@@ -79,11 +82,11 @@ def _table(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> s
                     else _cell(column, row, test, section, runs)
                     for column in columns
                 ]
-                rows.append([row.title, *([shown] if lines else []), *cells])
-    second = [section.get("line", "at test")] if lines else []
-    head = [section.get("head", ""), *second, *(column.title for column in columns)]
-    rows += [[*map(str, extra), *[""] * (len(head) - len(extra))] for extra in section.get("also", ())]
-    return table(head, rows)
+                parts[-1][1].append([row.title, *([shown] if lines else []), *cells])
+    parts[-1][1].extend(
+        [[*map(str, extra), *[""] * (len(head) - len(extra))] for extra in section.get("also", ())]
+    )
+    return "\n\n".join(title + table(head, rows) for title, rows in parts)
 
 
 def _families(
