@@ -27,6 +27,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.nn.utils.stateless import _reparametrize_module
 
 from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors, with_leaves
 from caption.decoders.base import Trace
@@ -122,7 +123,11 @@ class Recordings:
             except Exception as error:
                 self.failed = True
                 self.recorded.clear()
-                log.warning("no CUDA graph of a decoder's %s: %s", name, error)
+                log.warning(
+                    "no CUDA graph of a decoder's %s: %s. If CUDA fails from now on, resume without model.graphs",
+                    name,
+                    error,
+                )
                 return None
         recording = self.recorded[key]
         return with_leaves(recording.outputs, Replay.apply(self, recording, *tensors, *recording.weights))
@@ -162,13 +167,19 @@ class Recording:
         device = tensors[0].device
         low = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         before = [buffer.clone() for buffer in decoder.buffers()]
+        weights = dict(decoder.named_parameters())
+        # Parameters of its own in the same memory: autograd waits for the streams of other graphs of a parameter.
+        aliases = {
+            name: nn.Parameter(weight.detach(), weight.requires_grad) for name, weight in weights.items()
+        }
+        aliased = _reparametrize_module(decoder, aliases, tie_weights=True)
         # Tensors made in inference mode could not be written outside of it.
-        with torch.inference_mode(False), torch.set_grad_enabled(grad), same_draws(device):
+        with torch.inference_mode(False), torch.set_grad_enabled(grad), same_draws(device), aliased:
             self.inputs = [owner.input_like(place, tensor) for place, tensor in enumerate(tensors)]
             fill(self.inputs, tensors)
             own = with_leaves(arguments, self.inputs)
             learned = [tensor for tensor in self.inputs if tensor.requires_grad]
-            learned += [weight for weight in decoder.parameters() if grad and weight.requires_grad]
+            learned += [alias for alias in aliases.values() if grad and alias.requires_grad]
             with torch.autocast(device.type, low[1], low[0], cache_enabled=False):
                 warm_up(lambda: gradients(function(*own), learned))
                 self.forward, result = record(lambda: function(*own), owner.pool)
@@ -180,10 +191,10 @@ class Recording:
                     self.backward, found = record(lambda: gradients(result, learned, self.errors), owner.pool)
                 self.outputs = map_tensors(Tensor.detach, result)
                 by_tensor = dict(zip(map(id, learned), found, strict=True))
-                self.weights = [
-                    weight for weight in decoder.parameters() if by_tensor.get(id(weight)) is not None
-                ]
-                self.gradients = [by_tensor.get(id(tensor)) for tensor in (*self.inputs, *self.weights)]
+                learning = [name for name, alias in aliases.items() if by_tensor.get(id(alias)) is not None]
+                self.weights = [weights[name] for name in learning]
+                own_weights = (aliases[name] for name in learning)
+                self.gradients = [by_tensor.get(id(tensor)) for tensor in (*self.inputs, *own_weights)]
                 """Those of the inputs and weights; None where there is none."""
                 try:
                     self._compare([*leaves(self.outputs), *found], lambda: function(*own), learned, device)
@@ -346,8 +357,11 @@ def record(run: Callable[[], Any], pool: Any) -> tuple[Callable[[], None], Any]:
     Returns:
         a function that does it, and the recorded function's result, whose tensors it fills.
     """
-    graph = torch.cuda.CUDAGraph()
-    # Other threads, which load data, may allocate memory meanwhile.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        result = run()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        # Other threads, which load data, may allocate memory meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = run()
+    finally:
+        torch.cuda.set_stream(stream)  # a recording that fails leaves its own
     return graph.replay, result

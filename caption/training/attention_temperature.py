@@ -71,9 +71,15 @@ class AttentionTemperature(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._inverse.fill_(1 / self.temperature(trainer.global_step))
+        temperature = self.temperature(trainer.global_step)
+        self._inverse.fill_(1 / temperature)
+        if temperature == 1:  # to the end; with hooks the decoder would not take its faster form
+            self._remove()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

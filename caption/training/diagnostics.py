@@ -57,13 +57,14 @@ def diagnose(weights: Tensor, real: Tensor, properties: WeightProperties) -> dic
     present = real.any(-1)
     pairs = real[..., 1:]  # True where a step has a previous step
     moved = change(weights[..., 1:, :], weights[..., :-1, :])
-    coverage = weights.sum(2)[present]  # (captions, L)
+    coverage = weights.sum(2)
     words, neighbours, captions = mean(torch.stack([real.sum(), pairs.sum(), present.sum()]))
     return {
         "attention_entropy": (entropy(weights, properties) * real).sum() / words,
         "attention_change": (moved * pairs).sum() / neighbours.clamp_min(1),
-        "coverage_min": coverage.amin(-1).sum() / captions,
-        "coverage_max": coverage.amax(-1).sum() / captions,
+        # Products, because a choice by a mask would wait for the GPU.
+        "coverage_min": (coverage.amin(-1) * present).sum() / captions,
+        "coverage_max": (coverage.amax(-1) * present).sum() / captions,
     }
 
 

@@ -56,7 +56,6 @@ class AveragedWeights(WeightAveraging):
             average(averages, weights, count)
             for mean, weight in zip(averages, weights, strict=True):
                 # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits.
-                if torch.equal(mean, weight):
-                    mean.copy_(weight)
+                mean.copy_(torch.where(mean == weight, weight, mean))
 
         super().__init__(multi_avg_fn=update)

@@ -144,6 +144,35 @@ def test_training_is_equal(name: str, cpu_graphs: CPUGraphs, monkeypatch: pytest
     assert cpu_graphs.replays == before + 2 * len(BATCHES)
 
 
+@pytest.mark.parametrize("name", ["additive", "show_and_tell"])
+def test_a_recording_shares_no_parameter_with_graphs_that_are_alive(
+    name: str, cpu_graphs: CPUGraphs, monkeypatch: pytest.MonkeyPatch
+):
+    """Such as that of the projected regions: autograd waits for their streams, which no recording can."""
+    model = made(name)
+    accelerate(model, "cuda", graphs=True)
+    recorded: list[Tensor] = []
+    record = graphs.record
+
+    def watched(run: Callable[[], Any], pool: Any) -> Any:
+        replay, result = record(run, pool)
+        nodes: list[Any] = [tensor.grad_fn for tensor in leaves(result) if tensor.grad_fn is not None]
+        seen = {*nodes}
+        for node in nodes:
+            recorded.extend([node.variable] if hasattr(node, "variable") else [])
+            further = {following for following, _ in node.next_functions if following is not None} - seen
+            nodes += further
+            seen |= further
+        return replay, result
+
+    monkeypatch.setattr(graphs, "record", watched)
+    trained(model)
+    own = {id(weight): weight.data_ptr() for weight in model.decoder.parameters()}
+    assert {*own.values()} & {weight.data_ptr() for weight in recorded}  # in the same memory
+    assert not own.keys() & {id(weight) for weight in recorded}
+    assert [id(weight) for weight in model.decoder.parameters()] == [*own]
+
+
 @pytest.mark.parametrize("name", ["additive", "hard", "gru"])
 def test_a_graph_serves_captions_of_several_lengths(name: str, cpu_graphs: CPUGraphs):
     model = made(name)

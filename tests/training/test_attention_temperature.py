@@ -32,13 +32,15 @@ def temperature(module: Any, *args: Any) -> float:
 def test_it_falls_geometrically_and_stays_at_1(tmp_path: Path, reader: Shapes) -> None:
     """It is resumed in test_resuming.py."""
     seen = Watch(temperature)
-    module = fit(tmp_path, reader, AttentionTemperature(16.0, 0.5), seen, max_epochs=2)
+    hooked = Watch(lambda module, *_: float(bool(module.captioner.decoder.attention.score._forward_hooks)))
+    module = fit(tmp_path, reader, AttentionTemperature(16.0, 0.5), seen, hooked, max_epochs=2)
     steps = len(seen.seen)
     expected = [16.0 ** max(0.0, 1 - step / (steps / 2)) for step in range(steps)]
     assert expected[0] == 16
     assert expected[-1] == 1
     assert seen.seen == pytest.approx(expected, rel=1e-4)
     assert temperature(module) == 1
+    assert hooked.seen == [one > 1 for one in expected]
 
 
 @pytest.mark.parametrize(

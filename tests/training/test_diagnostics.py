@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from caption.core.regions import WeightProperties
 from caption.training.diagnostics import StillMaps, diagnose
@@ -29,6 +30,12 @@ def test_by_hand():
     numbers = diagnose(one, torch.tensor([[[True, False]]]), properties)
     assert numbers["attention_change"].item() == 0
     assert numbers["attention_entropy"].item() == pytest.approx(1.5 * ln2, rel=1e-5)
+
+
+def test_nothing_waits_for_the_gpu():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        numbers = diagnose(MAPS, REAL, WeightProperties())
+    assert all(value.shape == () for value in numbers.values())
 
 
 def warnings(watch: StillMaps, changes: list[float]) -> list[str]:

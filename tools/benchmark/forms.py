@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from caption.captioner import Captioner
 from caption.core.runtime.atomic_files import replacing
 from caption.core.runtime.peak_memory import allocated_peak
-from caption.core.tensor_tree import State, leaves, with_leaves
+from caption.core.tensor_tree import State, leaves, map_tensors, with_leaves
 from caption.decoders.base import join_steps
 from caption.decoders.unroll import RecurrentDecoder
 from caption.kernels import accelerate, decelerate, graphs
@@ -203,9 +203,9 @@ def training_forms(batch: Batch, low: bool) -> dict[str, Form]:
     if has_graphs(device):
         forms |= {
             "graph of an unroll": exchanged(graphs=True),
-            "graphs of steps": lambda: graphed_steps(batch, low),
             "compiled": exchanged(compile=True),
             "reduce-overhead": lambda: reduced_overhead(batch, low),
+            "graphs of steps": lambda: graphed_steps(batch, low),
         }
     return forms
 
@@ -229,15 +229,15 @@ def training_step(
         """Loss and gradients of the second of two steps."""
         core.step(decoder, loss)
         value = core.step(decoder, loss)
-        assert not has_failed(decoder), "it has fallen back to the plain form, see the log"
+        assert not took_plain(decoder), "it has fallen back to the plain form, see the log"
         return [value, *(weight.grad for weight in decoder.parameters() if weight.grad is not None)]
 
     return Contestant(lambda: core.step(decoder, loss), check)
 
 
-def has_failed(decoder: nn.Module) -> bool:
-    """Whether a decoder has graphs, and could not record them."""
-    return isinstance(decoder, graphs.GraphedUnroll) and graphs.recordings(decoder).failed
+def took_plain(decoder: nn.Module) -> bool:
+    """Whether a decoder should have graphs, and has recorded none."""
+    return isinstance(decoder, graphs.GraphedUnroll) and not graphs.recordings(decoder).recorded
 
 
 class Step(nn.Module):
@@ -270,7 +270,8 @@ def graphed_steps(batch: Batch, low: bool) -> Contestant:
         state = decoder.start(captioner.project(views))
         vectors = decoder.word_vectors(words[:, :, 0])
         # After one step, the precision is that of all further ones.
-        state = State(state.shared, decoder.advance(state, vectors)[0].carried, None)
+        # A copy: weights of a graph that is alive would be waited for while another is recorded.
+        state = map_tensors(as_sample, State(state.shared, decoder.advance(state, vectors)[0].carried, None))
         steps = [Step(decoder, state) for _ in range(words.shape[2])]
         # Each step reads its own state and word, and all read one memory.
         shared = list(map(as_sample, leaves(state.shared)))
@@ -331,7 +332,7 @@ def search_forms(region_size: int, images: int, low: bool, device: torch.device)
             def check() -> list[Tensor]:
                 found = find(model.decoder, vectors, search, low)
                 found = find(model.decoder, vectors, search, low)
-                assert not has_failed(model.decoder), "it has fallen back to the plain form, see the log"
+                assert not took_plain(model.decoder), "it has fallen back to the plain form, see the log"
                 return [torch.tensor(words) for words in found]
 
             return Contestant(lambda: find(model.decoder, vectors, search, low), check)
