@@ -6,7 +6,8 @@
 # Run it from the repository, with the extra "photos". In this order: the tests of a GPU (two minutes), all forms of a training
 # step and of search with a profile (five), the parts from photos to captions (one), the other benchmarks (four), the controls
 # of Flickr8k with ten seeds, the model for photos with three, and the rest. Each step writes FOLDER/STEP.log, and
-# FOLDER/STEP.done when it has succeeded. Called again, finished steps are skipped and trainings resumed.
+# FOLDER/STEP.done when it has succeeded, or STEP.failed. Called again, both are skipped and trainings resumed; remove
+# STEP.failed to try once more.
 #
 # On a machine that is rented for some minutes at a time:
 #   LIMIT=560 tools/on_gpu.sh FOLDER BACK
@@ -31,6 +32,8 @@ sections=" ${ONLY:-tests forms parts benchmarks controls photos more} "
 device=${DEVICE:-cuda} quick=${QUICK:-} # DEVICE=cpu QUICK=--quick tries this script without a GPU
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
 mkdir -p "$folder"
+caption() { python -m caption "$@"; } # for tools/photo_model.sh, where the package is not installed
+export -f caption
 
 left() { echo $((limit - 15 - SECONDS)); } # what it has begun may take so long to end
 
@@ -38,6 +41,7 @@ step() { # NAME SECONDS COMMAND...: unless it is done, or fewer seconds are left
     local name=$1 least=$2
     shift 2
     [ -e "$folder/$name.done" ] && return 0
+    [ -e "$folder/$name.failed" ] && touch "$folder/failed" && return 1
     if [ "$(left)" -lt "$least" ]; then
         touch "$folder/later"
         return 1
@@ -49,7 +53,7 @@ step() { # NAME SECONDS COMMAND...: unless it is done, or fewer seconds are left
         124 | 137 | 143) touch "$folder/later" && return 1 ;;
         *)
             echo "$name failed; see $folder/$name.log: $(grep -iE '^caption:|error|failed' "$folder/$name.log" | head -n 1)"
-            touch "$folder/failed"
+            touch "$folder/$name.failed" "$folder/failed"
             return 1
             ;;
     esac
@@ -65,7 +69,7 @@ benchmark() { # SECTION SECONDS ARGUMENTS...
 }
 
 fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
-    step "$1" 60 caption fit "${@:2}" "${training[@]}" --trainer.default_root_dir "$folder/$1" --ckpt_path auto
+    step "$1" 60 python -m caption fit "${@:2}" "${training[@]}" --trainer.default_root_dir "$folder/$1" --ckpt_path auto
 }
 
 row() { # TABLE ROW SEED: train, test and measure one row of a table of docs/results
@@ -92,7 +96,7 @@ table() { # TABLE SEEDS ROW...: rows of a table side by side; then its sections
 }
 
 epochs() { # GRAPHS: eight epochs of flickr8k_soft from stored regions, alone on the GPU; the log ends with their time
-    step "epochs_graphs_$1" 60 bash -c 'time caption fit -c flickr8k_soft "$@"' epochs \
+    step "epochs_graphs_$1" 60 bash -c 'time python -m caption fit -c flickr8k_soft "$@"' epochs \
         --data.features "$(find "$folder/tables/regions" -mindepth 1 -maxdepth 1 | head -n 1)" "${training[@]}" \
         --model.graphs "$1" --trainer.default_root_dir "$folder/epochs_graphs_$1" --trainer.enable_progress_bar false
 }
@@ -130,7 +134,7 @@ if [ -n "${PART:-}" ]; then
 fi
 rm -f "$folder/later" "$folder/failed"
 [ -e "$folder/began" ] || touch "$folder/began"
-[ -n "${EARLIER:-}" ] && tar -xzf "$EARLIER"
+[ -n "${EARLIER:-}" ] && tar -xzmf "$EARLIER" # as new files, which are brought back again
 [ "$device" = cpu ] ||
     python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
 training=(--trainer.accelerator gpu --trainer.precision bf16-mixed --model.graphs "${GRAPHS:-false}")
@@ -171,12 +175,12 @@ table entropy_on_flickr8k "0 1 2" soft authors authors_without_entropy authors_o
 table paper_on_flickr8k 0 soft rmsprop one_length ten_thousand_words bleu_stopping all_four paper_soft paper_hard
 table paper_on_flickr8k 0 paper hard_all_four
 table doubly_stochastic_on_flickr8k "0 1 2" soft doubly_stochastic_tenth doubly_stochastic
-step flickr8k_vgg_features 60 caption features --config flickr8k_vgg --out runs/flickr8k_vgg_features --device "$device"
+step flickr8k_vgg_features 60 python -m caption features --config flickr8k_vgg --out runs/flickr8k_vgg_features --device "$device"
 fit flickr8k_paper_soft -c flickr8k_vgg -c presets/paper_soft \
     --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
 fit flickr8k_arctic_hard -c flickr8k_vgg -c presets/arctic_flickr8k
 if [ -e data/coco/dataset_coco.json ]; then
-    step coco_features 60 caption features --config coco_soft --out runs/coco_features --device "$device"
+    step coco_features 60 python -m caption features --config coco_soft --out runs/coco_features --device "$device"
     for preset in "" paper arctic; do
         soft="coco_${preset:+${preset}_}soft" hard="coco_${preset:+${preset}_}hard"
         fit "$soft" -c coco_soft ${preset:+-c "presets/${preset}_soft"} &&

@@ -169,7 +169,7 @@ class Recording:
         before = [buffer.clone() for buffer in decoder.buffers()]
         weights = dict(decoder.named_parameters())
         # Parameters of its own in the same memory: autograd waits for the streams of other graphs of a parameter.
-        aliases = {
+        aliases: dict[str, Tensor] = {
             name: nn.Parameter(weight.detach(), weight.requires_grad) for name, weight in weights.items()
         }
         aliased = _reparametrize_module(decoder, aliases, tie_weights=True)

@@ -20,12 +20,11 @@ exit 0
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with stubs of the commands."""
+    """A folder with a stub of Python."""
     (tmp_path / "stubs").mkdir()
-    for name in ("python", "caption"):
-        stub = tmp_path / "stubs" / name
-        stub.write_text(STUB)
-        stub.chmod(0o755)
+    stub = tmp_path / "stubs" / "python"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
     (tmp_path / "docs" / "results").mkdir(parents=True)
     return tmp_path
 
@@ -66,7 +65,7 @@ def test_trainings_of_ten_seeds(place: Path):
     assert code == 0, output
     trained = [call for call in calls if "controls_on_flickr8k" in call]
     assert len(trained) == len(set(trained)) == 40
-    assert [call.split("--model.graphs ")[1].split()[0] for call in calls if call.startswith("caption")] == [
+    assert [call.split("--model.graphs ")[1].split()[0] for call in calls if "caption fit" in call] == [
         *("false", "true")
     ]
 
@@ -86,6 +85,11 @@ def test_a_failure_is_named_and_does_not_stop_the_others(place: Path):
     assert code == 1
     assert "benchmark_forms failed; see out/benchmark_forms.log: error: a reason" in output
     assert len(calls) == 2
+    code, _, calls = run(place, "out", ONLY="forms parts")
+    assert (code, calls) == (1, [])  # what failed is not repeated
+    (place / "out" / "benchmark_forms.failed").unlink()
+    code, _, calls = run(place, "out", ONLY="forms parts")
+    assert (code, len(calls)) == (0, 1)
 
 
 def test_numbers_and_models_come_back_in_small_files(place: Path):
@@ -126,7 +130,7 @@ def test_the_model_for_photos_goes_on_from_a_model_with_three_seeds(place: Path)
         (place / "data" / file).touch()
     code, output, calls = run(place, "out", ONLY="photos", PHOTOS_FROM="mean.ckpt")
     assert code == 0, output
-    fits = [call for call in calls if call.startswith("caption fit")]
+    fits = [call for call in calls if call.startswith("python -m caption fit")]
     assert len(fits) == 9
     for seed in "012":
         first, second, third = [call for call in fits if f"--seed_everything {seed}" in call]
@@ -134,7 +138,7 @@ def test_the_model_for_photos_goes_on_from_a_model_with_three_seeds(place: Path)
         assert f"--model.warm_start out/photos/everyday_{seed}/last.ckpt" in second
         assert f"--trainer.default_root_dir out/photos/sensible_{seed}" in second
         assert f"--model.warm_start out/photos/sensible_{seed}/best.ckpt" in third
-    assert sum(call.startswith("caption export") for call in calls) == 3
-    assert sum(call.startswith("caption test") for call in calls) == 3
+    assert sum(call.startswith("python -m caption export") for call in calls) == 3
+    assert sum(call.startswith("python -m caption test") for call in calls) == 3
     _, _, calls = run(place, "out", ONLY="photos", PHOTOS_FROM="mean.ckpt")
     assert calls == []

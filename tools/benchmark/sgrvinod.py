@@ -7,6 +7,7 @@ of its `caption.py` are run.
 from __future__ import annotations
 
 import ast
+import copy
 import math
 import runpy
 from collections.abc import Callable
@@ -119,10 +120,16 @@ def compare_steps(tutorial: nn.Module, captioner: Captioner, setting: Setting) -
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, tutorial.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
+    ours = captions._replace(lengths=captions.lengths.cpu())  # as the loader leaves them
     forms = {
         THEIRS: Form(tutorial.train(), partial(their_loss, tutorial, vectors, captions)),
-        OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, captions)),
+        OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, ours)),
     }
+    if setting.device.type == "cuda":
+        recorded = copy.deepcopy(captioner)
+        accelerate(recorded, graphs=True)
+        loss = partial(our_loss, recorded, vectors, ours)
+        forms[f"{OURS}, graphs"] = Form(recorded.decoder.train(), loss)
     measured = measure_forms(forms, setting, lambda model: {})
     return [[name, *form.times, form.memory, form.loss] for name, form in measured.items()]
 

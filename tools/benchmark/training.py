@@ -46,14 +46,15 @@ class Batch:
         self.captioner = core.make_captioner(region_size, device)
         self.textbook = textbook_of(self.captioner.decoder)
         self.vectors = core.make_vectors(images, region_size, device)
-        self.captions = core.make_captions(images, device)
+        captions = core.make_captions(images, device)
+        self.captions = captions._replace(lengths=captions.lengths.cpu())  # as the loader leaves them
 
-    def captioner_form(self, low: bool = False, compiled: bool = False) -> Form:
-        """The captioner's decoder, or that of a compiled copy."""
+    def captioner_form(self, low: bool = False, **options: bool) -> Form:
+        """The captioner's decoder, or that of a copy with other options of `accelerate`."""
         captioner = self.captioner
-        if compiled:
+        if options:
             captioner = copy.deepcopy(captioner)
-            accelerate(captioner, self.device, compile=True)
+            accelerate(captioner, self.device, **options)
         compute = partial(core.caption_loss, captioner, self.vectors, self.captions)
         return Form(captioner.decoder, compute, low)
 
@@ -124,6 +125,8 @@ def make_forms(batch: Batch) -> dict[str, Form]:
     if batch.device.type == "cuda":
         forms |= {
             "textbook, bf16-mixed": batch.textbook_form(low=True),
-            "ours, bf16-mixed, compiled": batch.captioner_form(low=True, compiled=True),
+            "ours, bf16-mixed, compiled": batch.captioner_form(low=True, compile=True),
+            "ours, float32, graphs": batch.captioner_form(graphs=True),
+            "ours, bf16-mixed, graphs": batch.captioner_form(low=True, graphs=True),
         }
     return forms
