@@ -193,8 +193,8 @@ class Recording:
                 by_tensor = dict(zip(map(id, learned), found, strict=True))
                 learning = [name for name, alias in aliases.items() if by_tensor.get(id(alias)) is not None]
                 self.weights = [weights[name] for name in learning]
-                own_weights = (aliases[name] for name in learning)
-                self.gradients = [by_tensor.get(id(tensor)) for tensor in (*self.inputs, *own_weights)]
+                sources = *self.inputs, *(aliases[name] for name in learning)
+                self.gradients = [by_tensor.get(id(tensor)) for tensor in sources]
                 """Those of the inputs and weights; None where there is none."""
                 try:
                     self._compare([*leaves(self.outputs), *found], lambda: function(*own), learned, device)

@@ -55,7 +55,8 @@ class AveragedWeights(WeightAveraging):
                 return
             average(averages, weights, count)
             for mean, weight in zip(averages, weights, strict=True):
-                # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits.
+                # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits. To ask once for the whole
+                # tensor would wait for the GPU.
                 mean.copy_(torch.where(mean == weight, weight, mean))
 
         super().__init__(multi_avg_fn=update)

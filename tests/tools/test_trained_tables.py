@@ -251,8 +251,10 @@ def test_every_number_of_a_page_is_in_the_files_beside_it(page: Path):
     text = page.read_text(encoding="utf-8")
     linked = [path for link in LINKS.findall(text) if (path := page.parent / link).is_file()]
     sources = [path.read_text(encoding="utf-8") for path in linked if path.suffix != ".md"]
+    generated = ""
     for written in (page, *(path for path in linked if path.suffix == ".md")):
-        sources += read_sections(written).values()
+        generated += "\n".join(read_sections(written).values())
+    sources.append(generated)
     known = set[float]().union(*map(numbers_of, sources))
     for section in read_sections(page).values():
         text = text.replace(section, "")
@@ -263,6 +265,8 @@ def test_every_number_of_a_page_is_in_the_files_beside_it(page: Path):
         if not any(abs(round(each, places) - one) < 1e-9 for one, places in shown for each in known):
             unknown.append(number)
     assert unknown == []
+    # A corrected p-value is in a cell of such a section, and not any number of a file.
+    assert [p for p in re.findall(r"\bp (0\.\d{3})\b", text) if f"({p})" not in generated] == []
 
 
 def test_captions_judged_by_eye_are_counted_from_their_files():

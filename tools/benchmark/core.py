@@ -74,15 +74,16 @@ def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
 
 
 def make_captions(images: int, device: torch.device) -> CaptionBatch:
-    """A caption of each image; their lengths are evenly spread, and one caption is the longest."""
+    """A caption of each image; their lengths are evenly spread, and one caption is the longest. The lengths stay on the
+    host, as the loader leaves them."""
     generator = torch.Generator().manual_seed(2)
     lengths = torch.randint(SHORTEST, LONGEST + 1, (images, 1), generator=generator)
     lengths[0, 0] = LONGEST
     words = torch.randint(4, VOCABULARY, (images, 1, LONGEST + 1), generator=generator)
     words[..., 0] = START
     real = torch.arange(LONGEST) < lengths[..., None]
-    tensors = (words[..., :-1] * real, words[..., 1:] * real, lengths)
-    return CaptionBatch(*(tensor.to(device) for tensor in tensors))
+    inputs, targets = (part * real for part in (words[..., :-1], words[..., 1:]))
+    return CaptionBatch(inputs.to(device), targets.to(device), lengths)
 
 
 # -- what is measured

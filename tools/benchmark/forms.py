@@ -179,9 +179,7 @@ class Batch:
         self.captioner = core.make_captioner(region_size, device)
         decelerate(self.captioner)
         self.vectors = core.make_vectors(images, region_size, device)
-        captions = core.make_captions(images, device)
-        # As the loader leaves them.
-        self.captions = captions._replace(lengths=captions.lengths.cpu())
+        self.captions = core.make_captions(images, device)
 
 
 def training_forms(batch: Batch, low: bool) -> dict[str, Form]:

@@ -120,15 +120,14 @@ def compare_steps(tutorial: nn.Module, captioner: Captioner, setting: Setting) -
     """Forward and backward of a batch, with the loss of its `train.py`."""
     vectors = core.make_vectors(core.IMAGES, tutorial.encoder_dim, setting.device)
     captions = core.make_captions(core.IMAGES, setting.device)
-    ours = captions._replace(lengths=captions.lengths.cpu())  # as the loader leaves them
     forms = {
         THEIRS: Form(tutorial.train(), partial(their_loss, tutorial, vectors, captions)),
-        OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, ours)),
+        OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, captions)),
     }
     if setting.device.type == "cuda":
         recorded = copy.deepcopy(captioner)
         accelerate(recorded, graphs=True)
-        loss = partial(our_loss, recorded, vectors, ours)
+        loss = partial(our_loss, recorded, vectors, captions)
         forms[f"{OURS}, graphs"] = Form(recorded.decoder.train(), loss)
     measured = measure_forms(forms, setting, lambda model: {})
     return [[name, *form.times, form.memory, form.loss] for name, form in measured.items()]
@@ -136,7 +135,7 @@ def compare_steps(tutorial: nn.Module, captioner: Captioner, setting: Setting) -
 
 def their_loss(decoder: nn.Module, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """As in its `train.py`: means over words, and over images and regions, with alpha_c 1."""
-    words, targets, lengths = (tensor[:, 0] for tensor in captions)
+    words, targets, lengths = (tensor.to(vectors.device)[:, 0] for tensor in captions)
     sequences = torch.cat((words[:, :1], targets), 1)  # START, words, END, padding
     scores, ordered, steps, weights, _ = decoder(vectors, sequences, lengths[:, None] + 1)
     packed = [

@@ -46,8 +46,7 @@ class Batch:
         self.captioner = core.make_captioner(region_size, device)
         self.textbook = textbook_of(self.captioner.decoder)
         self.vectors = core.make_vectors(images, region_size, device)
-        captions = core.make_captions(images, device)
-        self.captions = captions._replace(lengths=captions.lengths.cpu())  # as the loader leaves them
+        self.captions = core.make_captions(images, device)
 
     def captioner_form(self, low: bool = False, **options: bool) -> Form:
         """The captioner's decoder, or that of a copy with other options of `accelerate`."""

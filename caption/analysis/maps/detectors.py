@@ -41,7 +41,7 @@ def detected(file: str) -> Draw:
     Source: Fang et al. 2015, "From Captions to Visual Concepts and Back", eq. 1.
 
     Raises:
-        UserError: there is no such file, or it has no word detectors; when maps are drawn: they read another encoder.
+        UserError: there is no such file; it has no word detectors; when maps are drawn, they read another encoder.
     """
     path = Path(model_zoo.find(file))
     written = path.stat().st_mtime_ns if path.exists() else 0

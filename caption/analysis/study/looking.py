@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from caption.analysis.agreement import Agreement, agree
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.per_word import known_mean
 from caption.analysis.pointing_game import Grounding
-from caption.analysis.study.measure import Rows, Subjects, measure
+from caption.analysis.study.measure import Subjects, measure
 from caption.analysis.study.subject import MIDDLE, OWN, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.core.errors import UserError, first_few
@@ -62,7 +62,7 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     table.notes = list(dict.fromkeys(table.notes))
 
 
-def _grounding_rows(subject: Subject) -> Rows:
+def _grounding_rows(subject: Subject) -> Iterator[list[Cell]]:
     own, middle = subject.parts(OWN), subject.parts(MIDDLE)
     parts = {f"{name}, {part}": of[part] for part in own for name, of in ((OWN, own), (MIDDLE, middle))}
     for name, played in ({OWN: subject.groundings[OWN]} | parts | subject.groundings).items():
@@ -149,7 +149,7 @@ def agreement(table: AnalysisTable, subjects: Subjects) -> None:
             table.add(_agreement_rows(part), " / ".join(names), words)
 
 
-def _agreement_rows(part: Agreement) -> Rows:
+def _agreement_rows(part: Agreement) -> Iterator[list[Cell]]:
     for name in part.measures:
         yield [
             name,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from caption.analysis.study.subject import Subject
-from caption.analysis.table import AnalysisTable, Cell
+from caption.analysis.table import AnalysisTable
 
 Subjects = Sequence[Subject]
 Measure = Callable[[Subjects], AnalysisTable | None]
 """None = it applies to none of the models."""
-Rows = Iterator[list[Cell]]
 
 
 def measure(*columns: str) -> Callable[[Callable[[AnalysisTable, Subjects], None]], Measure]:
