@@ -5,11 +5,12 @@ A figure is a mapping in the table's YAML file, drawn beside the document:
     file       its name
     x, label   the texts of the horizontal axis, and its title
     panels     side by side, each with a title, a score of the test `test`, and series by name. A series has a row for
-               each of x, or a pair of rows, whose difference is shown
+               each of x, or a pair of rows, whose difference is shown, or null for a gap
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ APART = 0.06
 
 
 def figure(described: Mapping[str, Any], runs: Runs) -> Figure:
-    """Draw a figure. A point without two seeds is left out."""
+    """Draw a figure. A point without two seeds is a gap."""
     from matplotlib.figure import Figure
 
     panels: Sequence[Mapping[str, Any]] = described["panels"]
@@ -33,16 +34,15 @@ def figure(described: Mapping[str, Any], runs: Runs) -> Figure:
     for axes, panel in zip(drawn.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         column = Column(panel["title"], score=panel["score"])
         for number, (name, points) in enumerate(panel["series"].items()):
-            by_place = {}
+            places = [place + number * APART for place in range(len(points))]
+            means, halves = [math.nan] * len(points), [math.nan] * len(points)
             for place, point in enumerate(points):
-                row, *less = [point] if isinstance(point, str) else point
+                row, *less = [point] if isinstance(point, str) else point or [""]
                 values, *base = (values_of(column, "test", runs.get(each, {})) for each in (row, *less))
                 if estimate := over_seeds(values, *base):
-                    by_place[place + number * APART] = estimate
-            means = [estimate.mean for estimate in by_place.values()]
-            halves = [estimate.high - estimate.mean for estimate in by_place.values()]
-            axes.errorbar([*by_place], means, halves, label=name, marker="o", capsize=3)
-        if any(not isinstance(point, str) for points in panel["series"].values() for point in points):
+                    means[place], halves[place] = estimate.mean, estimate.high - estimate.mean
+            axes.errorbar(places, means, halves, label=name, marker="o", capsize=3)
+        if any(isinstance(point, list) for points in panel["series"].values() for point in points):
             axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xticks(range(len(described["x"])), described["x"])
         axes.set(title=panel["title"], xlabel=described.get("label", ""))
