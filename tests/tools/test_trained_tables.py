@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -482,20 +483,25 @@ def test_figures_show_means_and_differences_with_their_intervals():
     panel = {
         "title": "gain",
         "score": "NLL",
-        "series": {"of means": ["base", "worse"], "of pairs": [["worse", "base"], ["maybe", "absent"]]},
+        "series": {
+            "of means": ["base", "worse"],
+            "of pairs": [["worse", "base"], ["maybe", "absent"]],
+            "gap": [None, "base"],
+        },
     }
     drawn = figures.figure({"x": ["few", "many"], "label": "pixels", "panels": [panel, panel]}, known)
     axes = drawn.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["few", "many"]
     assert [axes.get_title(), axes.get_xlabel()] == ["gain", "pixels"]
-    of_means, of_pairs = axes.containers
+    of_means, of_pairs, gap = axes.containers
     worse = [run["scores"]["test"]["NLL"] for run in known["worse"].values()]
     estimate = significance.over_seeds(dict(enumerate(worse)))
     assert estimate is not None
     assert of_means[0].get_ydata()[1] == pytest.approx(statistics.mean(worse))
     low, high = of_means[2][0].get_segments()[1][:, 1]
     assert [low, high] == pytest.approx([estimate.low, estimate.high])
-    assert of_pairs[0].get_ydata() == pytest.approx([1.0])  # `absent` has no runs
+    assert of_pairs[0].get_ydata() == pytest.approx([1.0, math.nan], nan_ok=True)  # `absent` has no runs
+    assert [math.isnan(value) for value in gap[0].get_ydata()] == [True, False]
 
 
 def with_rows(known: runs.Runs, *families: str) -> TrainedTable:
