@@ -224,6 +224,8 @@ class Captioner(nn.Module):
         Yields:
             for each photo, in order, its caption, or the error if it cannot be read.
         """
+        if type(batch_size) is not int or batch_size < 1:
+            raise UserError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1")
         search = search or self.search
         with closing(prefetch(self.read, photos, AHEAD * batch_size, workers)) as stream, eval_mode(self):
             while batch := [result for _, result in islice(stream, batch_size)]:

@@ -220,7 +220,7 @@ class Attention(Part, nn.Module):
         Args:
             query: K queries for each image.
             memory: of the B images, from `project`.
-            state: from `start` or the last output.
+            state: from `start` or the last output; None for mechanisms that keep none.
 
         Raises:
             UserError: the context's length differs from `context_size`.

@@ -66,8 +66,9 @@ def edit_maps(
 ) -> Iterator[None]:
     """Context in which the maps of a decoder's attention are edited before they are read.
 
-    Steps are counted from the start of the context, so each search or unroll needs its own context. A mechanism that
-    samples does so from the edited weights.
+    Steps are counted from the start of the context, so each search or unroll needs its own context. The unroll of a
+    `TransformerDecoder` weighs all words at once, as step 0 with a query for each; edit its words in a search or by its
+    `step`. A mechanism that samples does so from the edited weights.
 
     Args:
         decoder: restored afterwards, even after an exception.

@@ -22,7 +22,7 @@ Draw = Callable[[Tensor], Tensor]
 
 class Stochastic(nn.Module):
     """Base class of attention parts that sample a location. Custom mechanisms that sample also derive from it: first
-    from `Stochastic`, then from `Attention` or `Alignment`.
+    from `Stochastic`, then from `Attention` or `Alignment`. Those that choose regions sample with `draw`.
 
     Args:
         at_test: how it reads outside training, see `AtTest`.
@@ -83,6 +83,8 @@ def override_at_test(model: nn.Module, how: AtTest | None) -> Iterator[None]:
 @contextmanager
 def override_draws(model: nn.Module, draw: Draw) -> Iterator[None]:
     """Context in which the sampling mechanisms in `model` take regions from `draw` instead of sampling them.
+
+    A mechanism that samples points instead, such as `GlimpseAttention`, goes on sampling.
 
     Raises:
         UserError: no mechanism in `model` samples.

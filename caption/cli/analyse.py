@@ -67,18 +67,20 @@ def main(options: argparse.Namespace) -> int:
     from caption.analysis.study import study
     from caption.analysis.study.kept import Kept
     from caption.analysis.study.report import report_html
+    from caption.analysis.study.run import check_measures
     from caption.models.model_zoo import load
     from caption.visualize import save_html
 
+    check_measures(options.measures or ())
+    of_load = of_transformers(options)
+    captioners = {
+        name: load(model, options.device, options.trust, **of_load) for name, model in models.items()
+    }
     readable = _readable(photos)
     with tempfile.TemporaryDirectory() as scenes:
         images, setting = (
             _images(readable, options) if photos else _scenes(Path(scenes), options.limit or SCENES)
         )
-        of_load = of_transformers(options)
-        captioners = {
-            name: load(model, options.device, options.trust, **of_load) for name, model in models.items()
-        }
         with Kept(page) as kept:
             result = study(captioners, images, options.measures, options.maps, kept)
             save_html(report_html(result, setting), page, opener=replacing_own)

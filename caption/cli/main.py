@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -72,7 +73,7 @@ def main(args: list[str] | None = None) -> int:
     if args is None:
         keep_freed_memory()
     args = list(sys.argv[1:] if args is None else args)
-    if "" in args or any(arg.startswith("--") and arg.endswith("=") for arg in args):
+    if "" in args or any(re.fullmatch("--[^=]+=", arg) for arg in args):
         # A path of this name would be the working directory.
         return _failed("an argument is empty: is a variable of the shell not set?", WRONG_USAGE)
     if sys.stderr is None:  # closed by the shell; print() would then send messages to stdout

@@ -27,7 +27,7 @@ class Kind(Enum):
     SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
     LEAKAGE = ("duplicate across splits", "duplicates across splits",
                "Keep one: otherwise the scores reward memorisation.")
-    EMPTY_SPLIT = "empty split", "empty splits", "Give it images, or leave it out."
+    EMPTY_SPLIT = "empty split", "empty splits", "Give it images, another fraction with --splits, or leave it out."
     NO_TRAINING = "missing training split", "missing training splits", "Name the training images."
     NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
 
@@ -104,20 +104,22 @@ class Findings(list[Finding]):
             self.add(Kind.MALFORMED, str(error))
         return isinstance(error, DataError)
 
-    def refuse(self, source: str = "") -> None:
+    def refuse(self, source: str = "", of_dataset: bool = True) -> None:
         """Raise a DataError if there is a fault: it names the first few of the first kind. Notes are ignored.
 
         Args:
             source: the caption file or files, for the message.
+            of_dataset: whether `caption check` reads the source; it does not read a model's captions.
         """
         kind = next((finding.kind for finding in self if finding.kind.is_fault), None)
         if kind is None:
             return
         texts = [finding.text for finding in self.of_kind(kind)]
         if kind is Kind.MALFORMED:  # the text says what to do
-            more = f" ({kind.counted(len(texts))}: `caption check` names all.)" if len(texts) > 1 else ""
-            raise DataError(texts[0] + more)
+            names_all = ": `caption check` names all" if of_dataset else ""
+            raise DataError(
+                texts[0] + (f" ({kind.counted(len(texts))}{names_all}.)" if len(texts) > 1 else "")
+            )
         where = f" in {source}" if source else ""
-        raise DataError(
-            f"{kind.counted(len(texts))}{where}: {first_few(texts)}. {kind.remedy} (`caption check` names all faults.)"
-        )
+        names_all = " (`caption check` names all faults.)" if of_dataset else ""
+        raise DataError(f"{kind.counted(len(texts))}{where}: {first_few(texts)}. {kind.remedy}{names_all}")

@@ -56,6 +56,10 @@ class EnsembleDecoder(Decoder):
     def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
         return {}
 
+    @property
+    def map_views(self) -> dict[str, int]:
+        return {}
+
     def project(self, views: Views) -> Memory:
         memories = []
         for decoder, refiner, positions in zip(self.decoders, self.refiners, self.views, strict=True):

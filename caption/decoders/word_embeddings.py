@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
@@ -78,12 +80,14 @@ class WordVectors(Part, nn.Module):
         with (
             reported_as(UserError, about, OSError, ValueError),
             open_input(self.file, STREAM) as file,
-            TextIOWrapper(file, "utf-8") as lines,
+            TextIOWrapper(file, "utf-8-sig") as lines,
         ):
             for line_number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
-                word, *numbers = line.rstrip().split(" ")
-                if line_number == 1 and len(numbers) == 1:  # counts of words and of numbers
+                word, *numbers = re.split("[ \t]+", line.strip(" \t\r\n"))
+                if not word or (line_number == 1 and len(numbers) == 1):  # counts of words and of numbers
                     continue
+                if len(numbers) > self.size and not _are_numbers(numbers[: -self.size]):
+                    continue  # GloVe has words with spaces inside; captions have none
                 if len(numbers) != self.size:
                     raise UserError(
                         f"line {line_number} of {self.file} has {len(numbers)} numbers, but size is {self.size}: "
@@ -94,6 +98,13 @@ class WordVectors(Part, nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         """(...) -> (..., size)."""
         return self.table(words)
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    try:
+        return all(math.isfinite(float(text)) for text in texts)
+    except ValueError:
+        return False
 
 
 class MetaEmbedding(Part, nn.Module):

@@ -78,7 +78,7 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
             file.captions.setdefault(entry.image, []).extend(entry.captions)
         elif not entry.captions:
             file.bare.add(entry.image)
-    findings.refuse(name)
+    findings.refuse(name, of_dataset=False)
     if not file.captions:
         of_split = f" of split '{split}'" if split else ""
         raise DataError(f"{name} holds no captions{of_split}. Is it the right file?")

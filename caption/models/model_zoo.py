@@ -69,6 +69,8 @@ def load(
         UserError: there is no such model, the device is not available, or the hub cannot be reached.
         CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
+    if not isinstance(model, (str, os.PathLike)):
+        raise UserError(f"{model!r} names no model: give a path, or one of {', '.join(installed_models())}")
     name = os.fspath(model)
     if name.startswith("transformers:"):
         from caption.models.transformers.loading import load

@@ -37,6 +37,9 @@ class CrossEntropy(Objective):
         label_smoothing: share of each target that is spread uniformly over all words (Szegedy et al. 2016); 0 in the
             paper.
         per: the elements that −log p is divided by (see `Term`); ("word",) = a mean over all words of the batch.
+
+    Raises:
+        UserError: `label_smoothing` is not a share from 0 up to, but without, 1; `per` has another unit.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class CrossEntropy(Objective):
     ) -> None:
         super().__init__()
         check_units(per)
+        if not 0 <= label_smoothing < 1:
+            raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing}")
         self.terms: Sequence[Term] = nn.ModuleList([DoublyStochastic()] if terms is None else terms)  # type: ignore[assignment]
         self.label_smoothing = label_smoothing
         self.per = per

@@ -74,7 +74,7 @@ MOST_STEPS = 50_000
 
 def require_count(name: str, count: int) -> None:
     """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number from 1 to LARGEST."""
-    if not isinstance(count, int):
+    if type(count) is not int:
         raise UserError(f"{name} is {count!r}: it must be a whole number")
     if not 1 <= count <= LARGEST:
         raise UserError(f"{name} is {count}: it must be at least 1 and at most {LARGEST}")

@@ -63,6 +63,8 @@ class Sampling(Search):
         for name, value in (("top_k", self.top_k), ("seed", self.seed)):
             if not isinstance(value, (int, NoneType)):
                 raise UserError(f"{name} is {value!r}: it must be a whole number or None")
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise UserError(f"seed is {self.seed}: it must be at least 0 and at most 2^64 - 1")
         if self.top_p is not None:
             require_number("top_p", self.top_p)
         if not 0 < self.temperature < math.inf:

@@ -208,9 +208,21 @@ def test_what_is_not_given_is_left_out(folder: Path, cli: Cli):
     assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
 
 
+@pytest.mark.parametrize("photos", [(".",), ("./a.png", "b.png"), ("../in/a.png", ".//b.png")])
+def test_a_photo_is_the_same_however_its_path_is_written(
+    folder: Path, cli: Cli, monkeypatch, photos: tuple[str, ...]
+):
+    monkeypatch.chdir(folder / "in")
+    args = "--model ../one.ckpt --boxes ../instances.json --references ../captions.csv --measures chair grounding"
+    assert cli("analyse", *args.split(), "--photos", *photos).code == 0
+    data = numbers(folder / "in")
+    assert (data["chair"]["rows"][0]["captions"], data["grounding"]["rows"][0]["words"]) == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        ("--photos in --measures chiar", "there is no measure 'chiar'"),
         ("--boxes instances.json", "--boxes is about photos: name them with --photos"),
         ("--photos in --split val", "--split is about people's captions"),
         ("--photos in --limit 1", "leave 1 photo: at least 2"),

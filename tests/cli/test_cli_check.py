@@ -70,6 +70,7 @@ def test_a_reader_that_writes_its_data_in_training(shapes: Path, tmp_path, cli: 
 WRONG = {
     "own.csv --tokenizer scissors": "scissors",
     "own.csv more": "more",
+    "own.csv --splits train=0.8 val=0.3": "(train 0.8, val 0.3) must be above 0 and add up to 1",
     "config.yaml --images images": "a configuration has its own",
     "gone.yaml": "does not exist",
     "empty.yaml": "there is no data.reader",

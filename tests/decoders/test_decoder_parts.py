@@ -266,6 +266,16 @@ def test_vectors_are_read_for_the_words_that_the_file_has(tmp_path: Path, head: 
     assert torch.equal(weight[VOCABULARY["runs"]], before[VOCABULARY["runs"]])
 
 
+def test_words_with_spaces_blank_lines_tabs_and_a_byte_order_mark_of_files_of_vectors(tmp_path: Path):
+    lines = ["\ufeffcat 1 2", "", ". . 3 4", "\x85 5 6", "at name@domain 7 8", "dog\t9\t10"]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines), encoding="utf-8")
+    table = WordVectors(2, str(tmp_path / "vectors.txt"))
+    table.build(len(VOCABULARY), PAD)
+    assert table.load(VOCABULARY) == 2
+    rows = table.table.weight[[VOCABULARY["cat"], VOCABULARY["dog"]]]
+    torch.testing.assert_close(rows, torch.tensor([[1.0, 2.0], [9.0, 10.0]]))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

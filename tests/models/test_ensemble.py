@@ -8,9 +8,12 @@ import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 
+from caption.analysis.maps import maps
+from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import ImageTransform
+from caption.decoders import ShowAttendAndTellDecoder
 from caption.encoders import LinearRefiner, SeveralEncoders, SmallCNN
 from caption.models import checkpoint
 from caption.models.ensemble import ensemble
@@ -60,6 +63,17 @@ def test_an_ensemble_of_one_model_twice_is_that_model():
     assert other.weights == pytest.approx(one.weights, rel=1e-4)
     assert [caption.text for caption in one.alternatives] == [caption.text for caption in other.alternatives]
     assert len(together.describe(photo(), Sampling(samples=4)).alternatives) == 3
+
+
+def test_maps_of_single_heads_are_no_maps_of_an_ensemble():
+    heads = [
+        captioner(decoder=ShowAttendAndTellDecoder(MultiHeadAttention(2), embedding_size=6, hidden_size=8))
+        for _ in range(2)
+    ]
+    together = ensemble(heads)
+    assert (heads[0].decoder.map_views, together.decoder.map_views) == ({"heads": 0}, {})
+    with pytest.raises(UserError, match=r"no map 'heads\[1\]'"):
+        maps(together, [photo()], method="heads[1]")
 
 
 def test_stepping_and_unrolling_agree():

@@ -22,6 +22,7 @@ from helpers import tiny_captioner
 from helpers.command_line import TINY, Cli
 from helpers.user_files import snapshot
 
+import caption
 from caption import attention, decoders, encoders, objectives, search
 from caption.core.errors import UserError
 
@@ -215,11 +216,15 @@ PYTHON = r"""
     CAPTIONER("dog.png", beam=5)
     CAPTIONER("dog.png", 5)
     CAPTIONER(["dog.png"], search="greedy")
+    CAPTIONER(["dog.png"], batch_size=0)
+    CAPTIONER(["dog.png"], batch_size=2.0)
+    caption.load(None)
     search.Greedy(max_length=0)
     search.BeamSearch(beam_size=1001)
     search.BeamSearch(beam_size=1000, max_length=1000)
     search.Sampling(samples=1000, max_length=1000)
     search.BeamSearch(beam_size=0)
+    search.BeamSearch(beam_size=True)
     search.BeamSearch(beam_size=2, candidates=3)
     search.BeamSearch(candidates=1.0)
     search.BeamSearch(length_normalization="1")
@@ -234,6 +239,9 @@ PYTHON = r"""
     search.Sampling(top_p="0.5")
     search.Sampling(samples=10**6)
     search.Sampling(seed="x")
+    search.Sampling(seed=2**70)
+    objectives.CrossEntropy(label_smoothing=1.0)
+    objectives.CrossEntropy(label_smoothing=math.nan)
     objectives.CrossEntropy(per=("caption", "batch"))
     objectives.Reinforce(per=("caption", "batch"))
     objectives.Entropy(1.0, per=("caption", "batch"))
@@ -248,6 +256,7 @@ PYTHON = r"""
 """Mistakes in Python."""
 
 NAMESPACE = {
+    "caption": caption,
     "math": math,
     "attention": attention,
     "decoders": decoders,

@@ -45,6 +45,12 @@ class Images:
     scenes: Sequence[Scene] = ()
     """Of the photos, if they are scenes of Shapes, from which objects can be taken out."""
 
+    def __post_init__(self) -> None:
+        # ./a.jpg and a.jpg are one photo, whether it is asked for by its path, its boxes or its captions.
+        object.__setattr__(self, "photos", [str(Path(photo)) for photo in self.photos])
+        references = {str(Path(photo)): texts for photo, texts in self.references.items()}
+        object.__setattr__(self, "references", references)
+
     @classmethod
     def of_shapes(cls, folder: Path, count: int) -> Images:
         """A number of scenes of the test split of Shapes, which are written to a folder."""

@@ -97,9 +97,14 @@ def study(
     """
     if images.boxed and not images.pointed_at:
         raise UserError("no photo has both boxes and people's captions: give those of the same photos")
-    if unknown := [name for name in measures or () if name not in MEASURES]:
-        raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")
+    check_measures(measures or ())
     names = measures or list(OF_MAPS if methods else ON_SHAPES if images.naming else ON_PHOTOS)
     subjects = [Subject(name, captioner, images, methods, kept) for name, captioner in models.items()]
     tables = {name: MEASURES[name](subjects) for name in names}
     return Study(subjects, {name: table for name, table in tables.items() if table is not None})
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Raise a UserError if a name is none of `MEASURES`."""
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise UserError(f"there is no measure {unknown[0]!r}: the measures are {', '.join(MEASURES)}")

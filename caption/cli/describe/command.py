@@ -32,11 +32,13 @@ from caption.cli.printing import say
 from caption.core.errors import ImageError, UserError, first_few
 from caption.core.runtime.progress import progress_bar
 from caption.core.runtime.signals import uninterrupted
+from caption.data.text_files import coco_id
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
     from caption.results.caption import Caption
+    from caption.search import Search
 
 HELP = """\
 Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
@@ -65,6 +67,8 @@ def main(options: argparse.Namespace) -> int:
             "there are no photos: name files or folders (caption describe --help lists the options)"
         )
     inputs = input_photos(options.images, options.recursive)
+    if options.format == "coco":
+        _check_coco_ids(inputs.photos)
     models = chosen_models(options.model)
     shown = [" + ".join(models), *options.compare]
     if twice := [name for name in options.compare if shown.count(name) > 1]:
@@ -73,6 +77,18 @@ def main(options: argparse.Namespace) -> int:
     # Collecting garbage takes a fifth of the time of importing torch, and one photo leaves little garbage.
     with no_garbage_collection() if len(inputs.photos) == 1 else nullcontext():
         return _describe(options, inputs, models, outputs)
+
+
+def _check_coco_ids(photos: Sequence[str]) -> None:
+    """Check that no two photos would have the same id in COCO's format, which has no names."""
+    by_id: dict[int | str, str] = {}
+    for photo in photos:
+        first = by_id.setdefault(coco_id(photo), photo)
+        if first != photo:
+            raise UserError(
+                f"--format coco: {first} and {photo} would both have the image_id {coco_id(photo)}: caption them in "
+                "two commands, or take another format"
+            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,16 +147,17 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
     if (warning := scene_model_warning([*models, *options.compare], inputs.photos)) is not None:
         say("describe", warning)
     _add_lens(captioner, models[0], options.lens)
-    if options.at_test:
-        _choose_at_test(captioner, options.at_test)
     from caption.search import adjusted
 
     model = " + ".join(models)
     captioners = {model: captioner, **{name: _load_models([name], options) for name in options.compare}}
+    if options.at_test:
+        _choose_at_test(captioners, options.at_test)
     if options.map:
         _check_map(options.map, captioners)
-    search = adjusted(captioner.search, options.beam_size, options.candidates, options.length_normalization)
-    stream = captioner.describe_each(inputs.sources, search, beam_tree=outputs.page is not None)
+    of_search = options.beam_size, options.candidates, options.length_normalization
+    searches = {name: adjusted(each.search, *of_search) for name, each in captioners.items()}
+    stream = captioner.describe_each(inputs.sources, searches[model], beam_tree=outputs.page is not None)
     failed = 0
     with progress_bar("captioning", len(inputs.photos), unit="photos") as advance:
         printer = Printer(options.format or FORMATS[0], model, several=len(inputs.photos) > 1)
@@ -158,7 +175,7 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
                         if lens is not None and not options.lens:
                             caption.lens = lens.with_remarks_alone()
                         # Before anything is printed: a map may be refused.
-                        captions = _captions(caption, captioners, outputs, options.map)
+                        captions = _captions(caption, captioners, searches, outputs, options.map)
                         printed = caption if options.lens else replace(caption, lens=None)
                         printer.add(photo, printed, None if lens is None else lens.out_of_distribution)
                         advance(1)  # before the pictures, which take longer than the caption
@@ -181,7 +198,11 @@ def _describe(options: argparse.Namespace, inputs: Inputs, models: Sequence[str]
 
 
 def _captions(
-    caption: Caption, captioners: Mapping[str, Captioner], outputs: Outputs, map_: str | None
+    caption: Caption,
+    captioners: Mapping[str, Captioner],
+    searches: Mapping[str, Search],
+    outputs: Outputs,
+    map_: str | None,
 ) -> dict[str, Caption]:
     """The captions of a photo by the names of the models; `caption` is that of the first. They have the self-attention
     of their words if an output shows it, and the weights of the method `map_`."""
@@ -189,7 +210,9 @@ def _captions(
     captions: dict[str, Caption] = {}
     for name, captioner in captioners.items():
         beam_tree = outputs.page is not None
-        of_model = captioner.describe(caption.image, beam_tree=beam_tree) if captions else caption
+        of_model = (
+            captioner.describe(caption.image, searches[name], beam_tree=beam_tree) if captions else caption
+        )
         if outputs.matrices or outputs.page:
             from caption.analysis.self_attention import has_word_maps, word_maps
 
@@ -265,11 +288,13 @@ def _add_lens(captioner: Captioner, model: str, wanted: bool) -> None:
         say("describe", f"{note}; caption lens writes a calibrated one, {path}")
 
 
-def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
+def _choose_at_test(captioners: Mapping[str, Captioner], how: AtTest) -> None:
     from caption.attention.stochastic import stochastic_parts
 
-    hard = stochastic_parts(captioner)
+    hard = [part for captioner in captioners.values() for part in stochastic_parts(captioner)]
     if not hard:
-        raise UserError("--at-test is for hard attention, and this model has soft attention: leave it out")
+        raise UserError(
+            f"--at-test is for hard attention, and {' and '.join(captioners)} has soft attention: leave it out"
+        )
     for part in hard:
         part.at_test = how

@@ -20,6 +20,7 @@ from caption.data.readers.coco import Coco
 from caption.data.readers.flickr import Flickr
 from caption.data.readers.karpathy import Karpathy
 from caption.data.readers.tables import Csv, JsonLines, other_delimiter
+from caption.data.splits import check_fractions
 from caption.data.text_files import read_text, user_path
 
 READERS: tuple[type[CheckedReader], ...] = (Flickr, Csv, JsonLines, Coco, Karpathy)
@@ -127,6 +128,8 @@ def _fractions(splits: Mapping[str, str], reader: type[CheckedReader]) -> dict[s
             f"--splits takes fractions for data in {reader.format} format, such as train=0.8 val=0.1 test=0.1, "
             f"not {files}."
         )
+    if numbers:
+        check_fractions(numbers)
     return numbers
 
 

@@ -7,10 +7,12 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +25,18 @@ from pycocotools.coco import COCO
 import caption
 import caption.visualize
 from caption.attention import Multinoulli
+from caption.attention.stochastic import stochastic_parts
+from caption.captioner import Captioner
 from caption.cli import main as command_line
 from caption.cli.describe import command
 from caption.cli.describe.outputs import Outputs
 from caption.cli.describe.printer import Printer
 from caption.core.errors import ImageError
+from caption.core.regions import Views
 from caption.models import checkpoint, model_zoo
 from caption.models.ensemble import ensemble
-from caption.search import BeamSearch, Greedy
+from caption.search import BeamSearch, Greedy, Search
+from caption.search.base import Hypotheses
 
 pytestmark = pytest.mark.slow
 
@@ -217,6 +223,24 @@ def test_models_are_compared_on_the_page_and_in_figures(cli: Cli, model, photos,
         check_refused(cli("describe", photos[0], "--model", model, *wrong), said)
 
 
+def test_options_of_search_and_of_hard_attention_are_for_all_models_that_are_compared(
+    cli: Cli, model, photos, tmp_path, monkeypatch
+):
+    searched = []
+    each = Captioner.generate
+
+    def generate(self: Captioner, views: Views, search: Search, *more: Any) -> Hypotheses:
+        searched.append((search.beam_size, [part.at_test for part in stochastic_parts(self)]))
+        return each(self, views, search, *more)
+
+    monkeypatch.setattr(Captioner, "generate", generate)
+    several = ("--model", model, "--compare", "shapes-hard", "--html", tmp_path / "page.html")
+    assert cli("describe", photos[0], *several, "--beam-size", 2, "--at-test", "argmax").code == 0
+    assert searched == [(2, []), (2, ["argmax"])]
+    ran = cli("describe", photos[0], "--model", model, "--at-test", "argmax")
+    check_refused(ran, "has soft attention: leave it out")
+
+
 # -- which model ----------------------------------------------------------------------------------------------
 
 
@@ -260,6 +284,14 @@ def test_a_photo_given_to_the_model_of_scenes_gets_a_warning(cli: Cli, photos, t
     large = tmp_path / "large.png"
     Image.new("RGB", (300, 300)).save(large)
     assert f"{large} is not one" in cli("describe", large, "--model", "shapes-hard").err
+
+
+def test_photos_that_would_have_one_id_are_refused_in_cocos_format(cli: Cli, model, photos, tmp_path):
+    (tmp_path / "other").mkdir()
+    for name in ("1.png", "other/01.png"):
+        shutil.copy(photos[0], tmp_path / name)
+    ran = cli("describe", tmp_path / "1.png", tmp_path / "other/01.png", "--model", model, "--format", "coco")
+    check_refused(ran, "would both have the image_id 1:")
 
 
 # -- wrong usage -----------------------------------------------------------------------------------------------
