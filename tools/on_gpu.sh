@@ -96,7 +96,9 @@ table() { # TABLE SEEDS ROW...: rows of a table side by side; then its sections
 }
 
 epochs() { # GRAPHS: eight epochs of flickr8k_soft from stored regions, alone on the GPU; the log ends with their time
-    step "epochs_graphs_$1" 60 bash -c 'time python -m caption fit -c flickr8k_soft "$@"' epochs \
+    # A time is that of a whole run, so one that was cut off begins again.
+    [ -e "$folder/epochs_graphs_$1.done" ] || rm -rf "$folder/epochs_graphs_$1" "$folder/epochs_graphs_$1.log"
+    step "epochs_graphs_$1" 240 bash -c 'time python -m caption fit -c flickr8k_soft "$@"' epochs \
         --data.features "$(find "$folder/tables/regions" -mindepth 1 -maxdepth 1 | head -n 1)" "${training[@]}" \
         --model.graphs "$1" --trainer.default_root_dir "$folder/epochs_graphs_$1" --trainer.enable_progress_bar false
 }

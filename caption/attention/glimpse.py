@@ -115,7 +115,9 @@ class GlimpseAttention(Stochastic, Attention):
             centre, torch.full_like(centre, self.deviation), validate_args=False
         )
         draws = self.training or self.at_test == "sample"  # else a graph can be exported
-        point = density.sample() if draws else centre.detach()
+        # Without a wait for the GPU, which `density.sample()` asks whether all deviations are positive.
+        noise = torch.randn_like(centre) if draws else 0.0
+        point = centre.detach() + self.deviation * noise
         location = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
         weights = torch.where(sampled[..., None], self._window(location, memory), maps)
         return ReadOutput(

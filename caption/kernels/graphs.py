@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
@@ -104,6 +104,8 @@ class Recordings:
             self.images, self.settings = ref(tensors[0]), tuple(settings(decoder))
             self.hooks = hooks(decoder)
         context = self.pending and self.pending()
+        if not on_gpu(tensors[0]):
+            return None
         if self.failed or any(self.hooks) or not tensors[-1].numel() or (context and not context.done):
             return None
         key = (
@@ -118,8 +120,9 @@ class Recordings:
             if sum(of == name for of, *_ in self.recorded) == MOST:
                 return None
             try:
-                self.pool = self.pool or new_pool()
-                self.recorded[key] = Recording(function, arguments, decoder, self)
+                with device_of(tensors[0]):
+                    self.pool = self.pool or new_pool()
+                    self.recorded[key] = Recording(function, arguments, decoder, self)
             except Exception as error:
                 self.failed = True
                 self.recorded.clear()
@@ -153,6 +156,11 @@ def recordings(decoder: nn.Module) -> Recordings:
     return _recordings[decoder]
 
 
+def took_plain(decoder: nn.Module) -> bool:
+    """Whether a decoder should have graphs, and has recorded none."""
+    return isinstance(decoder, GraphedUnroll) and not recordings(decoder).recorded
+
+
 class Recording:
     """The forward and backward pass of a method for arguments of one shape."""
 
@@ -166,6 +174,8 @@ class Recording:
         grad, tensors = torch.is_grad_enabled(), leaves(arguments)
         device = tensors[0].device
         low = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        if any(isinstance(part, nn.RNNBase) for part in decoder.modules()):
+            raise ValueError("it has a module such as nn.LSTM, which moves the aliases of its weights")
         before = [buffer.clone() for buffer in decoder.buffers()]
         weights = dict(decoder.named_parameters())
         # Parameters of its own in the same memory: autograd waits for the streams of other graphs of a parameter.
@@ -174,15 +184,22 @@ class Recording:
         }
         aliased = _reparametrize_module(decoder, aliases, tie_weights=True)
         # Tensors made in inference mode could not be written outside of it.
-        with torch.inference_mode(False), torch.set_grad_enabled(grad), same_draws(device), aliased:
+        made = torch.inference_mode(False), torch.set_grad_enabled(grad), same_draws(device)
+        # As in training, the backward pass is outside of autocast.
+        with made[0], made[1], made[2], aliased, torch.autocast(device.type, enabled=False):
             self.inputs = [owner.input_like(place, tensor) for place, tensor in enumerate(tensors)]
             fill(self.inputs, tensors)
             own = with_leaves(arguments, self.inputs)
             learned = [tensor for tensor in self.inputs if tensor.requires_grad]
             learned += [alias for alias in aliases.values() if grad and alias.requires_grad]
-            with torch.autocast(device.type, low[1], low[0], cache_enabled=False):
-                warm_up(lambda: gradients(function(*own), learned))
-                self.forward, result = record(lambda: function(*own), owner.pool)
+
+            def run() -> TensorTree:
+                with torch.autocast(device.type, low[1], low[0], cache_enabled=False):
+                    return function(*own)
+
+            try:
+                warm_up(lambda: gradients(run(), learned))
+                self.forward, result = record(run, owner.pool)
                 self.learns = [tensor.requires_grad for tensor in leaves(result)]
                 self.errors = [torch.randn_like(tensor) for tensor in leaves(result) if tensor.requires_grad]
                 """The gradients of the outputs that have one."""
@@ -196,36 +213,48 @@ class Recording:
                 sources = *self.inputs, *(aliases[name] for name in learning)
                 self.gradients = [by_tensor.get(id(tensor)) for tensor in sources]
                 """Those of the inputs and weights; None where there is none."""
-                try:
-                    self._compare([*leaves(self.outputs), *found], lambda: function(*own), learned, device)
-                finally:
-                    for buffer, value in zip(decoder.buffers(), before, strict=True):
-                        if not torch.equal(buffer, value):  # those of others may be saved for a backward pass
-                            buffer.copy_(value)
+                given = *self.inputs, *weights.values(), *decoder.buffers()
+                self._compare([*leaves(self.outputs), *found], run, learned, given)
+            finally:
+                for buffer, value in zip(decoder.buffers(), before, strict=True):
+                    if not torch.equal(buffer, value):  # those of others may be saved for a backward pass
+                        buffer.copy_(value)
 
     def _compare(
         self,
         found: Sequence[Tensor | None],
         plain: Callable[[], TensorTree],
         learned: Sequence[Tensor],
-        device: torch.device,
+        given: Sequence[Tensor],
     ) -> None:
         """Raise a `ValueError` if a replay differs from the method itself with the same random numbers."""
+        device = given[0].device
         with same_draws(device):
             result = plain()
             expected = [*leaves(result), *gradients(result, learned, self.errors)]
+        # A graph that has recorded nothing would leave what recording computed.
+        filled = memory_of(found, given)
+        before = [memory.clone() for memory in filled]
+        for memory in filled:
+            memory.fill_(torch.nan)
         with same_draws(device):
             self.forward()
             self.backward()
-        for actual, true in zip(found, expected, strict=True):
-            if actual is None or true is None:
-                if actual is not true:
-                    raise ValueError("it has gradients of other weights than the plain form")
-                continue
-            actual, true = (tensor.detach().double().nan_to_num() for tensor in (actual, true))
-            error, size = float((actual - true).norm()), float(true.norm())
-            if not error <= TOLERANCE * size + 1e-12:
-                raise ValueError(f"it differs from the plain form by {error:.2g} of {size:.2g}")
+        try:
+            for actual, true in zip(found, expected, strict=True):
+                if actual is None or true is None:
+                    if actual is not true:
+                        raise ValueError("it has gradients of other weights than the plain form")
+                    continue
+                actual, true = actual.detach().double(), true.detach().double()
+                unlike = actual.isnan() != true.isnan()
+                error, size = (float(tensor.nan_to_num().norm()) for tensor in (actual - true, true))
+                if unlike.any() or not error <= TOLERANCE * size + 1e-12:
+                    raise ValueError(f"it differs from the plain form by {error:.2g} of {size:.2g}")
+        except ValueError:
+            for memory, values in zip(filled, before, strict=True):
+                memory.copy_(values)  # it may be a constant of the decoder
+            raise
 
 
 class Replay(torch.autograd.Function):
@@ -249,6 +278,10 @@ class Replay(torch.autograd.Function):
         require_first_order("an unroll")
         if ctx.owner.pending is None or ctx.owner.pending() is not ctx:
             raise RuntimeError("another replay has overwritten what this backward pass reads")
+        if ctx.done:
+            raise RuntimeError(
+                "a recorded unroll has one backward pass: take the plain form for retain_graph"
+            )
         given = [grad for grad, learns in zip(grads, ctx.recording.learns, strict=True) if learns]
         for own, grad in zip(ctx.recording.errors, given, strict=True):
             own.zero_() if grad is None else own.copy_(grad)
@@ -269,6 +302,21 @@ def fill(inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
 
 def nothing() -> None:
     pass
+
+
+def memory_of(found: Sequence[Tensor | None], given: Sequence[Tensor]) -> list[Tensor]:
+    """The memory of floating-point tensors as flat tensors, without that which they share with those that are given."""
+    shared = {tensor.untyped_storage().data_ptr() for tensor in given}
+    own = {
+        tensor.untyped_storage().data_ptr(): tensor
+        for tensor in found
+        if tensor is not None and tensor.is_floating_point()
+    }
+    return [
+        torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        for address, tensor in own.items()
+        if address not in shared
+    ]
 
 
 def gradients(
@@ -328,9 +376,26 @@ def same_draws(device: torch.device) -> AbstractContextManager[None]:
 # -- the operations of torch.cuda ----------------------------------------------------------------------------------
 
 
-def new_pool() -> Any:
-    """Memory for graphs."""
-    return torch.cuda.graph_pool_handle()
+class Pool(NamedTuple):
+    """What all graphs of a decoder share: their memory, and the stream on which they are recorded."""
+
+    memory: Any
+    stream: torch.cuda.Stream
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is where graphs are recorded; elsewhere a graph would record nothing."""
+    return tensor.is_cuda
+
+
+def device_of(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Context in which the GPU of a tensor is the current one."""
+    return torch.cuda.device(tensor.device)
+
+
+def new_pool() -> Pool:
+    """Memory and a stream of the current GPU."""
+    return Pool(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
 
 
 def warm_up(run: Callable[[], Any]) -> None:
@@ -351,7 +416,7 @@ def warm_up(run: Callable[[], Any]) -> None:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def record(run: Callable[[], Any], pool: Any) -> tuple[Callable[[], None], Any]:
+def record(run: Callable[[], Any], pool: Pool) -> tuple[Callable[[], None], Any]:
     """Record what a function does on the GPU, without doing it.
 
     Returns:
@@ -360,7 +425,7 @@ def record(run: Callable[[], Any], pool: Any) -> tuple[Callable[[], None], Any]:
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         # Other threads, which load data, may allocate memory meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool.memory, pool.stream, capture_error_mode="thread_local"):
             result = run()
     finally:
         torch.cuda.set_stream(stream)  # a recording that fails leaves its own

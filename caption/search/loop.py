@@ -290,7 +290,8 @@ class Search(ABC):
         carried, trace = select_hypotheses((state.carried, state.trace), torch.zeros_like(words))
         state = State(state.shared, carried, trace)
         rows = torch.arange(images, device=device)
-        forbidden_words, content_words = indices(forbidden, device), indices(content, device)
+        forbidden_words = indices(forbidden, device)
+        is_content = None
         penalty = self.repeat_penalty
         said = words.new_empty(*words.shape, 0) if penalty else None  # (B', K, time)
         history = History(images)
@@ -303,7 +304,10 @@ class Search(ABC):
                 admissible = _only(beginning[time], admissible)
             ranked = admissible
             if said is not None and time >= len(beginning):
-                ranked = lower_repeats(admissible, said, content_words, end, penalty)
+                if is_content is None:  # made on the host, which would wait for a GPU's search in a set
+                    every = torch.arange(admissible.shape[-1])
+                    is_content = torch.isin(every, torch.tensor(list(content))).to(device, non_blocking=True)
+                ranked = lower_repeats(admissible, said, is_content, end, penalty)
             extension, unfinished = frontier.extend(rows, ranked, state)
             carried, trace, best, said = select_hypotheses(
                 (state.carried, state.trace, best, said), extension.parents

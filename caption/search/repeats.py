@@ -12,12 +12,12 @@ def lower_repeats(log_probs: Tensor, said: Tensor, content: Tensor, end: int, pe
     Args:
         log_probs: (B, K, V), of the next word.
         said: (B, K, T) int64, the words of each hypothesis so far.
-        content: (C,) int64, the content words.
+        content: (V,) bool, True for content words.
         end: the end word, which is never lowered; it is the last word of dead hypotheses.
         penalty: in nats.
     """
     last = said[..., -1:]
-    repeats = torch.cat((torch.isin(said[..., :-1], content), last != end), dim=2)
+    repeats = torch.cat((content[said[..., :-1]], last != end), dim=2)
     before = log_probs.gather(2, said)
     # The minimum, since the last word may also be an earlier one, with another penalty.
     return log_probs.scatter_reduce(2, said, (before - penalty).where(repeats, before), "amin")

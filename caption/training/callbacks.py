@@ -84,10 +84,12 @@ class AttentionFigures(Callback):
 class TrainingBar(RichProgressBar):
     """Lightning's bar, on one line, with the NLL per word of the last batch, or its loss if the objective logs no NLL.
 
-    Epochs count from 1. The bar vanishes at the end; in a file there is none.
+    Epochs count from 1. The bar vanishes at the end; in a file there is none. Reading the number waits for the GPU, so
+    it is read only as often as the bar is drawn.
     """
 
     def __init__(self) -> None:
+        self._shown: dict[str, Any] = {}
         rate = 10 if sys.stderr.isatty() else 0  # 0 turns the bar off
         super().__init__(refresh_rate=rate, console_kwargs={"stderr": True})
 
@@ -101,9 +103,11 @@ class TrainingBar(RichProgressBar):
         return columns
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        metrics = super().get_metrics(trainer, pl_module)
-        name = "NLL" if "train/NLL" in metrics else "loss"
-        return {name: metrics[f"train/{name}"]} if f"train/{name}" in metrics else {}
+        if not self._shown or trainer.fit_loop.batch_idx % self.refresh_rate == 0:
+            metrics = trainer.callback_metrics
+            name = next((name for name in ("NLL", "loss") if f"train/{name}" in metrics), None)
+            self._shown = {} if name is None else {name: float(metrics[f"train/{name}"])}
+        return self._shown
 
     def _get_train_description(self, current_epoch: int) -> str:
         last = "" if self.trainer.max_epochs in (None, -1) else f"/{self.trainer.max_epochs}"

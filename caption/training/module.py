@@ -246,9 +246,7 @@ class CaptionTraining(LightningModule):
         """
         loss = self.objective(self.captioner, self.views(batch), batch.captions)
         size, logged = len(batch.ids), mean_of_each({"loss": loss.value.detach()} | loss.logged)
-        for name in ("loss", "NLL"):  # NLL per word
-            if name in logged:
-                self.log(f"train/{name}", logged.pop(name), prog_bar=True, batch_size=size)
+        # None of them is for Lightning's bar, which would wait for the GPU in every step.
         groups = self.trainer.optimizers[0].param_groups
         logged |= dict(zip(RATES, (torch.tensor(float(group["lr"])) for group in groups), strict=False))
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)

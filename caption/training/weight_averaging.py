@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
-from pytorch_lightning import Trainer
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import WeightAveraging
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.core.errors import CheckpointError
@@ -46,17 +48,38 @@ class AveragedWeights(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999) -> None:
-        average = get_ema_multi_avg_fn(decay)
+        super().__init__()
+        self._average = get_ema_multi_avg_fn(decay)
 
-        def update(averages: Any, weights: Any, count: Any) -> None:
-            if not averages[0].is_floating_point():  # indices and counts, whose averages would be rounded
-                for mean, weight in zip(averages, weights, strict=True):
-                    mean.copy_(weight)
-                return
-            average(averages, weights, count)
-            for mean, weight in zip(averages, weights, strict=True):
-                # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits. To ask once for the whole
-                # tensor would wait for the GPU.
-                mean.copy_(torch.where(mean == weight, weight, mean))
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        if self._average_model is not None:
+            # The model itself moves to the GPU later. The count of averages stays where the host reads it.
+            self._average_model.module.to(trainer.strategy.root_device)
 
-        super().__init__(multi_avg_fn=update)
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._average_model is None or trainer.global_step <= self._latest_update_step:
+            return
+        pairs = list(zip(_numbers(self._average_model.module), _numbers(pl_module), strict=True))
+        # Indices and counts are copied, because their averages would be rounded.
+        averaged = [pair for pair in pairs if pair[0].is_floating_point() and self._average_model.n_averaged]
+        for mean, weight in (
+            pairs if not averaged else (pair for pair in pairs if not pair[0].is_floating_point())
+        ):
+            mean.copy_(weight)
+        if averaged:
+            self._average(*map(list, zip(*averaged, strict=True)), None)
+        for mean, weight in averaged:
+            # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits. To ask once for the whole tensor
+            # would wait for the GPU.
+            mean.copy_(torch.where(mean == weight, weight, mean))
+        self._average_model.n_averaged += 1
+        self._latest_update_step = trainer.global_step
+
+
+def _numbers(model: nn.Module) -> Iterator[Tensor]:
+    """The weights and buffers of a model."""
+    return chain(model.parameters(), model.buffers())

@@ -26,8 +26,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
 
 from caption import objectives, search
-from caption.attention.stochastic import stochastic_parts
 from caption.captioner import Captioner
+from caption.core.regions import Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import leaves, map_tensors
 from caption.encoders import EfficientNetLite, Encoder, TimmEncoder, TorchvisionEncoder
@@ -203,16 +203,37 @@ def waiting_is_an_error() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
+def objective_for(model: Captioner, views: Views, captions: CaptionBatch) -> Objective:
+    """One that can train the model's attention."""
+    with torch.no_grad():
+        samples = model.unroll(views, captions.words, captions.lengths).trace.log_prob is not None
+    if samples:
+        return Reinforce()
+    return objectives.CrossEntropy([] if model.decoder.properties.signed else None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_an_objective(name: str) -> None:
+    """For the next test, where there is no GPU."""
+    model = mechanisms.captioner(mechanisms.decoder(name)).float().train()
+    with torch.no_grad():
+        views = model.encoder(pixels_for(model).float())
+    words = torch.randint(4, 4 + len(WORDS), (2, 3, 5))
+    captions = CaptionBatch(words, words, torch.tensor(LENGTHS))
+    objective_for(model, views, captions)(model, views, captions).value.backward()
+    assert any(weight.grad is not None for weight in model.decoder.parameters())
+
+
 @needs_gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_the_host_waits_for_nothing_in_a_training_step(name: str) -> None:
     model = mechanisms.captioner(mechanisms.decoder(name)).float().to(GPU).train()
     accelerate(model)
-    objective = Reinforce() if stochastic_parts(model.decoder) else objectives.CrossEntropy()
     with torch.no_grad():
         views = model.encoder(pixels_for(model).float().to(GPU))
     words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5)).to(GPU)
     captions = CaptionBatch(words, targets, torch.tensor(LENGTHS))
+    objective = objective_for(model, views, captions)
     objective(model, views, captions).value.backward()  # libraries wait when they are first used
     with waiting_is_an_error():
         objective(model, views, captions).value.backward()

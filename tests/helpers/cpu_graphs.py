@@ -8,6 +8,7 @@ others computed in between.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -85,6 +86,8 @@ class CPUGraphs:
         self.replays = 0
         self.recorded = 0
         monkeypatch.setattr(graphs, "new_pool", Pool)
+        monkeypatch.setattr(graphs, "on_gpu", lambda tensor: True)
+        monkeypatch.setattr(graphs, "device_of", lambda tensor: nullcontext())
         monkeypatch.setattr(graphs, "warm_up", lambda run: run())
         monkeypatch.setattr(graphs, "record", self.record)
         # The energies of a GPU: on a CPU, tiles depend on the numbers.

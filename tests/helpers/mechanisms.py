@@ -84,8 +84,9 @@ class LargestWeighted(Attention):
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         scores = self.queries(query.hidden) @ memory.keys.mT
-        mask = torch.tensor(True) if memory.mask is None else memory.mask[:, None]
-        return WeighOutput(scores.where(mask, -torch.inf).softmax(-1))
+        if memory.mask is not None:
+            scores = scores.where(memory.mask[:, None], -torch.inf)
+        return WeighOutput(scores.softmax(-1))
 
     def read(
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None

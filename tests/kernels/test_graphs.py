@@ -101,7 +101,8 @@ def trained(model: Captioner) -> list[list[Tensor | None]]:
         if number % 2 == 0:
             model.zero_grad()
         loss, outputs = unroll(model, lengths, number)
-        loss.backward()
+        with torch.autocast("cpu", enabled=False):  # as in training; parts of it are in float32 on purpose
+            loss.backward()
         grads = [weight.grad for weight in model.decoder.parameters()]
         found = [*outputs, *grads, *model.decoder.buffers(), torch.get_rng_state()]
         results.append([None if tensor is None else tensor.detach().clone() for tensor in found])
@@ -288,6 +289,44 @@ def test_autocast_belongs_to_the_graph(cpu_graphs: CPUGraphs):
     accelerate(model, "cuda", graphs=True)
     compare(run(model), expected)
     assert cpu_graphs.recorded == 8
+
+
+def test_a_model_that_is_not_on_a_gpu_takes_the_plain_form(caplog: pytest.LogCaptureFixture):
+    model = made(training=False)
+    expected = expected_of(model, trained)
+    accelerate(model, "cuda", graphs=True)
+    compare(trained(model), expected)
+    assert not graphs.recordings(model.decoder).recorded
+    assert not caplog.text
+
+
+def test_a_graph_that_has_recorded_nothing_is_not_replayed(cpu_graphs: CPUGraphs, monkeypatch, caplog):
+    """As if the GPU's work had gone to another stream: recording leaves the right numbers, once."""
+    model = made(training=False)
+    expected = expected_of(model, trained)
+    monkeypatch.setattr(graphs, "record", lambda run, pool: (graphs.nothing, run()))
+    accelerate(model, "cuda", graphs=True)
+    compare(trained(model), expected)
+    assert graphs.recordings(model.decoder).failed
+    assert "differs from the plain form" in caplog.text
+
+
+def test_a_second_backward_pass_is_refused(cpu_graphs: CPUGraphs):
+    model = made(training=False)
+    accelerate(model, "cuda", graphs=True)
+    loss, _ = unroll(model, BATCHES[0], 0)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="has one backward pass"):
+        loss.backward()
+
+
+def test_a_decoder_with_a_module_that_moves_its_weights_takes_the_plain_form(cpu_graphs: CPUGraphs, caplog):
+    model = made(training=False)
+    model.decoder.another = nn.LSTM(2, 2)
+    expected = expected_of(model, trained)
+    accelerate(model, "cuda", graphs=True)
+    compare(trained(model), expected)
+    assert "nn.LSTM" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,9 @@ def test_the_bar_is_one_line_of_80_columns(tmp_path: Path, reader: Shapes, monke
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     bar = TrainingBar()
-    trainer = make_trainer(tmp_path, bar, max_epochs=1, enable_progress_bar=True)
+    # Lightning would read each of these numbers in every step, and wait for a GPU.
+    read = Watch(lambda module, *args: module.trainer.progress_bar_metrics, "on_train_batch_end")
+    trainer = make_trainer(tmp_path, bar, read, max_epochs=1, enable_progress_bar=True)
     data = make_data(reader)
     trainer.fit(make_training(data), data)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
@@ -241,5 +243,7 @@ def test_the_bar_is_one_line_of_80_columns(tmp_path: Path, reader: Shapes, monke
     # As wide with thousands of batches and a hundred epochs.
     assert max(map(len, lines)) <= 80 - 2 * len("9999") - 2
     assert "v_num" not in shown
+    assert read.seen
+    assert not any(read.seen)
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     assert TrainingBar().is_disabled  # in a file

@@ -30,6 +30,14 @@ from tools.benchmark.search import find, never_end
 from tools.documents import table
 
 PLAIN, COMPILERS = "plain", ("compiled", "reduce-overhead")
+RECORDED = (
+    "graph of an unroll",
+    "graphs of steps",
+    "graph of a step",
+    "graph of the search",
+    "reduce-overhead",
+)
+"""Forms whose memory is allocated when they are recorded."""
 COMPILED = {(512, 32), (2048, 128)}
 """D and B for which compiled forms are measured: each takes about half a minute to compile."""
 LIMIT = 240.0
@@ -95,7 +103,7 @@ def measured(
                 "difference": max(apart(*pair) for pair in zip(found, expected, strict=True)),
                 "kernels": kernels,
                 "busy": busy / middle if kernels else None,
-                "memory": allocated_peak(form.run, setting.device),
+                "memory": None if name in RECORDED else allocated_peak(form.run, setting.device),
                 "prepared in": prepared,
             }
         except Exception as error:  # the others are measured
@@ -131,7 +139,7 @@ def row(result: dict[str, Any]) -> list[str]:
         f"{result['difference']:.0e}",
         str(result["kernels"] or ""),
         "" if result["busy"] is None else f"{result['busy']:.0%}",
-        f"{result['memory'] / 1e6:.0f} MB",
+        "" if result["memory"] is None else f"{result['memory'] / 1e6:.0f} MB",
     ]
 
 
@@ -227,15 +235,10 @@ def training_step(
         """Loss and gradients of the second of two steps."""
         core.step(decoder, loss)
         value = core.step(decoder, loss)
-        assert not took_plain(decoder), "it has fallen back to the plain form, see the log"
+        assert not graphs.took_plain(decoder), "it has fallen back to the plain form, see the log"
         return [value, *(weight.grad for weight in decoder.parameters() if weight.grad is not None)]
 
     return Contestant(lambda: core.step(decoder, loss), check)
-
-
-def took_plain(decoder: nn.Module) -> bool:
-    """Whether a decoder should have graphs, and has recorded none."""
-    return isinstance(decoder, graphs.GraphedUnroll) and not graphs.recordings(decoder).recorded
 
 
 class Step(nn.Module):
@@ -330,7 +333,9 @@ def search_forms(region_size: int, images: int, low: bool, device: torch.device)
             def check() -> list[Tensor]:
                 found = find(model.decoder, vectors, search, low)
                 found = find(model.decoder, vectors, search, low)
-                assert not took_plain(model.decoder), "it has fallen back to the plain form, see the log"
+                assert not graphs.took_plain(model.decoder), (
+                    "it has fallen back to the plain form, see the log"
+                )
                 return [torch.tensor(words) for words in found]
 
             return Contestant(lambda: find(model.decoder, vectors, search, low), check)

@@ -44,6 +44,8 @@ MACHINE = {
     "precision",
 }
 """Options of the trainer that set where and how a run goes, not what it learns."""
+FORMS = {"accelerate", "compile", "graphs"}
+"""Options of the model that choose among forms which compute the same."""
 TITLE = re.compile(r',? "[^"]+"')
 """Of a paper, in the source of a configuration."""
 SENTENCES = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
@@ -138,7 +140,8 @@ class TrainedTable:
         settings = self.settings(row, more)
         settings.pop("seed_everything", None)
         trainer = {key: value for key, value in settings.get("trainer", {}).items() if key not in MACHINE}
-        data, model = dict(settings.get("data") or {}), dict(settings.get("model") or {})
+        data = dict(settings.get("data") or {})
+        model = {name: value for name, value in (settings.get("model") or {}).items() if name not in FORMS}
         if data.get("features"):
             data["features"] = "stored"
         if (data.get("flip") or {}).get("features"):
