@@ -86,6 +86,17 @@ class FixedMap(MeanPooling):
         return bias.expand_as(real).masked_fill(~real, -torch.inf).softmax(-1).to(values.dtype)
 
 
+class NoContext(MeanPooling):
+    """z = 0: words know of the image what the decoder's first state does, such as the mean region (`InitialState`).
+
+    A control of reading the image before every word. The map is even, as in the first state, and edits of it have no
+    effect.
+    """
+
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
+        return values.new_zeros(*weights.shape[:2], values.shape[-1])
+
+
 class SumPooling(MeanPooling):
     """z = Σ_i a_i, which grows with the number of regions."""
 

@@ -11,7 +11,14 @@ from helpers.loops import Case, Vector, bins, check_transcription, close, linear
 from torch import Tensor
 
 from caption import attention as library
-from caption.attention import ChunkMaxPooling, FixedMap, KMaxPooling, StochasticPooling, TopKMeanPooling
+from caption.attention import (
+    ChunkMaxPooling,
+    FixedMap,
+    KMaxPooling,
+    NoContext,
+    StochasticPooling,
+    TopKMeanPooling,
+)
 from caption.core.errors import UserError
 from caption.core.regions import Regions
 
@@ -168,3 +175,12 @@ def test_a_fixed_map_is_the_softmax_of_its_cells_without_the_masked_ones() -> No
     torch.testing.assert_close(output.context, (weights @ REGIONS).expand_as(output.context))
     with pytest.raises(UserError, match=r"side 4 of FixedMap.*1x5"):
         run(FixedMap(4), views=(Regions(REGIONS.expand(2, -1, -1), (1, 5), None),))
+
+
+def test_no_context_is_zero_whatever_the_map() -> None:
+    output = run(
+        NoContext(), views=(Regions(REGIONS.expand(2, -1, -1), (1, 5), REAL.expand(2, -1)),)
+    ).outputs[0]
+    torch.testing.assert_close(output.weights, (REAL.double() / REAL.sum()).expand_as(output.weights))
+    assert output.context.shape[-1] == REGIONS.shape[-1]
+    assert not output.context.any()
