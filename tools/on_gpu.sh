@@ -160,7 +160,7 @@ if part_of controls; then
     row controls_on_flickr8k soft 0 # stores the regions
     epochs false
     epochs true
-    table controls_on_flickr8k "${SEEDS:-0 1 2 3 4 5 6 7 8 9}" soft fixed_map mean_pooling show_and_tell
+    table controls_on_flickr8k "${SEEDS:-0 1 2 3 4 5 6 7 8 9}" soft fixed_map mean_pooling mean_once
 fi
 if part_of photos; then
     if [ -n "${PHOTOS_FROM:-}" ] && [ -e data/coco/captions.json ]; then
