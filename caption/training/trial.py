@@ -1,4 +1,4 @@
-"""A configuration tried once before any data is read: with a few words, one empty image, and one step of the optimizer.
+"""A configuration tried once before any data is read: with a few words, empty images, and one step of the optimizer.
 
 So a size, a rate or an optimizer that cannot work is refused before anything is read or written.
 """
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from caption.captioner import Captioner
+from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError, kind_and_reason, own_code_message
 from caption.data.photos import ImageTransform
 from caption.models.checkpoint.rebuild import without_drawing
@@ -32,7 +33,8 @@ MOST_EPOCHS = 1000
 def try_configuration(
     arguments: Callable[[], Mapping[str, Any]], transform: ImageTransform, max_epochs: int | None
 ) -> None:
-    """Construct a training, describe an empty image to its first word, and make a step of its optimizer and schedule.
+    """Construct a training, describe an empty image to its first word, and compute a loss; then a step of the optimizer
+    and of the schedule.
 
     Args:
         arguments: makes those of `CaptionTraining`, without vocabulary and transform.
@@ -40,7 +42,7 @@ def try_configuration(
         max_epochs: of the training; None or negative = not known.
 
     Raises:
-        UserError: the model, the optimizer or the schedule cannot be used; the message says why.
+        UserError: the model, the objective, the optimizer or the schedule cannot be used; the message says why.
     """
 
     with warnings.catch_warnings(), isolate_rng():
@@ -52,6 +54,7 @@ def try_configuration(
             for weight in training.parameters():
                 weight.zero_()  # its memory may hold anything
             _first_word(training.captioner.eval())
+            _try_objective(training)
         for name, weight in training.named_parameters():
             if not weight.numel():
                 shape = tuple(weight.shape)
@@ -85,6 +88,25 @@ def _first_word(captioner: Captioner) -> None:
     size = captioner.transform.height, captioner.transform.width
     memory = captioner.project(captioner.encoder(torch.zeros(1, 3, *size)))
     captioner.decoder.step(captioner.decoder.start(memory), torch.full((1, 1), START))
+
+
+def _try_objective(training: CaptionTraining) -> None:
+    """Compute the loss of a caption of two empty images."""
+    captioner, objective = training.captioner, training.objective
+    sentence = torch.tensor([captioner.vocabulary.encode("one two three")])
+    words = torch.cat((torch.full((1, 1), START), sentence[:, :-1]), 1)
+    captions = CaptionBatch(
+        *(tensor.expand(2, 1, -1) for tensor in (words, sentence)), torch.full((2, 1), words.shape[1])
+    )
+    views = captioner.encoder(torch.zeros(2, 3, captioner.transform.height, captioner.transform.width))
+    captioner.decoder.train()
+    try:
+        objective.prepare([sentence.tolist()] * 2)
+        objective(captioner, views, captions)
+    except UserError:
+        raise
+    except Exception:  # perhaps of so little data
+        return
 
 
 def _try_optimizer(training: CaptionTraining) -> Optimizer:

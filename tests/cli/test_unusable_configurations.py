@@ -41,6 +41,8 @@ UNUSABLE = {
     "--trainer.val_check_interval 0": "trainer.val_check_interval is 0: give a number of batches",
     "--trainer.limit_train_batches 0": "trainer.limit_train_batches is 0: give a number of batches",
     "--trainer.overfit_batches 2": "trainer.overfit_batches is not supported",
+    "--model.objective Reinforce": "the score-function estimator trains attention that samples",
+    f"{DECODER}.attention.init_args.alignment Multinoulli": "cross-entropy has no gradient for sampled attention",
     "--trainer.devices 999": "trainer.devices is 999, the number of processes on a CPU: choose 1 to",
     "--trainer.devices -3": "trainer.devices is -3, the number of processes on a CPU: choose 1 to",
     "--trainer.devices x": "trainer.devices is x: give a number of processes, numbers of GPUs such as [0,1], or auto",
