@@ -47,6 +47,7 @@ def figure(described: Mapping[str, Any], runs: Runs) -> Figure:
         axes.set_xticks(range(len(described["x"])), described["x"])
         axes.set(title=panel["title"], xlabel=described.get("label", ""))
         axes.margins(x=0.2)
-        if len(panel["series"]) > 1:
-            axes.legend(frameon=False)
+    # One for all panels, above them, where it hides no point.
+    names = [axes.get_legend_handles_labels() for axes in drawn.axes]
+    drawn.legend(*max(names, key=lambda pair: len(pair[1])), loc="outside upper center", ncols=4, frameon=False)
     return drawn
