@@ -39,6 +39,10 @@ class Agreement(PerWord):
     other_image: Mapping[str, np.ndarray]
     """(N,) with the second model's map of the next photo's caption, same step or its last; NaN for a single photo."""
 
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        return self.measures
+
 
 def agree(
     models: Mapping[str, Captioner],

@@ -77,7 +77,11 @@ def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float)
     )
     upper, lower = np.split(corners, 2)
     left, right = np.split(lower - upper, 2, axis=1)
-    return right - left > 0
+    return right - left > ROUNDING
+
+
+ROUNDING = 1e-6
+"""Areas in pixels² that are none: differences of cumulated sums."""
 
 
 def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:

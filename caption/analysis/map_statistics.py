@@ -22,7 +22,8 @@ def entropies(caption: Caption) -> np.ndarray:
 
 
 def changes(caption: Caption) -> np.ndarray:
-    """(T − 1,) the share of the attention that moved between two words, 0 to 1."""
+    """(T − 1,) ½ Σ_i |α[t,i] − α[t−1,i]|: of weights that sum to 1, the share of the attention that moved between two
+    words, 0 to 1. What moves to or from a sentinel counts half."""
     maps = _maps(caption)
     return measures.change(maps[1:], maps[:-1]).numpy()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.table import AnalysisTable, Tabled, Value, numbers
-from caption.core.errors import optional_package
+from caption.core.errors import UserError, optional_package
 from caption.core.tensor_tree import TensorTree, combine, map_tensors
 from caption.metrics.significance import Estimate, estimate
 
@@ -76,6 +76,7 @@ class PerWord(Tabled):
 
     def only(self: Measured, words: Collection[str]) -> Measured:
         """The measurements of the given words alone, such as those of one class."""
+        check_words(words)
         chosen = np.array([word in words for word in self.words], dtype=bool)
 
         def select(entry: Any) -> Any:
@@ -89,6 +90,12 @@ class PerWord(Tabled):
     def mean(self, values: np.ndarray) -> Estimate:
         """See `known_mean`."""
         return known_mean(values, self.images)
+
+
+def check_words(words: Collection[str]) -> None:
+    """Raise a UserError if words are one text, of which every part would be a word."""
+    if isinstance(words, str):
+        raise UserError(f"words are a list, such as ['red', 'blue'], not the text {words!r}")
 
 
 def known_mean(values: np.ndarray, images: np.ndarray) -> Estimate:

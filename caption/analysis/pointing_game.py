@@ -18,7 +18,7 @@ import numpy as np
 from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.table import AnalysisTable
 from caption.core.box import BoxLike, cell_centres
-from caption.core.errors import DataError, first_few
+from caption.core.errors import DataError, UserError, first_few
 from caption.data.box_faults import boxes_fault
 from caption.data.boxes import Boxes
 from caption.metrics.significance import estimate
@@ -203,8 +203,14 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
 
     Raises:
         DataError: a box is wrong, or most reach beyond their photos (`caption.data.box_faults`).
+        ValueError: `tolerance` is negative.
+        UserError: captions come without boxes.
     """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance {tolerance} must be 0 or more pixels")
     boxed = list(captions)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in boxed):
+        raise UserError("each caption comes with its boxes: give pairs (caption, boxes)")
     _check_boxes(boxed)
     return _grounding(boxed, tolerance)
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -34,6 +34,7 @@ from caption.core.regions import Grid, Views
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
 from caption.data.photos import FittedPhoto, Photo
+from caption.data.text_files import short_repr
 from caption.decoders.base import Decoder, Memory
 from caption.results.caption import Caption
 from caption.text.vocabulary import PAD, START
@@ -133,8 +134,11 @@ def sentences(
 
     Raises:
         ValueError: there are more or fewer captions than photos.
+        UserError: captions are texts.
         caption.core.errors.ImageError: a photo cannot be read.
     """
+    if isinstance(captions, Caption):
+        captions = [captions]
     supply = None if captions is None else iter(captions)
     first = 0
     with eval_mode(captioner):
@@ -146,6 +150,12 @@ def sentences(
             first += len(batch)
         if supply is not None and next(supply, None) is not None:
             raise ValueError("there are more captions than photos")
+
+
+def _projected(memory: Memory) -> list[TensorTree]:
+    """What each attention reads, in their order; those of an ensemble's members follow each other."""
+    parts = [_projected(part) if isinstance(part, Memory) else [part] for part in memory.projected]
+    return list(chain.from_iterable(parts))
 
 
 def words_alone(words: Sequence[str]) -> Caption:
@@ -242,7 +252,7 @@ class Replay:
     def _rerun(self, step: Step, readings: Sequence[Reading]) -> tuple[Tensor, State]:
         for number, (name, reader) in enumerate(self._readers.items()):
             reader.readings = [
-                (sign, maps[name], memory and memory.projected[number]) for maps, memory, sign in readings
+                (sign, maps[name], memory and _projected(memory)[number]) for maps, memory, sign in readings
             ]
         copies = leaves(readings[0].maps)[0].shape[1]
         state = step.state._replace(carried=map_tensors(partial(_repeated, copies), step.state.carried))
@@ -317,7 +327,8 @@ class Replay:
             first, *further = step.views
             at = (first.vectors if vectors is None else vectors).detach().clone().requires_grad_()
             memory = self.decoder.project((first._replace(vectors=at), *further))
-            log_probs, _ = self._step(step.state._replace(shared=memory), step.inputs)
+            shared = self.decoder.start(memory).shared  # of an ensemble, the memories of its members
+            log_probs, _ = self._step(step.state._replace(shared=shared), step.inputs)
             return gradients(step.of_word(log_probs).sum(), [at])[0]
 
     def run(self, step: Step) -> Tensor:
@@ -391,6 +402,10 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     if captions is None:
         hypotheses, boxes = captioner.generate(encoded), [photo.box for photo in fitted]
         captions = list(captioner.captions(hypotheses, captioner.grids(encoded), boxes, photos))
+    if texts := [caption for caption in captions if isinstance(caption, str)]:
+        raise UserError(
+            f"a caption is a Caption, not a text such as {short_repr(texts[0])}: attend_references feeds people's texts"
+        )
     captions = [captioner.split(caption) for caption in captions]
     words = [
         torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -328,9 +329,9 @@ def word_roles(
     parsed = [{} if syntax is None else syntax(caption.words) for caption in captions]
     related = {
         name: np.concatenate(
-            [_related(caption.words, of[name]) for caption, of in zip(captions, parsed, strict=True)]
+            [_related(caption.words, of.get(name, ())) for caption, of in zip(captions, parsed, strict=True)]
         )
-        for name in parsed[0]
+        for name in dict.fromkeys(chain.from_iterable(parsed))
     }
     return _self_attention_roles(layers, {(0, 0): steps, (0, -1): before}, rarest, related)
 

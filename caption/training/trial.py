@@ -96,7 +96,7 @@ def _try_objective(training: CaptionTraining) -> None:
     sentence = torch.tensor([captioner.vocabulary.encode("one two three")])
     words = torch.cat((torch.full((1, 1), START), sentence[:, :-1]), 1)
     captions = CaptionBatch(
-        *(tensor.expand(2, 1, -1) for tensor in (words, sentence)), torch.full((2, 1), words.shape[1])
+        words.expand(2, 1, -1), sentence.expand(2, 1, -1), torch.full((2, 1), words.shape[1])
     )
     views = captioner.encoder(torch.zeros(2, 3, captioner.transform.height, captioner.transform.width))
     captioner.decoder.train()

@@ -163,7 +163,11 @@ def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
 @pytest.mark.parametrize(
     ("package", "bases", "without"),
     [
-        (attention, (attention.Attention, attention.Score, attention.Alignment), {"ScoredAttention", "NoContext"}),
+        (
+            attention,
+            (attention.Attention, attention.Score, attention.Alignment),
+            {"ScoredAttention", "NoContext"},
+        ),
         (
             decoders,
             (decoders.Decoder, decoders.Gate, decoders.RecurrentCell),
@@ -174,8 +178,8 @@ def test_an_overlay_changes_its_entries_and_makes_a_model(path: Path):
 def test_every_mechanism_and_decoder_has_a_configuration(
     package: Any, bases: tuple[type, ...], without: set[str]
 ):
-    """And so the laws: all public classes but the bases, those over which the others are laid, and `NoContext`, a control
-    for decoders whose first state sees the image."""
+    """And so the laws: all public classes but the bases, those over which the others are laid, and `NoContext`, a
+    control for decoders whose first state sees the image."""
     text = "".join(path.read_text(encoding="utf-8") for path in MECHANISMS)
     for name in {*package.__all__} - without:
         kind = getattr(package, name)

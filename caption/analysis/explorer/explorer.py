@@ -33,6 +33,7 @@ from caption.analysis.interventions import (
     Mask,
     compare,
 )
+from caption.analysis.interventions.encoded_photo import check_changes
 from caption.analysis.interventions.selection import END_WORD, Place, Steps, steps_of, tokens_of
 from caption.analysis.lens.lens import lens_of, regions_of
 from caption.captioner import Captioner
@@ -160,6 +161,7 @@ class Explorer:
         Raises:
             UserError: it has no such place, step or word, or no region would be left to look at.
         """
+        check_changes([change])
         with _user_errors():
             self._apply(request_of(change, self.caption))
         return self._changed()

@@ -18,6 +18,7 @@ state is not hidden; the end of the deletion curve shows how much that is.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -187,6 +188,7 @@ def faithfulness_curves(
         UserError: the decoder has no attention.
         ValueError: photos and captions differ in number, or a count is negative or above L.
     """
+    counts = None if counts is None else [operator.index(count) for count in counts]  # read for every batch
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
     measured = Measurements()

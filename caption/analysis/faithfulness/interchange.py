@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.faithfulness.permutation import maps_at, permuted
-from caption.analysis.per_word import Measurements, PerWord
+from caption.analysis.per_word import Measurements, PerWord, check_words
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.captioner import Captioner
 from caption.core.errors import UserError
@@ -72,9 +72,11 @@ def interchange(
         seed: for the permutations.
 
     Raises:
-        UserError: the decoder has no attention, or no caption has two different words of the class.
+        UserError: the decoder has no attention, or no caption has two different words of the class; `words` is one
+            text; `draws` is below 1.
         ValueError: photos and captions differ in number.
     """
+    check_words(words)
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
     measured = Measurements()

@@ -21,6 +21,7 @@ from caption.analysis.map_arithmetic import sums, with_map_dims
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.tensor_tree import map_tensors
 from caption.data.photos import Photo
@@ -90,6 +91,8 @@ def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torc
 
     A draw permutes all maps on one grid alike: a region that has the weight of another has it from all heads.
     """
+    if draws < 1:
+        raise UserError(f"maps are permuted {draws} times: once is the least")
     shuffles: dict[Grid, Tensor] = {}
 
     def shuffle(weights: Tensor, grid: Grid) -> Tensor:

@@ -32,13 +32,23 @@ from caption.analysis.interventions.selection import Place, steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit
 from caption.captioner import LIKELIEST, Captioner
+from caption.core.errors import UserError
 from caption.core.regions import Grid
 from caption.core.runtime.eval_mode import eval_mode
 from caption.core.tensor_tree import State, select_hypotheses
 from caption.data.photos import Photo, open_image
+from caption.data.text_files import short_repr
 from caption.results.caption import Caption
 from caption.search import BeamSearch, Search, Step
 from caption.text.vocabulary import END, FORBIDDEN, START
+
+
+def check_changes(changes: Sequence[object]) -> None:
+    """Raise a UserError if one is no change."""
+    if others := [change for change in changes if not isinstance(change, (Change, Erase))]:
+        raise UserError(
+            f"{short_repr(others[0])} is no change: give them one by one, such as Force((0, 0), at=2), Mask((1, 1))"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +71,9 @@ class Edits:
 
         Raises:
             ValueError: it has no such step, word or place.
+            UserError: one of `changes` is none.
         """
+        check_changes(changes)
         of_maps = [change for change in changes if isinstance(change, Change)]
         return Edits(
             self.maps + tuple(change.edit(caption) for change in of_maps),

@@ -112,7 +112,12 @@ class Move(Change):
     def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
         """Every map is shifted by the same part of its grid."""
         rows, cols = _grid(caption)
-        down, right = operator.index(self.down), operator.index(self.right)
+        try:
+            down, right = operator.index(self.down), operator.index(self.right)
+        except TypeError:
+            raise ValueError(
+                f"a map is moved by whole rows and columns, not by {self.down!r} and {self.right!r}"
+            ) from None
         if abs(down) >= rows or abs(right) >= cols:
             raise ValueError(
                 f"moved by {down} rows and {right} columns, nothing stays on the grid of {rows} rows and {cols} columns"

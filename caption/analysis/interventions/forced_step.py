@@ -19,9 +19,11 @@ from caption.analysis.interventions.selection import step_of, tokens_of
 from caption.analysis.replay import Replay, sentences, words_alone
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
+from caption.core.tensor_tree import indices
 from caption.data.photos import Photo, open_image
 from caption.results.caption import Caption
 from caption.search import Search
+from caption.text.vocabulary import FORBIDDEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,6 +98,7 @@ def force_everywhere(
     (batch,) = sentences(captioner, image, [words_alone(tokens[:steps])])
     *_, step = replay.steps(batch)
     log_probs = replay.rerun(step, replay.single_regions(step))
-    likeliest = np.array(captioner.vocabulary.words)[log_probs[0].argmax(-1).cpu().numpy()]
+    sayable = log_probs[0].index_fill(-1, indices(FORBIDDEN, log_probs.device), -torch.inf)
+    likeliest = np.array(captioner.vocabulary.words)[sayable.argmax(-1).cpu().numpy()]
     probability = step.of_word(log_probs)[0].exp().float().view(rows, cols).cpu().numpy()
     return ForcedStep(caption, step.number, likeliest.reshape(rows, cols).tolist(), probability)

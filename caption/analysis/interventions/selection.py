@@ -79,7 +79,10 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
     """
     if at is None:
         return None
-    several: list[Any] = [at] if np.ndim(at) == 0 else list(at)  # type: ignore[arg-type]
+    try:
+        several: list[Any] = [at] if isinstance(at, str) else list(at)  # type: ignore[arg-type]
+    except TypeError:
+        several = [at]
     tokens = tokens_of(caption)
     if not several:
         raise ValueError("no step is selected: leave `at` out for all of them")

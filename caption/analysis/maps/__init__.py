@@ -130,10 +130,12 @@ def maps(
             "steps that could be run again, so load the checkpoint that they were made from"
         )
     chosen = method_named(method, captioner)
-    photo_list = photos if isinstance(photos, list) else [photos]
+    photo_list = list(photos) if isinstance(photos, (list, tuple)) else [photos]
+    if isinstance(captions, Caption):
+        captions = [captions]
     given = captioner.describe(photo_list) if captions is None else list(captions)
     if len(given) != len(photo_list):
         raise ValueError(f"there are {len(given)} captions for {len(photo_list)} photos")
     name = "" if method == "attention" else method
     drawn = Captions(replace(caption, method=name) for caption in chosen(captioner, photo_list, given))
-    return drawn if isinstance(photos, list) else drawn[0]
+    return drawn if isinstance(photos, (list, tuple)) else drawn[0]

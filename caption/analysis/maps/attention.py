@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -44,7 +45,7 @@ def concentrated(captioner: Captioner, photos: Sequence[Photo], captions: Iterab
     """
 
     def weighted(maps: np.ndarray) -> np.ndarray:
-        rest = np.sort(np.abs(maps).reshape(*maps.shape[:2], -1))[..., :-1]
+        rest = np.sort(np.abs(maps).reshape(*maps.shape[:2], math.prod(maps.shape[2:])))[..., :-1]
         rest = np.maximum(rest, TINY)
         nats = np.maximum((rest * np.log(rest / rest.mean(-1, keepdims=True))).sum(-1), LEAST)
         return maps * (nats**2 / (nats**2).mean(1, keepdims=True))[..., None, None]
@@ -98,7 +99,7 @@ def _stacked(caption: Caption) -> np.ndarray:
     """(T, maps, rows, cols) all maps on the grid of the weights; the weights, if there are no others."""
     steps, *grid = caption.weights.shape
     maps = [
-        values.reshape(steps, -1, *grid)
+        values.reshape(steps, math.prod(values.shape[1:-2]), *grid)
         for values in caption.maps.values()
         if values.shape[-2:] == tuple(grid)
     ]

@@ -77,7 +77,7 @@ def similarity(first: Sequence[Caption], second: Sequence[Caption]) -> np.ndarra
     where the first is, or where their grids differ."""
     compared = []
     for a, b in zip(first, second, strict=True):
-        if a.weights.shape != b.weights.shape:
+        if a.weights.shape != b.weights.shape or not a.words:
             compared.append(np.full(len(a.words), np.nan))
             continue
         ours, theirs = (x.weights.reshape(len(x.words), -1).astype(np.float64) for x in (a, b))
@@ -143,6 +143,8 @@ def under_erasing(
 ) -> dict[Kind, np.ndarray]:
     """(N,) areas under deletion and insertion of the steps of captions, in the order of maps; see
     `faithfulness_curves`."""
+    if not any(caption.words for caption in captions):
+        return {kind: np.zeros(0) for kind in get_args(Kind)}
     score = {"map": scores_of([captioner.split(caption) for caption in drawn])}
     curves = faithfulness_curves(captioner, photos, captions, score, seed=seed_of(captions))
     return {kind: curves.area(kind, "map") for kind in get_args(Kind)}

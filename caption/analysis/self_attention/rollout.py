@@ -96,7 +96,7 @@ def rollout(
         flows = [attention_rollout(of_photo.layers, residual, of_photo.gates) for of_photo in maps]
     rolled = []
     for caption, flow in zip(captions, flows, strict=True):
-        weights = caption.weights.reshape(len(caption.words), -1)
+        weights = caption.weights.reshape(len(caption.words), math.prod(caption.weights.shape[1:]))
         if weights.shape[1] != len(flow):
             raise ValueError(
                 f"the weights of {caption.text!r} lie on {weights.shape[1]} regions, and the model has {len(flow)}"
