@@ -15,6 +15,7 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Rea
 from caption.attention.maps import weighted_sum
 from caption.attention.options import above_zero, at_least_one
 from caption.attention.stochastic import AtTest, Stochastic
+from caption.core.errors import UserError
 from caption.core.tensor_tree import TensorTree
 
 
@@ -62,7 +63,7 @@ class GlimpseAttention(Stochastic, Attention):
         at_test: "expectation" and "argmax" read at μ, "sample" at a drawn point.
 
     Raises:
-        UserError: `deviation` is not positive, or `points` is below 1.
+        UserError: `deviation` is not positive, `points` is below 1, or `expectation` no probability.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class GlimpseAttention(Stochastic, Attention):
         super().__init__(at_test)
         above_zero(self, deviation=deviation)
         at_least_one(self, points=points)
+        if not 0 <= expectation <= 1:
+            raise UserError(f"expectation must be a probability, not {expectation}")
         self.deviation = deviation
         self.points = points
         self.size = size

@@ -210,7 +210,10 @@ class CaptionData(LightningDataModule):
     def _images(self, split: str, **options: Any) -> CaptionedImages:
         """The images of a split; for the options see `CaptionedImages`."""
         if split not in self.splits:
-            raise DataError(f"the data has no split {split!r}, only {', '.join(self.splits)}")
+            remedy = "give it some of the images, such as with data.reader.init_args.fractions {train: 0.9, val: 0.1}"
+            if split == "val":
+                remedy += ", or train without validation (--trainer.limit_val_batches 0)"
+            raise DataError(f"the data has no split {split!r}, only {', '.join(self.splits)}: {remedy}")
         return CaptionedImages(
             self.splits[split], self.vocabulary, self.transform, store=self.store, **options
         )

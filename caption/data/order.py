@@ -68,14 +68,16 @@ def similar_lengths(
     """Batches of captions of near-equal length, as in section 4.3 of the paper, so that little is padding.
 
     The examples are divided into pools of `POOL` batches. Each pool is sorted by length and cut into batches, which are
-    shuffled, so that length does not depend on the time in the epoch.
+    shuffled, so that length does not depend on the time in the epoch. What `drop_last` drops is chosen before, so that
+    it is not always the longest captions.
     """
+    if drop_last:
+        order = order[: len(order) // size * size]
     for start in range(0, len(order), POOL * size):
         pool = sorted(order[start : start + POOL * size], key=lengths.__getitem__)
         batches = [pool[i : i + size] for i in range(0, len(pool), size)]
         for i in torch.randperm(len(batches), generator=generator).tolist():
-            if len(batches[i]) == size or not drop_last:
-                yield batches[i]
+            yield batches[i]
 
 
 class EpochPlace:

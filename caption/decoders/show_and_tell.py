@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from caption.core.errors import UserError
 from caption.core.regions import Views, check_views, mean_region
 from caption.core.tensor_tree import State
 from caption.decoders.base import Memory, Trace, in_working_precision
@@ -52,7 +53,12 @@ class ShowAndTellDecoder(CellDecoder):
         return Memory(in_working_precision(views, self.embed.weight), ())
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        image = self.image_norm(self.image(mean_region(memory.views[0])).squeeze(1)).unsqueeze(1)
+        image = self.image(mean_region(memory.views[0])).squeeze(1)
+        if self.training and len(image) == 1 and isinstance(self.image_norm, nn.BatchNorm1d):
+            raise UserError(
+                "a batch of one image cannot be normalised: take data.batch_size 2 or more, or normalise_image false"
+            )
+        image = self.image_norm(image).unsqueeze(1)
         zeros = image.new_zeros(image.shape[0], 1, self.hidden_size)
         state = lstm_update(self.cell.from_word(self.dropout(image)), zeros)
         return self.state_before(memory, hypotheses, state)

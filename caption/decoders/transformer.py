@@ -107,7 +107,7 @@ class TransformerDecoder(Decoder):
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         self.embed = nn.Embedding(vocabulary_size, self.hidden_size, padding_idx=padding)
         nn.init.normal_(self.embed.weight, std=self.hidden_size**-0.5)
-        self.register_buffer("positions", sinusoids(self.longest, self.hidden_size), persistent=False)
+        self.register_buffer("positions", sinusoids(self.longest + 1, self.hidden_size), persistent=False)
         for layer in self.layers:
             layer.build(region_sizes)  # type: ignore[operator]
         self.norm = nn.LayerNorm(self.hidden_size)
@@ -129,7 +129,7 @@ class TransformerDecoder(Decoder):
         if first + words.shape[-1] > len(positions):
             raise UserError(
                 f"a caption of more than {self.longest} words does not fit TransformerDecoder: raise `longest`, or "
-                "lower the search's max_length"
+                "lower the search's max_length, and in training data.max_words"
             )
         embedded = self.embed(words) * self.hidden_size**0.5
         return self.dropout(embedded + positions[first : first + words.shape[-1]])

@@ -63,7 +63,8 @@ class GuidedAttention(Objective):
         smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        if min(weight, detection, smoothing) < 0 or sharpness <= 0 or words < 1:
+        weights = all(number >= 0 for number in (weight, detection, smoothing))  # NaN is not
+        if not weights or not sharpness > 0 or words < 1:
             raise UserError(
                 f"weight {weight}, detection {detection} and smoothing {smoothing} must be at least 0, sharpness "
                 f"{sharpness} above 0, and words {words} at least 1"

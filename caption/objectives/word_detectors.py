@@ -80,7 +80,8 @@ class WordDetectors(nn.Module):
     def forward(self, regions: Regions) -> Tensor:
         """(B, L, W) log-odds that a word is in a region, in float32 at least; `FAR_BELOW` in masked regions."""
         # The probability in each region with which P equals the prior before training.
-        initial = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
+        real = torch.ones_like(regions.vectors[..., 0]) if regions.mask is None else regions.mask
+        initial = -torch.expm1(torch.log1p(-self.prior) / real.sum(1)[:, None, None])
         vectors = regions.vectors.to(self.layer.weight.dtype)  # stored regions are in half precision
         scores = self.layer(vectors)
         if self.smoothing:

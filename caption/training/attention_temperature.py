@@ -79,6 +79,9 @@ class AttentionTemperature(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._remove()
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._remove()  # Lightning tears nothing down then
+
     def _remove(self) -> None:
         for handle in self._handles:
             handle.remove()

@@ -48,8 +48,21 @@ class AttentionFigures(Callback):
             )
         self.images = images
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw and log the pictures: in training, in the first process, if a logger takes them."""
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Draw and log the pictures: in training, in the first process, if a logger takes them.
+
+        After the last batch, while averaged weights are still in the place of the model's own.
+        """
+        if batch_idx + 1 < trainer.num_val_batches[dataloader_idx]:
+            return
         loggers = [logger for logger in trainer.loggers if isinstance(logger, PICTURE_LOGGERS)]
         enabled = self.images and loggers and trainer.is_global_zero
         if not enabled or trainer.state.fn != "fit" or trainer.sanity_checking:

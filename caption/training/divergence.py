@@ -67,7 +67,7 @@ class StopOnDivergence(Callback):
         self._batches.append((batch_idx, batch.ids))
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        self._losses.append(loss.detach())
+        self._losses.append(loss.detach() * trainer.accumulate_grad_batches)  # Lightning has divided it
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer

@@ -123,6 +123,10 @@ class Evaluator:
     def __init__(self, captioner: Captioner, at_test: AtTest | None = None) -> None:
         self.captioner = captioner
         self.at_test = at_test
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the answers so far."""
         self.answers: dict[ImageId, Answer] = {}
         self._predicted: dict[ImageId, str] = {}
 

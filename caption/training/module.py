@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ class CaptionTraining(LightningModule):
         self.restored = False
         """Whether the weights come from a checkpoint of this training."""
         self.seed = torch.initial_seed()
+        self._began = False
         self.monitor, self.mode = MONITOR, mode_of(MONITOR, AUTO, "--checkpoint")
         """The metric that schedules watch that wait for a plateau, and its better direction."""
         self.data_section: dict[str, Any] | None = None
@@ -183,13 +185,15 @@ class CaptionTraining(LightningModule):
                 "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
                 "model.encoder_learning_rate"
             )
-        if self.warm_start is not None and not self.restored:
+        begins = not (self.restored or self._began)  # a second `fit` goes on from the weights of the first
+        self._began = True
+        if self.warm_start is not None and begins:
             load_model(self.captioner, self.warm_start, self.trust)
-        elif not self.restored:
+        elif begins:
             load_pretrained(self.captioner)
         self._check_store()
         self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
-        if self.warm_start is not None and not self.restored:
+        if self.warm_start is not None and begins:
             load_detectors(self.objective, self.warm_start, self.captioner.vocabulary)
 
     def _make_optimizer(self) -> tuple[Optimizer, LRScheduler | None]:
@@ -202,8 +206,10 @@ class CaptionTraining(LightningModule):
         self.rates = configured_rates(optimizer, schedule, interval)
         if schedule is None:
             return optimizer
-        # Only those that wait for a plateau read the monitor.
-        return [optimizer], [{"scheduler": schedule, "monitor": self.monitor, "interval": interval}]
+        config = {"scheduler": schedule, "monitor": self.monitor, "interval": interval}
+        if isinstance(schedule, ReduceLROnPlateau):  # never by Lightning, see `on_train_epoch_end`
+            config["frequency"] = sys.maxsize
+        return [optimizer], [config]
 
     def on_train_start(self) -> None:
         encoder = self.captioner.encoder
@@ -224,8 +230,7 @@ class CaptionTraining(LightningModule):
             )
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        if not isinstance(scheduler, ReduceLROnPlateau):  # these step before the epoch's checkpoint
-            scheduler.step()
+        scheduler.step()
 
     def on_train_epoch_end(self) -> None:
         step_plateau_schedules(self.trainer)
@@ -258,15 +263,18 @@ class CaptionTraining(LightningModule):
     # -- evaluation -----------------------------------------------------------------------------------------------
 
     def on_validation_start(self) -> None:
+        self.evaluator.forget()  # what a validation that was interrupted has left
         if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
             self._check_store()
         else:  # sampled attention may decide which epoch is the best
             torch.manual_seed(derive_seed(self.seed, self.global_step, self.global_rank))
 
     def on_test_start(self) -> None:
+        self.evaluator.forget()
         self._check_store()
 
     def on_predict_start(self) -> None:
+        self.evaluator.forget()
         self._check_store()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -44,9 +44,23 @@ def make_schedule(
     """The schedule of an optimizer, if there is one; if it waits for a plateau, it is told the metric's direction.
 
     Raises:
-        UserError: the schedule has been told the other one; "min", its default, counts as nothing said.
+        UserError: the schedule has been told the other one; "min", its default, counts as nothing said. It has one
+            highest rate for parts that have different ones.
     """
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
     schedule = None if scheduler is None else scheduler(optimizer)
+    if isinstance(schedule, (OneCycleLR, CyclicLR)) and len(set(rates)) > 1:
+        name = "max_lr" if isinstance(schedule, OneCycleLR) else "base_lr"
+        groups = (
+            [group["max_lr"] for group in optimizer.param_groups] if name == "max_lr" else schedule.base_lrs
+        )
+        given = [float(rate) for rate in groups]
+        if len(set(given)) == 1:
+            raise UserError(
+                f"{type(schedule).__name__} gives the encoder, whose rate is {rates[1]:g}, the rate of the others: "
+                f"give {name} two numbers, the second for the encoder, such as [{given[0]:g}, "
+                f"{given[0] * rates[1] / rates[0]:g}]"
+            )
     if isinstance(schedule, ReduceLROnPlateau):
         if schedule.mode == "max" and mode == "min":
             mode_of(monitor, schedule.mode, "--model.scheduler.init_args")
@@ -97,6 +111,9 @@ def step_plateau_schedules(trainer: Trainer) -> None:
 
     Lightning would step them after the epoch's checkpoint is written, and a resumed run would miss the step.
     """
+    every = trainer.check_val_every_n_epoch
+    if every and (trainer.current_epoch + 1) % every:
+        return  # the last score has been seen
     for config in trainer.lr_scheduler_configs:
         score = trainer.callback_metrics.get(str(config.monitor))
         if isinstance(config.scheduler, ReduceLROnPlateau) and score is not None:

@@ -17,7 +17,7 @@ from caption.data.shapes import Shapes
 pytestmark = pytest.mark.slow
 
 DECODER = "--model.decoder.init_args"
-CYCLE = "--model.scheduler OneCycleLR --model.scheduler.max_lr 0.1 --model.scheduler.total_steps"
+CYCLE = "--model.scheduler OneCycleLR --model.scheduler.max_lr [0.1,0.2] --model.scheduler.total_steps"
 UNUSABLE = {
     "--seed_everything -1": "seed_everything: -1 is not in bounds",
     "--model.optimizer.init_args.lr -1": "section model.optimizer, ValueError: Invalid learning rate: -1.0",

@@ -122,8 +122,8 @@ def test_words_in_more_than_half_of_the_images_and_special_ones_are_not_detected
 def test_log_odds_are_averaged_over_neighbouring_cells_and_none_are_high_outside_the_photo(smoothing: float):
     made, vectors = guided(smoothing=smoothing).detectors, torch.randn(2, 6, 2, dtype=torch.float64)
     mask = torch.tensor([[True] * 6, [True, True, False, True, False, True]])
-    plain = guided().detectors(Regions(vectors, (2, 3)))
     for real in (None, mask):
+        plain = guided().detectors(Regions(vectors, (2, 3), real))
         scores = made(Regions(vectors, (2, 3), real))
         expected = smoothed(plain.mT, (2, 3), smoothing, real).mT if smoothing else plain
         shown = torch.ones_like(mask) if real is None else real

@@ -92,6 +92,7 @@ IN_TRAINING = {
     "loggers": [TensorBoardLogger("logs")],
     "is_global_zero": True,
     "sanity_checking": False,
+    "num_val_batches": [2],
     "state": SimpleNamespace(fn="fit"),
 }
 
@@ -115,7 +116,8 @@ def test_figures_belong_to_training_and_a_photo_that_has_gone_costs_them_alone(
 
     monkeypatch.setattr(AttentionFigures, "_captions", gone)
     trainer: Any = SimpleNamespace(**IN_TRAINING | other)
-    AttentionFigures(images).on_validation_epoch_end(trainer, None)  # type: ignore[arg-type]
+    for batch in range(2):  # the last one
+        AttentionFigures(images).on_validation_batch_end(trainer, None, None, None, batch)  # type: ignore[arg-type]
     said = ["no attention figures are drawn: 'gone.png' does not exist"] if drawn else []
     assert [str(warning.message) for warning in recwarn] == said
 

@@ -19,7 +19,7 @@ class Combined(CaptionReader):
     Args:
         readers: of the data sets. Within a split, every image needs its own id.
         repeats: how often an epoch has the training images of each data set, so that a small one has more weight;
-            None = each once.
+            None = each once. Their words count as often, for `data.min_count` too.
 
     Raises:
         DataError: there is no reader; `repeats` has a different number of entries, or an entry below 1.
