@@ -300,11 +300,11 @@ def test_every_mechanism_has_a_family_and_an_equation():
 README_ROWS = {
     "Shapes, soft": ("hard_on_shapes", "soft", "soft"),
     "Shapes, soft, trained on": ("hard_on_shapes", "soft_on", "soft"),
-    "Shapes, hard, from soft": ("hard_on_shapes", "leave_one_out", "expectation"),
+    "Shapes, hard (leave-one-out), from soft": ("hard_on_shapes", "leave_one_out", "expectation"),
     "Flickr8k, Show and Tell": ("flickr8k", "show_and_tell", "test"),
     "Flickr8k, soft": ("hard_on_flickr8k", "soft", "soft"),
     "Flickr8k, soft, trained on": ("hard_on_flickr8k", "soft_on", "soft"),
-    "Flickr8k, hard, from soft": ("hard_on_flickr8k", "authors", "expectation"),
+    "Flickr8k, hard (authors' weights), from soft": ("hard_on_flickr8k", "authors", "expectation"),
 }
 """The table, row and test of each row of README's results."""
 
