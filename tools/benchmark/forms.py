@@ -324,11 +324,11 @@ def search_forms(region_size: int, images: int, low: bool, device: torch.device)
     vectors = core.make_vectors(images, region_size, device)
     search = BeamSearch(core.BEAM, core.STEPS)
 
-    def form(exchanged: bool, graphs: bool = False) -> Form:
+    def form(exchanged: bool, recorded: bool = False) -> Form:
         def make() -> Contestant:
             model = copy.deepcopy(captioner)
             if exchanged:
-                accelerate(model, "cuda", graphs=graphs)
+                accelerate(model, "cuda", graphs=recorded)
 
             def check() -> list[Tensor]:
                 found = find(model.decoder, vectors, search, low)
@@ -345,7 +345,7 @@ def search_forms(region_size: int, images: int, low: bool, device: torch.device)
     forms: dict[str, Form] = {PLAIN: form(False), "joined": form(True)}
     if has_graphs(device):
         forms |= {
-            "graph of a step": form(True, graphs=True),
+            "graph of a step": form(True, recorded=True),
             "graph of the search": lambda: graphed_search(copy.deepcopy(captioner), vectors, search, low),
         }
     return forms
