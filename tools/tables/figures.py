@@ -49,5 +49,7 @@ def figure(described: Mapping[str, Any], runs: Runs) -> Figure:
         axes.margins(x=0.2)
     # One for all panels, above them, where it hides no point.
     names = [axes.get_legend_handles_labels() for axes in drawn.axes]
-    drawn.legend(*max(names, key=lambda pair: len(pair[1])), loc="outside upper center", ncols=4, frameon=False)
+    drawn.legend(
+        *max(names, key=lambda pair: len(pair[1])), loc="outside upper center", ncols=4, frameon=False
+    )
     return drawn
