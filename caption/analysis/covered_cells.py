@@ -13,6 +13,9 @@ import numpy as np
 from caption.core.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import ObjectMask
 
+ROUNDING = 1e-6
+"""Areas in pixels² that are none: differences of cumulated sums."""
+
 
 def centres_inside(
     rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike], tolerance: float = 0.0
@@ -78,10 +81,6 @@ def _in_mask(pixels: np.ndarray, x: np.ndarray, y: np.ndarray, tolerance: float)
     upper, lower = np.split(corners, 2)
     left, right = np.split(lower - upper, 2, axis=1)
     return right - left > ROUNDING
-
-
-ROUNDING = 1e-6
-"""Areas in pixels² that are none: differences of cumulated sums."""
 
 
 def _all_pixels(boxes: Sequence[BoxLike]) -> np.ndarray:

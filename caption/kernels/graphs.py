@@ -98,14 +98,14 @@ class Recordings:
         """The result of a method, which the next call may overwrite; None if the plain form is to be taken."""
         decoder: Any = self.decoder()
         tensors = leaves(arguments)
+        if not on_gpu(tensors[0]):
+            return None
         if (
             name != "step" or self.images() is not tensors[0]
         ):  # reading them takes as long as launching a step
             self.images, self.settings = ref(tensors[0]), tuple(settings(decoder))
             self.hooks = hooks(decoder)
         context = self.pending and self.pending()
-        if not on_gpu(tensors[0]):
-            return None
         if self.failed or any(self.hooks) or not tensors[-1].numel() or (context and not context.done):
             return None
         key = (
@@ -184,9 +184,15 @@ class Recording:
         }
         aliased = _reparametrize_module(decoder, aliases, tie_weights=True)
         # Tensors made in inference mode could not be written outside of it.
-        made = torch.inference_mode(False), torch.set_grad_enabled(grad), same_draws(device)
-        # As in training, the backward pass is outside of autocast.
-        with made[0], made[1], made[2], aliased, torch.autocast(device.type, enabled=False):
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(grad),
+            same_draws(device),
+            aliased,
+            torch.autocast(
+                device.type, enabled=False
+            ),  # as in training, where the backward pass is outside of it
+        ):
             self.inputs = [owner.input_like(place, tensor) for place, tensor in enumerate(tensors)]
             fill(self.inputs, tensors)
             own = with_leaves(arguments, self.inputs)

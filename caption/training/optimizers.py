@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pytorch_lightning import Trainer
@@ -49,23 +50,29 @@ def make_schedule(
     """
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     schedule = None if scheduler is None else scheduler(optimizer)
-    if isinstance(schedule, (OneCycleLR, CyclicLR)) and len(set(rates)) > 1:
-        name = "max_lr" if isinstance(schedule, OneCycleLR) else "base_lr"
-        groups = (
-            [group["max_lr"] for group in optimizer.param_groups] if name == "max_lr" else schedule.base_lrs
-        )
-        given = [float(rate) for rate in groups]
-        if len(set(given)) == 1:
-            raise UserError(
-                f"{type(schedule).__name__} gives the encoder, whose rate is {rates[1]:g}, the rate of the others: "
-                f"give {name} two numbers, the second for the encoder, such as [{given[0]:g}, "
-                f"{given[0] * rates[1] / rates[0]:g}]"
-            )
+    _check_encoder_keeps_its_rate(schedule, rates)
     if isinstance(schedule, ReduceLROnPlateau):
         if schedule.mode == "max" and mode == "min":
             mode_of(monitor, schedule.mode, "--model.scheduler.init_args")
         schedule._init_is_better(mode, schedule.threshold, schedule.threshold_mode)
     return schedule
+
+
+def _check_encoder_keeps_its_rate(schedule: LRScheduler | None, rates: Sequence[float]) -> None:
+    """Raise a UserError if a schedule that sets rates itself gives one to the encoder and to the others, whose `rates`
+    differed."""
+    if isinstance(schedule, OneCycleLR):
+        name, given = "max_lr", [float(group["max_lr"]) for group in schedule.optimizer.param_groups]
+    elif isinstance(schedule, CyclicLR):
+        name, given = "base_lr", [float(rate) for rate in schedule.base_lrs]
+    else:
+        return
+    if len(set(rates)) > 1 and len(set(given)) == 1:
+        raise UserError(
+            f"{type(schedule).__name__} gives the encoder, whose rate is {rates[1]:g}, the rate of the others: "
+            f"give {name} two numbers, the second for the encoder, such as [{given[0]:g}, "
+            f"{given[0] * rates[1] / rates[0]:g}]"
+        )
 
 
 def interval_of(schedule: LRScheduler | None, interval: Interval | None) -> Interval:

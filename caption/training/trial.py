@@ -1,4 +1,4 @@
-"""A configuration tried once before any data is read: with a few words, empty images, and one step of the optimizer.
+"""A configuration tried once before any data is read: with a few words, one empty image, and one step of the optimizer.
 
 So a size, a rate or an optimizer that cannot work is refused before anything is read or written.
 """
@@ -20,6 +20,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from caption.captioner import Captioner
 from caption.core.batch import CaptionBatch
 from caption.core.errors import UserError, kind_and_reason, own_code_message
+from caption.core.regions import Views
+from caption.core.tensor_tree import select_images
 from caption.data.photos import ImageTransform
 from caption.models.checkpoint.rebuild import without_drawing
 from caption.text.vocabulary import START, Vocabulary
@@ -53,8 +55,11 @@ def try_configuration(
                 training = CaptionTraining(vocabulary=vocabulary, transform=transform, **arguments())
             for weight in training.parameters():
                 weight.zero_()  # its memory may hold anything
-            _first_word(training.captioner.eval())
-            _try_objective(training)
+            captioner = training.captioner.eval()
+            size = captioner.transform.height, captioner.transform.width
+            views = captioner.encoder(torch.zeros(1, 3, *size))
+            _first_word(captioner, views)
+            _try_objective(training, views)
         for name, weight in training.named_parameters():
             if not weight.numel():
                 shape = tuple(weight.shape)
@@ -84,21 +89,20 @@ def _refused(section: str) -> Iterator[None]:
         raise UserError(f"the configuration cannot be used: {fault}") from error
 
 
-def _first_word(captioner: Captioner) -> None:
-    size = captioner.transform.height, captioner.transform.width
-    memory = captioner.project(captioner.encoder(torch.zeros(1, 3, *size)))
+def _first_word(captioner: Captioner, views: Views) -> None:
+    memory = captioner.project(views)
     captioner.decoder.step(captioner.decoder.start(memory), torch.full((1, 1), START))
 
 
-def _try_objective(training: CaptionTraining) -> None:
-    """Compute the loss of a caption of two empty images."""
+def _try_objective(training: CaptionTraining, views: Views) -> None:
+    """Compute the loss of a caption of two images, both with the views of one."""
     captioner, objective = training.captioner, training.objective
     sentence = torch.tensor([captioner.vocabulary.encode("one two three")])
     words = torch.cat((torch.full((1, 1), START), sentence[:, :-1]), 1)
     captions = CaptionBatch(
         words.expand(2, 1, -1), sentence.expand(2, 1, -1), torch.full((2, 1), words.shape[1])
     )
-    views = captioner.encoder(torch.zeros(2, 3, captioner.transform.height, captioner.transform.width))
+    views = select_images(views, torch.tensor([0, 0]))
     captioner.decoder.train()
     try:
         objective.prepare([sentence.tolist()] * 2)

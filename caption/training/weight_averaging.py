@@ -63,16 +63,16 @@ class AveragedWeights(WeightAveraging):
     ) -> None:
         if self._average_model is None or trainer.global_step <= self._latest_update_step:
             return
-        pairs = list(zip(_numbers(self._average_model.module), _numbers(pl_module), strict=True))
-        # Indices and counts are copied, because their averages would be rounded.
-        averaged = [pair for pair in pairs if pair[0].is_floating_point() and self._average_model.n_averaged]
-        for mean, weight in (
-            pairs if not averaged else (pair for pair in pairs if not pair[0].is_floating_point())
-        ):
-            mean.copy_(weight)
-        if averaged:
-            self._average(*map(list, zip(*averaged, strict=True)), None)
-        for mean, weight in averaged:
+        begun, means, weights = bool(self._average_model.n_averaged), [], []
+        for mean, weight in zip(_numbers(self._average_model.module), _numbers(pl_module), strict=True):
+            if begun and mean.is_floating_point():
+                means.append(mean)
+                weights.append(weight)
+            else:  # indices and counts, too, whose averages would be rounded
+                mean.copy_(weight)
+        if begun:
+            self._average(means, weights, None)
+        for mean, weight in zip(means, weights, strict=True):
             # The average of -0.0 and -0.0 is 0.0, which is equal and has other bits. To ask once for the whole tensor
             # would wait for the GPU.
             mean.copy_(torch.where(mean == weight, weight, mean))

@@ -44,7 +44,7 @@ from caption.text.vocabulary import END, FORBIDDEN, START
 
 
 def check_changes(changes: Sequence[object]) -> None:
-    """Raise a UserError if one is no change."""
+    """Raise a UserError unless all are changes."""
     if others := [change for change in changes if not isinstance(change, (Change, Erase))]:
         raise UserError(
             f"{short_repr(others[0])} is no change: give them one by one, such as Force((0, 0), at=2), Mask((1, 1))"
