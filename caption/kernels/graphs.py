@@ -19,19 +19,19 @@ differs, the decoder takes the plain form from then on, and a line of the log sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torch.nn.utils.stateless import _reparametrize_module
 
 from caption.core.tensor_tree import State, TensorTree, leaves, map_tensors, with_leaves
 from caption.decoders.base import Trace
+from caption.kernels import cuda_graph
 from caption.kernels.first_order import require_first_order
+from caption.kernels.recording import Recording, fill, nothing
 from caption.kernels.unroll import JoinedUnroll
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,6 @@ MULTIPLE = 4
 """Unrolls are recorded for numbers of words that are multiples of this."""
 MOST = 32
 """Recordings of a decoder's unroll, and of its step; further shapes take the plain form."""
-TOLERANCE = 1e-2
-"""Largest ‖recorded − plain‖ / ‖plain‖ of an output or gradient; sums may be in another order, also in bf16."""
 
 
 class GraphedUnroll(JoinedUnroll):
@@ -98,11 +96,10 @@ class Recordings:
         """The result of a method, which the next call may overwrite; None if the plain form is to be taken."""
         decoder: Any = self.decoder()
         tensors = leaves(arguments)
-        if not on_gpu(tensors[0]):
+        if not cuda_graph.on_gpu(tensors[0]):
             return None
-        if (
-            name != "step" or self.images() is not tensors[0]
-        ):  # reading them takes as long as launching a step
+        # Reading them takes as long as launching a step.
+        if name != "step" or self.images() is not tensors[0]:
             self.images, self.settings = ref(tensors[0]), tuple(settings(decoder))
             self.hooks = hooks(decoder)
         context = self.pending and self.pending()
@@ -120,9 +117,9 @@ class Recordings:
             if sum(of == name for of, *_ in self.recorded) == MOST:
                 return None
             try:
-                with device_of(tensors[0]):
-                    self.pool = self.pool or new_pool()
-                    self.recorded[key] = Recording(function, arguments, decoder, self)
+                with cuda_graph.device_of(tensors[0]):
+                    self.pool = self.pool or cuda_graph.new_pool()
+                    self.recorded[key] = Recording(function, arguments, decoder, self.input_like, self.pool)
             except Exception as error:
                 self.failed = True
                 self.recorded.clear()
@@ -161,108 +158,6 @@ def took_plain(decoder: nn.Module) -> bool:
     return isinstance(decoder, GraphedUnroll) and not recordings(decoder).recorded
 
 
-class Recording:
-    """The forward and backward pass of a method for arguments of one shape."""
-
-    def __init__(
-        self,
-        function: Callable[..., TensorTree],
-        arguments: Sequence[TensorTree],
-        decoder: nn.Module,
-        owner: Recordings,
-    ) -> None:
-        grad, tensors = torch.is_grad_enabled(), leaves(arguments)
-        device = tensors[0].device
-        low = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        if any(isinstance(part, nn.RNNBase) for part in decoder.modules()):
-            raise ValueError("it has a module such as nn.LSTM, which moves the aliases of its weights")
-        before = [buffer.clone() for buffer in decoder.buffers()]
-        weights = dict(decoder.named_parameters())
-        # Parameters of its own in the same memory: autograd waits for the streams of other graphs of a parameter.
-        aliases: dict[str, Tensor] = {
-            name: nn.Parameter(weight.detach(), weight.requires_grad) for name, weight in weights.items()
-        }
-        aliased = _reparametrize_module(decoder, aliases, tie_weights=True)
-        # Tensors made in inference mode could not be written outside of it.
-        with (
-            torch.inference_mode(False),
-            torch.set_grad_enabled(grad),
-            same_draws(device),
-            aliased,
-            torch.autocast(
-                device.type, enabled=False
-            ),  # as in training, where the backward pass is outside of it
-        ):
-            self.inputs = [owner.input_like(place, tensor) for place, tensor in enumerate(tensors)]
-            fill(self.inputs, tensors)
-            own = with_leaves(arguments, self.inputs)
-            learned = [tensor for tensor in self.inputs if tensor.requires_grad]
-            learned += [alias for alias in aliases.values() if grad and alias.requires_grad]
-
-            def run() -> TensorTree:
-                with torch.autocast(device.type, low[1], low[0], cache_enabled=False):
-                    return function(*own)
-
-            try:
-                warm_up(lambda: gradients(run(), learned))
-                self.forward, result = record(run, owner.pool)
-                self.learns = [tensor.requires_grad for tensor in leaves(result)]
-                self.errors = [torch.randn_like(tensor) for tensor in leaves(result) if tensor.requires_grad]
-                """The gradients of the outputs that have one."""
-                self.backward, found = nothing, [None] * len(learned)
-                if self.errors:
-                    self.backward, found = record(lambda: gradients(result, learned, self.errors), owner.pool)
-                self.outputs = map_tensors(Tensor.detach, result)
-                by_tensor = dict(zip(map(id, learned), found, strict=True))
-                learning = [name for name, alias in aliases.items() if by_tensor.get(id(alias)) is not None]
-                self.weights = [weights[name] for name in learning]
-                sources = *self.inputs, *(aliases[name] for name in learning)
-                self.gradients = [by_tensor.get(id(tensor)) for tensor in sources]
-                """Those of the inputs and weights; None where there is none."""
-                given = *self.inputs, *weights.values(), *decoder.buffers()
-                self._compare([*leaves(self.outputs), *found], run, learned, given)
-            finally:
-                for buffer, value in zip(decoder.buffers(), before, strict=True):
-                    if not torch.equal(buffer, value):  # those of others may be saved for a backward pass
-                        buffer.copy_(value)
-
-    def _compare(
-        self,
-        found: Sequence[Tensor | None],
-        plain: Callable[[], TensorTree],
-        learned: Sequence[Tensor],
-        given: Sequence[Tensor],
-    ) -> None:
-        """Raise a `ValueError` if a replay differs from the method itself with the same random numbers."""
-        device = given[0].device
-        with same_draws(device):
-            result = plain()
-            expected = [*leaves(result), *gradients(result, learned, self.errors)]
-        # A graph that has recorded nothing would leave what recording computed.
-        filled = memory_of(found, given)
-        before = [memory.clone() for memory in filled]
-        for memory in filled:
-            memory.fill_(torch.nan)
-        with same_draws(device):
-            self.forward()
-            self.backward()
-        try:
-            for actual, true in zip(found, expected, strict=True):
-                if actual is None or true is None:
-                    if actual is not true:
-                        raise ValueError("it has gradients of other weights than the plain form")
-                    continue
-                actual, true = actual.detach().double(), true.detach().double()
-                unlike = actual.isnan() != true.isnan()
-                error, size = (float(tensor.nan_to_num().norm()) for tensor in (actual - true, true))
-                if unlike.any() or not error <= TOLERANCE * size + 1e-12:
-                    raise ValueError(f"it differs from the plain form by {error:.2g} of {size:.2g}")
-        except ValueError:
-            for memory, values in zip(filled, before, strict=True):
-                memory.copy_(values)  # it may be a constant of the decoder
-            raise
-
-
 class Replay(torch.autograd.Function):
     """The outputs of a recording."""
 
@@ -294,46 +189,6 @@ class Replay(torch.autograd.Function):
         ctx.recording.backward()
         ctx.done = True
         return None, None, *(None if grad is None else grad.clone() for grad in ctx.recording.gradients)
-
-
-def fill(inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
-    """Copy arguments to where graphs read them. What a search passes at each step is copied once."""
-    for own, tensor in zip(inputs, tensors, strict=False):
-        version = None if tensor.is_inference() else tensor._version
-        source, copied = getattr(own, "copied", (nothing, None))
-        if version is None or source() is not tensor or copied != version:
-            own.detach().copy_(tensor)
-            own.copied = ref(tensor), version  # type: ignore[attr-defined]
-
-
-def nothing() -> None:
-    pass
-
-
-def memory_of(found: Sequence[Tensor | None], given: Sequence[Tensor]) -> list[Tensor]:
-    """The memory of floating-point tensors as flat tensors, without that which they share with those that are given."""
-    shared = {tensor.untyped_storage().data_ptr() for tensor in given}
-    own = {
-        tensor.untyped_storage().data_ptr(): tensor
-        for tensor in found
-        if tensor is not None and tensor.is_floating_point()
-    }
-    return [
-        torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-        for address, tensor in own.items()
-        if address not in shared
-    ]
-
-
-def gradients(
-    result: TensorTree, of: Sequence[Tensor], errors: Sequence[Tensor] | None = None
-) -> Sequence[Tensor | None]:
-    """The gradients of tensors, given those of the tensors in `result` that have one; by default ones."""
-    outputs = [tensor for tensor in leaves(result) if tensor.requires_grad]
-    if not outputs:
-        return [None] * len(of)
-    given = errors or [torch.ones_like(tensor) for tensor in outputs]
-    return torch.autograd.grad(outputs, of, given, allow_unused=True)
 
 
 def hooks(decoder: nn.Module) -> list[dict[int, Any]]:
@@ -372,67 +227,3 @@ def settings(decoder: nn.Module) -> Iterator[Any]:
                 yield name, value
         for tensor in (*part._parameters.values(), *part._buffers.values()):
             yield None if tensor is None else (tensor.data_ptr(), tensor.dtype, tensor.requires_grad)
-
-
-def same_draws(device: torch.device) -> AbstractContextManager[None]:
-    """Context at whose end the random numbers are again those of its beginning."""
-    return torch.random.fork_rng([device.index] if device.type == "cuda" else [])
-
-
-# -- the operations of torch.cuda ----------------------------------------------------------------------------------
-
-
-class Pool(NamedTuple):
-    """What all graphs of a decoder share: their memory, and the stream on which they are recorded."""
-
-    memory: Any
-    stream: torch.cuda.Stream
-
-
-def on_gpu(tensor: Tensor) -> bool:
-    """Whether a tensor is where graphs are recorded; elsewhere a graph would record nothing."""
-    return tensor.is_cuda
-
-
-def device_of(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Context in which the GPU of a tensor is the current one."""
-    return torch.cuda.device(tensor.device)
-
-
-def new_pool() -> Pool:
-    """Memory and a stream of the current GPU."""
-    return Pool(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
-
-
-def warm_up(run: Callable[[], Any]) -> None:
-    """Call a function, as libraries prepare themselves when they are first used.
-
-    Raises:
-        RuntimeError: it waits for the GPU. A recording that fails inside CUDA may leave it unusable.
-    """
-    stream, before = torch.cuda.Stream(), torch.cuda.get_sync_debug_mode()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            run()
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-    torch.cuda.current_stream().wait_stream(stream)
-
-
-def record(run: Callable[[], Any], pool: Pool) -> tuple[Callable[[], None], Any]:
-    """Record what a function does on the GPU, without doing it.
-
-    Returns:
-        a function that does it, and the recorded function's result, whose tensors it fills.
-    """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    try:
-        # Other threads, which load data, may allocate memory meanwhile.
-        with torch.cuda.graph(graph, pool.memory, pool.stream, capture_error_mode="thread_local"):
-            result = run()
-    finally:
-        torch.cuda.set_stream(stream)  # a recording that fails leaves its own
-    return graph.replay, result

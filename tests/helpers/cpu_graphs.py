@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from caption.kernels import additive_energies as energies
-from caption.kernels import graphs
+from caption.kernels import cuda_graph
 
 WAITING = {
     torch.ops.aten._local_scalar_dense.default,
@@ -80,16 +80,16 @@ def address(tensor: Tensor) -> int:
 
 
 class CPUGraphs:
-    """In the place of the operations of torch.cuda in `caption.kernels.graphs`."""
+    """In the place of the operations of torch.cuda in `caption.kernels.cuda_graph`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.replays = 0
         self.recorded = 0
-        monkeypatch.setattr(graphs, "new_pool", Pool)
-        monkeypatch.setattr(graphs, "on_gpu", lambda tensor: True)
-        monkeypatch.setattr(graphs, "device_of", lambda tensor: nullcontext())
-        monkeypatch.setattr(graphs, "warm_up", lambda run: run())
-        monkeypatch.setattr(graphs, "record", self.record)
+        monkeypatch.setattr(cuda_graph, "new_pool", Pool)
+        monkeypatch.setattr(cuda_graph, "on_gpu", lambda tensor: True)
+        monkeypatch.setattr(cuda_graph, "device_of", lambda tensor: nullcontext())
+        monkeypatch.setattr(cuda_graph, "warm_up", lambda run: run())
+        monkeypatch.setattr(cuda_graph, "record", self.record)
         # The energies of a GPU: on a CPU, tiles depend on the numbers.
         monkeypatch.setattr(energies, "prepare_keys", lambda keys, _: energies.AdditiveKeys(keys, False))
         monkeypatch.setattr(energies, "tiled", self.energies)

@@ -23,7 +23,7 @@ from caption.core.tensor_tree import leaves
 from caption.decoders import GRUCell, ResetBeforeGRUCell, ShowAndTellDecoder, TopDownDecoder
 from caption.decoders.base import Decoder
 from caption.decoders.unroll import RecurrentDecoder
-from caption.kernels import accelerate, graphs, plain
+from caption.kernels import accelerate, cuda_graph, graphs, plain, recording
 from caption.kernels import unroll as unrolls
 from caption.objectives import LeaveOneOut, Reinforce
 from caption.search import BeamSearch, Greedy
@@ -153,7 +153,7 @@ def test_a_recording_shares_no_parameter_with_graphs_that_are_alive(
     model = made(name)
     accelerate(model, "cuda", graphs=True)
     recorded: list[Tensor] = []
-    record = graphs.record
+    record = cuda_graph.record
 
     def watched(run: Callable[[], Any], pool: Any) -> Any:
         replay, result = record(run, pool)
@@ -166,7 +166,7 @@ def test_a_recording_shares_no_parameter_with_graphs_that_are_alive(
             seen |= further
         return replay, result
 
-    monkeypatch.setattr(graphs, "record", watched)
+    monkeypatch.setattr(cuda_graph, "record", watched)
     trained(model)
     own = {id(weight): weight.data_ptr() for weight in model.decoder.parameters()}
     assert {*own.values()} & {weight.data_ptr() for weight in recorded}  # in the same memory
@@ -304,7 +304,7 @@ def test_a_graph_that_has_recorded_nothing_is_not_replayed(cpu_graphs: CPUGraphs
     """As if the GPU's work had gone to another stream: recording leaves the right numbers, once."""
     model = made(training=False)
     expected = expected_of(model, trained)
-    monkeypatch.setattr(graphs, "record", lambda run, pool: (graphs.nothing, run()))
+    monkeypatch.setattr(cuda_graph, "record", lambda run, pool: (recording.nothing, run()))
     accelerate(model, "cuda", graphs=True)
     compare(trained(model), expected)
     assert graphs.recordings(model.decoder).failed

@@ -21,7 +21,7 @@ from caption.core.runtime.peak_memory import allocated_peak
 from caption.core.tensor_tree import State, leaves, map_tensors, with_leaves
 from caption.decoders.base import join_steps
 from caption.decoders.unroll import RecurrentDecoder
-from caption.kernels import accelerate, decelerate, graphs
+from caption.kernels import accelerate, cuda_graph, decelerate, graphs
 from caption.search import BeamSearch, loop
 from caption.search.loop import History
 from tools.benchmark import core
@@ -367,8 +367,8 @@ def graphed_search(captioner: Captioner, vectors: Tensor, search: BeamSearch, lo
             core.find_captions(captioner.decoder, own, search)
 
     with mock.patch.object(loop, "EVERY", 1 << 30), mock.patch.object(History, "backtrack", keep):
-        graphs.warm_up(run)
-        replay, _ = graphs.record(run, graphs.new_pool())
+        cuda_graph.warm_up(run)
+        replay, _ = cuda_graph.record(run, cuda_graph.new_pool())
     history, endings, end = reached[0]
 
     @torch.no_grad()
