@@ -162,8 +162,8 @@ class Grounding:
         return Grounding(shown, self.measured)
 
     def interval(self) -> tuple[float, float]:
-        """95 % confidence interval of the accuracy by percentile bootstrap over captions; (0, 1) without mentions."""
-        if not self.pointings:
+        """95 % confidence interval of the accuracy by percentile bootstrap over captions; (0, 1) of fewer than two."""
+        if len(set(self.captions)) < 2:
             return 0.0, 1.0
         hits = estimate(self.values("hit"), self.captions)
         return hits.low, hits.high

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Value(NamedTuple):
-    """A mean with its 95 % interval, as a cell of a table; "–" where it is NaN."""
+    """A mean with its 95 % interval, as a cell of a table; "–" where it is NaN, and no interval where that is."""
 
     estimate: Estimate
     digits: int = 3
@@ -29,7 +29,8 @@ class Value(NamedTuple):
         factor, digits, unit = (100, 0, " %") if self.is_share else (1, self.digits, "")
         # Adding 0 turns −0.0 into 0.0.
         numbers = [f"{round(factor * number, digits) + 0.0:.{digits}f}" for number in self.estimate]
-        return f"{numbers[0]}{unit} [{numbers[1]}, {numbers[2]}]"
+        interval = "" if math.isnan(self.estimate.low) else f" [{numbers[1]}, {numbers[2]}]"
+        return f"{numbers[0]}{unit}{interval}"
 
 
 Cell = str | int | Value

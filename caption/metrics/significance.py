@@ -39,8 +39,9 @@ class Comparison(NamedTuple):
 
 
 def confidence_interval(score: MetricScore) -> Interval | None:
-    """The percentile interval of a score over draws of its images; None if the score was not computed."""
-    if score.value is None:
+    """The percentile interval of a score over draws of its images; None if the score was not computed, or of one image:
+    all draws would be alike."""
+    if score.value is None or score.statistics is None or len(score.statistics) < 2:
         return None
     values = np.concatenate([score.resampled(draws) for draws in _draws(score)])
     low, high = np.quantile(values, _BOUNDS)
@@ -48,7 +49,8 @@ def confidence_interval(score: MetricScore) -> Interval | None:
 
 
 def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
-    """A test whether the second system is better or worse than the first; None if either score was not computed.
+    """A test whether the second system is better or worse than the first; None if either score was not computed, or of
+    one image.
 
     The interval is that of the difference when both are scored on the same draw of images. The p-value is the share of
     draws whose difference is at least as far from the mean difference as the measured difference is from zero.
@@ -56,7 +58,7 @@ def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
     Args:
         first, second: the same metric on the same images in the same order.
     """
-    if first.value is None or second.value is None:
+    if first.value is None or second.value is None or first.statistics is None or len(first.statistics) < 2:
         return None
     measured = second.value - first.value
     differences = np.concatenate(
@@ -77,7 +79,7 @@ def _draws(score: MetricScore) -> Iterator[np.ndarray]:
 
 
 class Estimate(NamedTuple):
-    """A mean and its percentile interval over bootstrap draws of the images."""
+    """A mean and its percentile interval over bootstrap draws of the images; NaN where one image has all values."""
 
     mean: float
     low: float
@@ -102,7 +104,5 @@ def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.nd
     ids, places = np.unique(images, return_inverse=True)
     statistics = np.column_stack([np.bincount(places, weights=numbers), np.bincount(places)])
     score = MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)
-    interval = confidence_interval(score)
     assert score.value is not None
-    assert interval is not None
-    return Estimate(score.value, *interval)
+    return Estimate(score.value, *(confidence_interval(score) or (np.nan, np.nan)))

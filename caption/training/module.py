@@ -173,6 +173,12 @@ class CaptionTraining(LightningModule):
     def _check_store(self) -> None:
         """Check that precomputed regions are this encoder's. Called once its weights are loaded or restored."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
+        precision = str(self.trainer.precision)
+        if data.store is not None and precision in ("16-true", "bf16-true", "64-true"):
+            raise UserError(
+                f"trainer.precision {precision} converts the encoder, and data.features has the regions of one in "
+                "32-true: take 32-true or a mixed precision, or leave out data.features"
+            )
         for store, mirrored in ((data.store, False), (data.mirrored, True)):
             if store is not None:
                 store.matches(self.captioner.encoder, self.captioner.transform.to_dict(), mirrored)

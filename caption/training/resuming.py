@@ -67,6 +67,7 @@ class LastCheckpoint(Checkpoint):
         self._accumulating = False
         self._in_validation = False
         self._ends_inside_epoch = False
+        self._ends_after_step = False
 
     # -- when it is written ---------------------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ class LastCheckpoint(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._ends_inside_epoch = False
+        self._ends_inside_epoch = self._ends_after_step = False
         # Early stopping and the best checkpoint look at the last validation also in epochs that have none.
         trainer.callback_metrics.update(self._metrics)
         self._saved_step = self._step = trainer.global_step
@@ -94,7 +95,9 @@ class LastCheckpoint(Checkpoint):
         if self._accumulating:
             # Training ends between two steps. `Timer` asks for it again after the next batch.
             trainer.should_stop = False
-        elif ends_inside_epoch(trainer):
+            return
+        trainer.should_stop |= self._ends_after_step
+        if ends_inside_epoch(trainer):
             self._ends_inside_epoch = True
             self._save(trainer)
         elif not (trainer.is_last_batch or validates_next(trainer)):
@@ -111,6 +114,8 @@ class LastCheckpoint(Checkpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Early stopping has decided by now, since Lightning calls checkpoint callbacks last.
         in_training = trainer.state.fn == "fit" and not trainer.sanity_checking
+        if in_training and self._accumulating and trainer.should_stop:
+            trainer.should_stop, self._ends_after_step = False, True
         if in_training and not self._ends_inside_epoch and ends_inside_epoch(trainer):
             self._ends_inside_epoch = True
             self._save(trainer)

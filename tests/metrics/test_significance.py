@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from caption.analysis.table import Value
 from caption.metrics import evaluate
 from caption.metrics.score import MetricScore
-from caption.metrics.significance import compare, confidence_interval
+from caption.metrics.significance import compare, confidence_interval, estimate
 
 
 def mean_score(values):
@@ -50,3 +51,13 @@ def test_bleu_is_drawn_from_counts():
         assert low < scores[name] < high
     missing = MetricScore("m", None, "no Java")
     assert confidence_interval(missing) is compare(missing, mean_score([0.1])) is None
+
+
+def test_one_image_has_no_interval():
+    score = mean_score([0.4])
+    assert confidence_interval(score) is compare(score, mean_score([0.5])) is None
+    of_words = estimate([0.25, 0.75], [3, 3])
+    assert of_words.mean == 0.5
+    assert np.isnan([of_words.low, of_words.high]).all()
+    assert str(Value(of_words)) == "0.500"
+    assert str(Value(estimate([0.25, 0.75], [3, 4]))) == "0.500 [0.250, 0.750]"

@@ -171,3 +171,5 @@ def test_precomputed_regions_train_their_own_encoders_decoder(tmp_path: Path, re
         fit(tmp_path, reader, seed=5, data={"features": store})
     with pytest.raises(UserError, match="fine-tuned"):
         fit(tmp_path, reader, data={"features": store}, encoder_learning_rate=1e-3)
+    with pytest.raises(UserError, match="bf16-true converts the encoder"):
+        make_trainer(tmp_path, precision="bf16-true").fit(frozen, make_data(reader, features=store))

@@ -69,7 +69,7 @@ class Run:
 
     def _prepare(
         self, data=None, adam=None, scheduler=None, interval=None, alignment=Softmax, objective=CrossEntropy,
-        callback=None, scale=None, monitor="val/NLL", patience=50, every="1 step", **options,
+        callback=None, scale=None, monitor="val/NLL", mode="min", patience=50, every="1 step", **options,
     ) -> tuple[CaptionTraining, CaptionData]:  # fmt: skip
         """Training and data; the trainer is kept, and has the other options."""
         images = make_data(self.reader, captions_per_image=2, **(data or {}))
@@ -88,7 +88,7 @@ class Run:
             scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=2)
             plugins.append(MixedPrecision("16-mixed", "cpu", scaler))
         callbacks = [
-            EarlyStopping(monitor, patience=patience),
+            EarlyStopping(monitor, patience=patience, mode=mode),
             ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
             LastCheckpoint(str(self.folder), every),
             *([callback()] if callback else []),
@@ -294,6 +294,19 @@ def test_early_stopping_inside_an_epoch_goes_on_there(reader: Shapes, tmp_path: 
     run.options = options | {"patience": 50}
     run.fit(resume=True)
     assert differing(patient, run) == ["early"]  # which remembers that it had stopped
+
+
+def test_early_stopping_between_two_micro_batches_waits_for_the_step(reader: Shapes, tmp_path: Path):
+    """The gradients of the first would be lost."""
+    options = {"mode": "max", "val_check_interval": 3, "accumulate_grad_batches": 2}
+    patient = Run(reader, tmp_path / "patient", **options | {"patience": 50})
+    patient.fit()
+    run = Run(reader, tmp_path / "run", **options | {"patience": 1})
+    run.fit()
+    assert run.trainer.global_step < patient.trainer.global_step
+    run.options = options | {"patience": 50}
+    run.fit(resume=True)
+    assert differing(patient, run) == ["early"]
 
 
 @pytest.mark.nightly
