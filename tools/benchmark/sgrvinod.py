@@ -34,7 +34,7 @@ from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say
 from tools.benchmark.search import NEVER, PHOTOS, compare, find
-from tools.benchmark.training import Form, measure_forms
+from tools.benchmark.training import Form, batch_sizes, measure_forms
 from tools.documents import table
 
 CLONE = "git clone https://github.com/sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning"
@@ -56,15 +56,17 @@ def sgrvinod(setting: Setting) -> str:
             decoder = their_decoder(setting.sgrvinod, region_size, activation, setting.device)
             case = [str(region_size), activation]
             captioner = our_captioner(decoder, activation)
-            steps += [[*case, *row] for row in compare_steps(decoder, captioner, setting)]
+            for images in batch_sizes(setting):
+                rows = compare_steps(decoder, captioner, images, setting)
+                steps += [[*case, str(images), *row] for row in rows]
             end_captions(decoder)
             captioner = our_captioner(decoder, activation)
             search = their_search(setting.sgrvinod, setting.device)
             searches += [[*case, *row] for row in compare_searches(decoder, captioner, search, setting)]
-    head = ["D", "energies", "form", "time", "times as fast"]
+    case, times = ["D", "energies"], ["form", "time", "times as fast"]
     return (
-        f"Training step:\n\n{table([*head, 'peak memory', 'loss'], steps)}\n\n"
-        f"Beam search:\n\n{table([*head, 'same captions', 'peak memory'], searches)}"
+        f"Training step:\n\n{table([*case, 'B', *times, 'peak memory', 'loss'], steps)}\n\n"
+        f"Beam search:\n\n{table([*case, *times, 'same captions', 'peak memory'], searches)}"
     )
 
 
@@ -116,10 +118,12 @@ def our_captioner(tutorial: nn.Module, activation: str) -> Captioner:
 # -- a training step -----------------------------------------------------------------------------------------------
 
 
-def compare_steps(tutorial: nn.Module, captioner: Captioner, setting: Setting) -> list[list[str]]:
+def compare_steps(
+    tutorial: nn.Module, captioner: Captioner, images: int, setting: Setting
+) -> list[list[str]]:
     """Forward and backward of a batch, with the loss of its `train.py`."""
-    vectors = core.make_vectors(core.IMAGES, tutorial.encoder_dim, setting.device)
-    captions = core.make_captions(core.IMAGES, setting.device)
+    vectors = core.make_vectors(images, tutorial.encoder_dim, setting.device)
+    captions = core.make_captions(images, setting.device)
     forms = {
         THEIRS: Form(tutorial.train(), partial(their_loss, tutorial, vectors, captions)),
         OURS: Form(captioner.decoder.train(), partial(our_loss, captioner, vectors, captions)),
