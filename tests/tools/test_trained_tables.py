@@ -441,7 +441,7 @@ def test_differences_are_of_the_seeds_that_both_rows_have_and_corrected_together
     described = replace(with_rows(known, "all"), sections=[section])
     # Four comparisons: 0.038, of maybe, is the second smallest and multiplied by 3.
     assert comparisons.differences(described, section, known).splitlines()[2:] == [
-        "| worse − base | 3 | **+1.00 [+0.98, +1.02] (0.000)** | – |",
+        "| worse − base | 3 | **+1.00 [+0.98, +1.02] (<0.001)** | – |",
         "| maybe − base | 3 | +0.50 [+0.07, +0.93] (0.113) | – |",
         "| same − base | 3 | +0.00 [−0.25, +0.25] (1.000) | – |",
         "| fewer − base | 2 | +0.00 [−0.00, +0.01] ≈ (0.410) | – |",

@@ -175,7 +175,8 @@ def _with_p_value(estimate: Estimate | None, column: Column) -> str:
         return "–"
     is_equal = -column.margin <= estimate.low and estimate.high <= column.margin
     mark = "**" * (estimate.corrected < LEVEL)
-    shown = f"{with_interval(estimate, column)} {'≈ ' * is_equal}({estimate.corrected:.3f})"
+    p_value = f"{estimate.corrected:.3f}" if estimate.corrected >= 0.0005 else "<0.001"
+    shown = f"{with_interval(estimate, column)} {'≈ ' * is_equal}({p_value})"
     return f"{mark}{shown}{mark}"
 
 
