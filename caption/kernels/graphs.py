@@ -11,7 +11,8 @@ differs, the decoder takes the plain form from then on, and a line of the log sa
 - **Random numbers.** A replay draws from the device's generator what the plain form would draw. Recording restores the
   generator. An unroll is recorded when its shape is first seen, so whether it is replayed depends on the batch alone,
   and a resumed run repeats one without a stop.
-- **Autocast.** Weights are converted inside the graph, because a copy in autocast's cache would be freed.
+- **Autocast.** Each weight is converted once, inside the graph: a copy in autocast's cache, which is emptied before and
+  after, would be freed.
 - **Settings.** What Python decides while recording is fixed. So graphs belong to the plain attributes of the decoder's
   modules, the addresses of its weights and the modes of torch. A decoder with hooks takes the plain form.
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from weakref import ref
 
 import torch
@@ -67,7 +67,7 @@ class Recording:
             learned += [alias for alias in aliases.values() if grad and alias.requires_grad]
 
             def run() -> TensorTree:
-                with torch.autocast(device.type, low[1], low[0], cache_enabled=False):
+                with torch.autocast(device.type, low[1], low[0]), own_casts():
                     return function(*own)
 
             try:
@@ -170,6 +170,17 @@ def gradients(
         return [None] * len(of)
     given = errors or [torch.ones_like(tensor) for tensor in outputs]
     return torch.autograd.grad(outputs, of, given, allow_unused=True)
+
+
+@contextmanager
+def own_casts() -> Iterator[None]:
+    """Context in which each weight is converted once, and at whose end autocast forgets the copies: a graph that reads
+    one from outside of it, or whose copies are read outside, would read memory that has been freed."""
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 def same_draws(device: torch.device) -> AbstractContextManager[None]:

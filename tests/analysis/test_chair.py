@@ -79,9 +79,7 @@ def test_the_table_is_about_photos_with_all_categories_and_captions():
     model: Any = SimpleNamespace(name="mine", images=images, photos=images.photos, captions=captions)
     table = sentences.chair([model])
     assert table is not None
-    assert [list(map(str, row)) for row in table.rows] == [
-        ["mine", "1", "3", "33 %", "100 %"]
-    ]
+    assert [list(map(str, row)) for row in table.rows] == [["mine", "1", "3", "33 %", "100 %"]]
     assert table.notes == ["Hallucinated by mine, most frequent first: hot dog."]
     model.images = Images(list("abcd"), boxed[2:], REFERENCES, WORDS)
     table = sentences.chair([model])

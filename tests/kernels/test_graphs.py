@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import mechanisms
-from helpers.cpu_graphs import CPUGraphs
+from helpers.cpu_graphs import CPUGraphs, address
 from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS
 from torch import Tensor, nn
 
@@ -289,6 +289,13 @@ def test_autocast_belongs_to_the_graph(cpu_graphs: CPUGraphs):
     accelerate(model, "cuda", graphs=True)
     compare(run(model), expected)
     assert cpu_graphs.recorded == 8
+    weights = {address(weight) for weight in model.decoder.parameters()}
+    for recorder in graphs.recordings(model.decoder).pool.recorders:
+        read = [
+            address(given[0]) for name, given, *_ in recorder.calls if name is torch.ops.aten._to_copy.default
+        ]
+        converted = [weight for weight in read if weight in weights]
+        assert len(converted) == len(set(converted))
 
 
 def test_a_model_that_is_not_on_a_gpu_takes_the_plain_form(caplog: pytest.LogCaptureFixture):

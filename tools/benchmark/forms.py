@@ -22,6 +22,7 @@ from caption.core.tensor_tree import State, leaves, map_tensors, with_leaves
 from caption.decoders.base import join_steps
 from caption.decoders.unroll import RecurrentDecoder
 from caption.kernels import accelerate, cuda_graph, decelerate, graphs
+from caption.kernels.recording import own_casts
 from caption.search import BeamSearch, loop
 from caption.search.loop import History
 from tools.benchmark import core
@@ -363,7 +364,7 @@ def graphed_search(captioner: Captioner, vectors: Tensor, search: BeamSearch, lo
         reached[:] = [(history, endings, end)]
 
     def run() -> None:
-        with torch.autocast(vectors.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
+        with torch.autocast(vectors.device.type, torch.bfloat16, enabled=low), own_casts():
             core.find_captions(captioner.decoder, own, search)
 
     with mock.patch.object(loop, "EVERY", 1 << 30), mock.patch.object(History, "backtrack", keep):
