@@ -208,11 +208,17 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
     from caption.data.readers.detect import reader_for
 
     try:
-        reader = make(reader_for(data, images, {}), CaptionReader)  # type: ignore[type-abstract]
-        if set(reader.survey(Findings())) != {"train"}:
+        spec = reader_for(data, images, {})
+        reader = make(spec, CaptionReader)  # type: ignore[type-abstract]
+        if spec["init_args"].get("splits") or set(reader.survey(Findings())) != {"train"}:
             return {}
     except DataError:  # a token file without lists
         reader_for(data, images, FRACTIONS)
+    else:
+        try:  # the data may name training images alone
+            make(reader_for(data, images, FRACTIONS), CaptionReader).survey(Findings())  # type: ignore[type-abstract]
+        except DataError:
+            return {}
     fractions = " ".join(f"{split}={fraction}" for split, fraction in FRACTIONS.items())
     say("check", f"the data has no splits, so they are {fractions} (change with --splits)")
     return FRACTIONS

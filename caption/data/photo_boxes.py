@@ -64,12 +64,18 @@ def read_photo_boxes(files: Iterable[str | os.PathLike[str]], photos: Iterable[s
     for file in files:
         quoted = f"'{file}'"
         boxed, missing, places = len(result.boxed), [], []
+        in_file: set[str] = set()
         for name, size, boxes, kinds, shown in _entries(file, set(by_name), result.words):
             if name not in by_name:
                 missing.append(name)
                 continue
             if len(by_name[name]) > 1:
                 raise UserError(f"two photos are called {name}: {quoted} does not say which one it means")
+            if name in in_file:
+                raise DataError(
+                    f"{quoted} has two photos called {name}, in different folders: give each its own name"
+                )
+            in_file.add(name)
             photo = by_name[name][0]
             places.append((f"{short_repr(name)} in {quoted}", boxes, _place(photo, size)))
             result.boxed.append(BoxedPhoto(photo, boxes, kinds, shown))

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -153,7 +153,8 @@ class ImageTransform:
             return Box(0.0, 0.0, float(width), float(height))
         if self.resize is not None:
             scale = min(width, height) / self.resize  # original pixels to one output pixel
-            left, top = (width - scale * self.width) / 2, (height - scale * self.height) / 2
+            # Rounding may give slightly more than the photo.
+            left, top = max(0.0, width - scale * self.width) / 2, max(0.0, height - scale * self.height) / 2
             return Box(left, top, width - left, height - top)
         if self.fit == "crop":  # the largest centred region with the aspect ratio of the output
             left = max(0.0, width - height * self.width / self.height) / 2
@@ -221,6 +222,12 @@ SLOW_PIXELS = 5_000_000
 LARGE_PIXELS = 16_000_000
 """Images with more pixels are decoded one at a time, however many threads there are."""
 _large_image = threading.Lock()
+_locks = tuple(threading.RLock() for _ in range(64))
+
+
+def _lock_of(source: Photo) -> AbstractContextManager[Any]:
+    """A lock for an open image: a list may have it twice, and two threads would decode its file at the same time."""
+    return _locks[id(source) // 64 % len(_locks)]
 
 
 def open_image(source: Photo) -> Image.Image:
@@ -266,14 +273,14 @@ def decoded(
         ImageError: see `open_image`.
     """
     if isinstance(source, Image.Image):
-        with _pillow_errors(source):
+        with _lock_of(source), _pillow_errors(source):
             image = _upright(source, source)
         yield image, image.size, 1.0
     elif hasattr(source, "__array__"):
         image = _upright(image_of_array(source), source)
         yield image, image.size, 1.0
     else:
-        with _opened(source) as file:
+        with _lock_of(source) if hasattr(source, "read") else nullcontext(), _opened(source) as file:
             with _pillow_errors(source):
                 stored = identified(file, source)
             with stored:

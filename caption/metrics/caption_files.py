@@ -17,6 +17,7 @@ from caption.data.readers.base import CaptionText, caption_fault, oddities
 from caption.data.readers.detect import detect_format
 from caption.data.text_files import coco_id, read_text, short_repr, utf8_text
 from caption.metrics.score import Id
+from caption.text.tokenizer import nfc
 
 STDIN = "-"
 
@@ -162,6 +163,6 @@ def _names(references: CaptionFile) -> dict[str, Id]:
 
 
 def _spellings(image: Id) -> list[str]:
-    """The name itself, without folder, without suffix, and the id in the name of a COCO image file."""
-    path = PurePath(str(image))
-    return list(dict.fromkeys([str(image), path.name, path.stem, str(coco_id(path.name))]))
+    """The name itself, in NFC, without folder, without suffix, and the id in the name of a COCO image file."""
+    path = PurePath(nfc(str(image)))
+    return list(dict.fromkeys([str(image), str(path), path.name, path.stem, str(coco_id(path.name))]))

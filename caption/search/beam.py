@@ -16,6 +16,9 @@ from caption.search.base import require_count, require_number, require_penalty, 
 from caption.search.loop import Endings, Extension, Frontier, Search
 from caption.search.top_k import top_k
 
+LARGEST_EXPONENT = 10
+"""Limit of the exponent of the length: 1000 words to this power are a number of single precision, and so are scores."""
+
 
 @dataclass(frozen=True, repr=False)
 class BeamSearch(Search):
@@ -42,7 +45,7 @@ class BeamSearch(Search):
     Args:
         beam_size: K, the hypotheses extended at each step.
         max_length: largest number of words, including the end word, so a finished caption has one fewer.
-        length_normalization: exponent of the length in the score, 0 to 100.
+        length_normalization: exponent of the length in the score, 0 to 10.
         candidates: N, the hypotheses returned for each image, at most `beam_size`.
         repeat_penalty: see `Search`.
 
@@ -65,10 +68,10 @@ class BeamSearch(Search):
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
         require_penalty(self.repeat_penalty)
-        if not self.least_exponent <= self.length_normalization <= 100:  # beyond, powers of a length overflow
+        if not self.least_exponent <= self.length_normalization <= LARGEST_EXPONENT:
             raise UserError(
                 f"length_normalization is {self.length_normalization}: it must be an exponent from "
-                f"{self.least_exponent:g} to 100 (0 = sum of log-probabilities, 1 = mean per word)"
+                f"{self.least_exponent:g} to {LARGEST_EXPONENT} (0 = sum of log-probabilities, 1 = mean per word)"
             )
         if self.candidates > self.beam_size:
             raise UserError(
@@ -164,7 +167,7 @@ class Beam:
         return best, index // words.shape[2], words.flatten(1).gather(1, index), terms
 
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
-        return log_probs / length**self.search.length_normalization
+        return log_probs / float(length) ** self.search.length_normalization  # powers of integers overflow
 
     def _add_to_pool(self, rows: Tensor, log_probs: Tensor) -> None:
         """Add the hypotheses that have just ended, (B', K) with −inf for the others, to the pool."""

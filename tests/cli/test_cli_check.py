@@ -67,6 +67,20 @@ def test_a_reader_that_writes_its_data_in_training(shapes: Path, tmp_path, cli: 
     assert not Path("anywhere").exists()
 
 
+@pytest.mark.parametrize("form", ["CSV", "JSON lines", "Karpathy", "Flickr"])
+def test_data_that_names_training_images_alone(form: str, tmp_path: Path, cli: Cli) -> None:
+    """It has splits, so that it is not divided, and images in none of them are left out."""
+    data = clean(tmp_path)
+    if form != "Flickr":
+        data.entries = data.entries[:6]
+    arguments = write(data, form)
+    for split in ("val", "test"):
+        (tmp_path / f"{split}Images.txt").unlink(missing_ok=True)
+    report = report_of(cli, *arguments)
+    assert {split: numbers["images"] for split, numbers in report["splits"].items()} == {"train": 6}
+    assert report["faults"] == 0
+
+
 WRONG = {
     "own.csv --tokenizer scissors": "scissors",
     "own.csv more": "more",

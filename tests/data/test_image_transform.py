@@ -179,6 +179,14 @@ def test_a_resized_image_shows_its_centre(size, original: tuple[int, int], box: 
     assert transform(Image.new("RGB", original)).shape == (3, transform.height, transform.width)
 
 
+def test_rounding_keeps_the_box_within_the_photo():
+    """29 / 224 * 224 is more than 29. Pillow refuses a box that begins before the photo."""
+    transform = ImageTransform(224, "crop", 224)
+    for side in (29, 58, 116, 464):
+        assert transform.box(side, side + 7)[::2] == (0, side)
+        assert transform.read(Image.new("RGB", (side + 7, side))).box[1::2] == (0, side)
+
+
 # -- large photos, which are reduced first ----------------------------------------------------------------------
 
 

@@ -122,6 +122,14 @@ def test_a_name_that_two_photos_have_is_refused(tmp_path: Path, photos: list[Pat
         read_photo_boxes([written(tmp_path, OWN)], [*photos, tmp_path / "more" / "a.png"])
 
 
+def test_two_photos_of_one_name_in_a_file_are_refused(tmp_path: Path, photos: list[Path]):
+    """The boxes of one of them would be taken for those of the other."""
+    entry = {"id": 4, "file_name": "train/b.png", "width": 60, "height": 40}
+    content = {**INSTANCES, "images": [*INSTANCES["images"], entry]}
+    with pytest.raises(UserError, match=r"boxes\.json' has two photos called b\.png"):
+        read_photo_boxes([written(tmp_path, content)], photos)
+
+
 def test_words_of_categories():
     for category, words in {
         "knife": {"knife", "knives"},

@@ -228,6 +228,16 @@ def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
     assert not photos._large_image.locked()
 
 
+def test_one_open_image_several_times_in_a_list(tmp_path):
+    """Threads that decoded its file at the same time would find it truncated, or mix its pixels."""
+    path = saved(noise(600, 500), tmp_path / "photo.png")
+    expected = np.asarray(open_image(path))
+    with Image.open(path) as image, path.open("rb") as file:
+        for source in (image, file):
+            opened = [result for _, result in prefetch(open_image, [source] * 8, ahead=8, workers=4)]
+            assert all(np.array_equal(np.asarray(result), expected) for result in opened)
+
+
 def test_pillows_log_does_not_reach_stderr(tmp_path, monkeypatch, capsys):
     path = tmp_path / "photo.tif"
     scene(20, 10).save(path)

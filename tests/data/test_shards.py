@@ -25,6 +25,7 @@ from caption.data.photos import ImageTransform
 from caption.data.readers import JsonLines
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
+from caption.data.splits import CaptionedImage
 
 TRAINING, PER_SHARD = 23, 5
 
@@ -315,6 +316,18 @@ def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, s
     write_shards(splits, shards, PER_SHARD)
     assert contents(shards) == before
     assert some_shard(shards, 0).stat().st_mtime_ns == time
+
+
+def test_changed_photos_replace_copies_of_equal_size(tmp_path: Path):
+    images = []
+    for number in range(4):
+        path = tmp_path / f"{number}.bmp"
+        Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(path)
+        images.append(CaptionedImage(path.name, path, ("a square",)))
+    for first in (1, 2):
+        write_shards({"train": images[:1], "val": images[first : first + 2]}, tmp_path / "shards")
+        for image in evaluation(tmp_path / "shards").read()["val"]:
+            assert image.path.read_bytes() == (tmp_path / str(image.id)).read_bytes()
 
 
 def test_other_captions_make_other_shards_which_are_read_through_urls_too(source: Path, shards: Path):

@@ -98,6 +98,8 @@ SIMILAR = [{"image": 1, "caption": "x"}, {"image": "1.jpg", "caption": "y"}]
         ({"1.jpg": "z", "b/1.jpg": "w"}, {"a/1.jpg": "x", "b/1.jpg": "y"}, {"1.jpg": "z", "b/1.jpg": "w"}),
         ({"1": "z"}, SIMILAR, {1: "z"}),
         ({"1.jpg": "z"}, {"1.jpg": "x", "2.jpg": []}, {"1.jpg": "z"}),
+        # macOS writes accents of file names as characters of their own.
+        ({"cafe\u0301.jpg": "z"}, {"caf\u00e9.jpg": "x"}, {"caf\u00e9.jpg": "z"}),
     ],
 )
 def test_images_are_matched_by_their_names(read, candidates, references, expected):

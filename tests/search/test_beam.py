@@ -168,6 +168,19 @@ def test_by_hand(
     assert chain.calls == steps
 
 
+@pytest.mark.parametrize("exponent", [10, 10.0])
+def test_the_largest_exponent_ranks_by_length(exponent: float):
+    """In single precision, and for integers, whose powers have no limit in Python."""
+    log_probs = torch.tensor([0.3, 0.7]).log()
+
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        return log_probs.expand(*words.shape, 2), state
+
+    found = BeamSearch(3, 1000, exponent, 3)(step, State(None, None, None), 1, START, end=0)
+    assert found.lengths.tolist() == [[999, 998, 997]]
+    assert -1e-25 < found.scores.min() <= found.scores.max() < 0
+
+
 @pytest.mark.slow
 @given(
     seed=st.integers(0, 10**6),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from caption.core.errors import DataError
@@ -76,8 +76,9 @@ class Flickr(CheckedReader):
             with findings:
                 listed[split] = read_names(file)
                 entries += [Entry(f"'{file}'", name, name, ()) for name in listed[split]]
-        images = {image.id: image for _, image in gather(entries, folder, findings, self.key)}
-        return {split: [images[name] for name in names if name in images] for split, names in listed.items()}
+        images = {self.key(entry): image for entry, image in gather(entries, folder, findings, self.key)}
+        keys = {split: [str(PurePath(name)) for name in names] for split, names in listed.items()}
+        return {split: [images[key] for key in names if key in images] for split, names in keys.items()}
 
 
 def _lists_beside(tokens: Path) -> dict[str, str]:

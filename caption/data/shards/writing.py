@@ -136,9 +136,11 @@ def _write_evaluation(copied: dict[str, CaptionedImage], output: OwnFolder) -> N
     lines = []
     for name, image in copied.items():
         target = output.path / name
-        if not target.exists() or target.stat().st_size != image.path.stat().st_size:
+        data = _photo(image.path)
+        # The data may have changed since an earlier run, and files of two photos may be of equal size.
+        if not target.exists() or read_input(target, PHOTO) != data:
             with output.write(name, durable=False) as file:
-                file.write(_photo(image.path))
+                file.write(data)
         _, _, file_name = name.partition("/")
         split = file_name.partition("_")[0]
         entry = {"image_id": image.id, "image": file_name, "captions": image.captions, "split": split}

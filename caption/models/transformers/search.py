@@ -15,7 +15,7 @@ from caption.core.tensor_tree import State
 from caption.models.transformers.decoder import Carried
 from caption.models.transformers.generation import GenerateOptions, generate_options
 from caption.search.base import LARGEST, MOST_STEPS, Hypotheses
-from caption.search.beam import Beam, BeamSearch
+from caption.search.beam import LARGEST_EXPONENT, Beam, BeamSearch
 from caption.search.independent import IndependentHypotheses
 from caption.search.loop import Endings, Extension, Frontier, Search
 from caption.search.top_k import inverse_cdf, top_k
@@ -40,7 +40,7 @@ class GenerateBeam(BeamSearch):
             those of the model.
     """
 
-    least_exponent: ClassVar[float] = -100.0
+    least_exponent: ClassVar[float] = -LARGEST_EXPONENT
     early_stopping: bool | Literal["never"] = False
     options: GenerateOptions | None = None
 
@@ -244,7 +244,9 @@ def configured_search(generation: Any, prompt: int, ends: tuple[int, ...], vocab
     """
     options = generate_options(generation, ends, vocabulary_size)
     beams = _in_range(generation, "num_beams", 1, LARGEST, default=1)
-    penalty = _in_range(generation, "length_penalty", GenerateBeam.least_exponent, 100, default=1.0)
+    penalty = _in_range(
+        generation, "length_penalty", GenerateBeam.least_exponent, LARGEST_EXPONENT, default=1.0
+    )
     new = _in_range(generation, "max_new_tokens", 1, math.inf, default=LONGEST)
     total = _in_range(generation, "max_length", 1, math.inf, default=prompt + LONGEST)
     longest = max(

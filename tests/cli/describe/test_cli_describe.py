@@ -301,7 +301,7 @@ def test_photos_that_would_have_one_id_are_refused_in_cocos_format(cli: Cli, mod
     ("options", "said"),
     [
         ("--length-normalization -1", "-1"),
-        ("--length-normalization 1e300", "exponent from 0 to 100"),
+        ("--length-normalization 1e300", "exponent from 0 to 10 "),
         ("--device cuda:99", "cuda:99"),
         ("--device cpu:x", "cpu:x"),
         ("--html link.html", "would overwrite the input '"),

@@ -48,6 +48,11 @@ def test_lists_give_the_splits_and_the_order(folder: Path):
     }
 
 
+def test_lists_may_spell_names_in_another_way(folder: Path):
+    splits = reader(folder, train="a.jpg\n./b.jpg\n").read()
+    assert [(image.id, len(image.captions)) for image in splits["train"]] == [("a.jpg", 2), ("b.jpg", 1)]
+
+
 def test_all_faults_are_found_and_the_rest_is_read(folder: Path):
     tokens = TOKENS + "\nd.jpg#0 no tab\na.jpg#2\t \nb.jpg#x\tno number\n#0\tno name\n"
     flickr = reader(folder, tokens, train="a.jpg\nc.jpg", val="b.jpg")

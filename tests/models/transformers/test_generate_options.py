@@ -159,7 +159,7 @@ def test_a_config_that_draws_the_likeliest_piece_is_greedy(chosen: dict[str, Any
         ({"repetition_penalty": -1.0}, "repetition_penalty.* is -1.0, which transformers cannot apply"),
         ({"bad_words_ids": [[9999]]}, "bad_words_ids"),
         ({"exponential_decay_length_penalty": 3}, "exponential_decay_length_penalty"),
-        ({"length_penalty": -101.0}, "length_penalty .* number from -100 to 100"),
+        ({"length_penalty": -11.0}, "length_penalty .* number from -10 to 10"),
         ({"num_beams": 2000}, "num_beams .* number from 1 to 1000"),
         ({"early_stopping": "sometimes"}, "early_stopping .*sometimes"),
     ],
