@@ -92,11 +92,11 @@ Ablation = Removed | Replaced
 
 
 def mean_regions(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> list[Tensor]:
-    """(D,) for each view: the mean of all regions of many photos."""
+    """(D,) for each view: the mean of all real regions of many photos; each photo counts alike."""
     means: list[list[Tensor]] = []
     with eval_mode(captioner), torch.no_grad():
         for batch in batches(photos, batch_size):
-            means.append([view.vectors.mean(1) for view in captioner.refine(captioner.encode(batch))])
+            means.append([mean_region(view)[:, 0] for view in captioner.refine(captioner.encode(batch))])
     return [torch.cat(of_view).mean(0) for of_view in zip(*means, strict=True)]
 
 

@@ -12,11 +12,14 @@ from helpers.planted import REGIONS, caption_of, log_p, photo
 from helpers.tiny_captioner import captioner
 from helpers.tiny_captioner import photo as noise
 
+from caption.analysis.ablation import mean_regions
 from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
 from caption.analysis.faithfulness.interchange import interchange
-from caption.analysis.faithfulness.permutation import permute
+from caption.analysis.faithfulness.permutation import permute, permuted
+from caption.analysis.replay import Replay, sentences
 from caption.attention import MultiHeadAttention
 from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.decoders import ShowAttendAndTellDecoder
 
 ON_ONE, ON_TWO, ON_THREE = np.eye(REGIONS)[1:4].tolist()
@@ -42,6 +45,43 @@ def test_a_permutation_keeps_the_weights_and_moves_them():
     lost = log_p(2, ON_TWO) - log_p(2, [1, 0, 0, 0, 0, 0])
     assert swapped.falls["permuted"][0] == pytest.approx(lost * 5 / 6, abs=0.2)
     assert swapped.changed["permuted"][0] == pytest.approx(5 / 6, abs=0.03)
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Regions 1 and 4 of all photos are masked; what is real."""
+    real = [number not in (1, 4) for number in range(REGIONS)]
+    plain = planted.UnitRegions.forward
+
+    def forward(self: planted.UnitRegions, images: torch.Tensor) -> Views:
+        views = plain(self, images)
+        return tuple(view._replace(mask=torch.tensor(real).expand(len(images), -1)) for view in views)
+
+    monkeypatch.setattr(planted.UnitRegions, "forward", forward)
+    return real
+
+
+def test_masked_regions_get_no_weight(masked: list[bool]):
+    """The only nonzero weight stays in its region with probability 1/4, and is never on a masked one."""
+    swapped = permute(planted.captioner(ON_TWO), photo(), [caption_of("two")], draws=3000)
+    even = [is_real / 4 for is_real in masked]
+    assert swapped.falls["uniform"] == pytest.approx([log_p(2, ON_TWO) - log_p(2, even)], abs=1e-5)
+    assert swapped.changed["permuted"][0] == pytest.approx(3 / 4, abs=0.03)
+    model = planted.captioner([0.4, 0, 0.6, 0, 0, 0])
+    (batch,), replay = sentences(model, photo(), [caption_of("two")]), Replay(model.decoder)
+    (step,) = replay.steps(batch)
+    maps = {"attention": torch.tensor([[[0.5, 0, 0.3, 0.2, 0, 0]]])}
+    drawn = permuted(replay, step, maps, 999, torch.Generator())["attention"]
+    assert drawn[..., ~torch.tensor(masked)].eq(0).all()
+    assert drawn.sort(-1).values.eq(torch.tensor([0, 0, 0, 0.2, 0.3, 0.5])).all()
+    assert len(drawn.unique(dim=1)[0]) == 24
+    found = adversarial_maps(model, photo(), [caption_of("two")], tolerance=0.9)
+    assert (found.weights[0] > 0).tolist() == masked
+
+
+def test_the_mean_of_many_photos_leaves_masked_regions_out(masked: list[bool]):
+    (mean,) = mean_regions(planted.captioner(ON_ONE), [photo(0), photo(3)])
+    assert mean.tolist() == pytest.approx([*(is_real / 4 for is_real in masked), 1.5])
 
 
 def test_the_map_of_another_word_of_the_caption():

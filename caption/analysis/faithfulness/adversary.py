@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.faithfulness.permutation import permuted
-from caption.analysis.map_arithmetic import TINY, sums
+from caption.analysis.faithfulness.permutation import permuted, real_regions
+from caption.analysis.map_arithmetic import TINY, sums, with_map_dims
 from caption.analysis.map_statistics import divergence
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, sentences
 from caption.captioner import Captioner
+from caption.core.regions import Grid
 from caption.core.tensor_tree import map_tensors
 from caption.data.photos import Photo
 from caption.results.caption import Caption
@@ -106,7 +108,13 @@ def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: in
     """Maps found by gradient descent on the logits of `begin`, with the same K."""
     before = replay.grid_maps(step, begin)
     totals = [sums(map_) for map_ in before]
-    logits = [map_.abs().clamp_min(SMALLEST).log().requires_grad_() for map_ in before]
+    hides = partial(_hides, step)
+    logits = [
+        map_.abs().clamp_min(SMALLEST).log().masked_fill(masked, -torch.inf).requires_grad_()
+        for map_, masked in zip(
+            before, replay.grid_maps(step, replay.over_grids(hides, step, begin)), strict=True
+        )
+    ]
     optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE)
     alpha = replay.grid_maps(step)
 
@@ -124,6 +132,11 @@ def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: in
                 logit.grad = gradient
         optimizer.step()
     return replay.with_grid_maps([map_.detach() for map_ in maps()], step, begin)
+
+
+def _hides(step: Step, weights: Tensor, grid: Grid) -> Tensor:
+    """Bool, in the shape of a map (B', K, ..., L): the regions that the encoder has masked."""
+    return ~with_map_dims(real_regions(step, grid)[:, None], weights).expand_as(weights)
 
 
 def _measures(replay: Replay, step: Step, begin: Maps, searched: Maps, tolerance: float) -> dict[str, Tensor]:

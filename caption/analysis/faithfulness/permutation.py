@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -87,7 +88,7 @@ def permute(
 
 
 def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torch.Generator) -> Maps:
-    """Maps with K = 1 -> with K = `draws`, the regions of every grid permuted.
+    """Maps with K = 1 -> with K = `draws`, the regions of every grid permuted; those that are masked keep their place.
 
     A draw permutes all maps on one grid alike: a region that has the weight of another has it from all heads.
     """
@@ -97,12 +98,28 @@ def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torc
 
     def shuffle(weights: Tensor, grid: Grid) -> Tensor:
         if grid not in shuffles:
-            shape = (len(weights), draws, weights.shape[-1])
-            shuffles[grid] = torch.rand(shape, generator=generator).to(weights.device).argsort(-1)
+            drawn = torch.rand((len(weights), draws, weights.shape[-1]), generator=generator)
+            real = real_regions(step, grid)[:, None].expand(drawn.shape)
+            # Real regions come first in both orders: the n-th of one gets the weight of the n-th of the other.
+            sources = drawn.to(weights.device).where(real, 2.0).argsort(-1)
+            targets = (~real).int().argsort(dim=-1, stable=True)
+            shuffles[grid] = torch.empty_like(sources).scatter_(-1, targets, sources)
         return weights.gather(-1, with_map_dims(shuffles[grid], weights).expand_as(weights))
 
     wide = map_tensors(lambda tensor: tensor.expand(-1, draws, *tensor.shape[2:]), maps)
     return replay.over_grids(shuffle, step, wide)
+
+
+def real_regions(step: Step, grid: Grid) -> Tensor:
+    """(B', L) bool: the regions of a grid that the encoder has not masked."""
+    view = next(view for view in step.views if view.grid == grid)
+    return torch.ones_like(view.vectors[..., 0], dtype=torch.bool) if view.mask is None else view.mask
+
+
+def _even(step: Step, weights: Tensor, grid: Grid) -> Tensor:
+    """Maps (B', K, ..., L) with their sum in equal parts on all real regions."""
+    real = with_map_dims(real_regions(step, grid)[:, None].to(weights), weights)
+    return sums(weights) / real.sum(-1, keepdim=True) * real
 
 
 def _other_maps(
@@ -113,7 +130,7 @@ def _other_maps(
     `maps` (B, T, ...) are the model's maps of all words of the batch; `draws` is the K of the permutations.
     """
     shuffled = permuted(replay, step, step.maps, draws, generator)
-    even = replay.over_grids(lambda weights, _: (sums(weights) / weights.shape[-1]).expand_as(weights), step)
+    even = replay.over_grids(partial(_even, step), step)
     rows, lengths = step.rows, batch.lengths[step.rows]
     shift = 1 + (torch.rand(len(rows), generator=generator).to(rows.device) * (lengths - 1)).long()
     # The next sentence of the batch that has any words, at the same step or its last.
