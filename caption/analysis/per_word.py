@@ -133,4 +133,8 @@ class Measurements:
 
 
 def _joined(parts: list[Tensor]) -> Any:
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise UserError(
+            "the photos have different grids, and this counts their regions: give photos of one grid at a time"
+        )
     return torch.cat(parts).numpy()

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -124,7 +124,8 @@ def sentences(
     captions: Iterable[Caption] | None = None,
     batch_size: int = 32,
 ) -> Iterator[Sentences]:
-    """Photos with their captions, encoded, in batches.
+    """Photos with their captions, encoded, in batches; those of other proportions in a batch of their own, if the
+    model keeps proportions.
 
     Args:
         captioner: the model; it is in evaluation mode while the iterator is open.
@@ -146,8 +147,9 @@ def sentences(
             of_batch = None if supply is None else list(islice(supply, len(batch)))
             if of_batch is not None and len(of_batch) < len(batch):
                 raise ValueError("there are fewer captions than photos")
-            yield _encoded(captioner, batch, of_batch)._replace(first=first)
-            first += len(batch)
+            for alike in _encoded(captioner, batch, of_batch):
+                yield alike._replace(first=first)
+                first += len(alike.captions)
         if supply is not None and next(supply, None) is not None:
             raise ValueError("there are more captions than photos")
 
@@ -390,18 +392,32 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
+def _encoded(
+    captioner: Captioner, photos: list[Photo], captions: list[Caption] | None
+) -> Iterator[Sentences]:
     # A photo that comes several times, once for each of its captions, is encoded once.
     keys = [photo if isinstance(photo, (str, os.PathLike)) else id(photo) for photo in photos]
-    different = dict(zip(keys, photos, strict=True))
-    places = {key: place for place, key in enumerate(different)}
-    read = [captioner.read(photo) for photo in different.values()]
-    fitted = [read[places[key]] for key in keys]
-    index = torch.tensor([places[key] for key in keys], device=captioner.device)
-    encoded = select_images(captioner.encode(read), index)
-    if captions is None:
-        hypotheses, boxes = captioner.generate(encoded), [photo.box for photo in fitted]
-        captions = list(captioner.captions(hypotheses, captioner.grids(encoded), boxes, photos))
+    read = {key: captioner.read(photo) for key, photo in dict(zip(keys, photos, strict=True)).items()}
+    given = iter([] if captions is None else captions)
+    # With a transform that keeps proportions, photos may have different grids.
+    for _, group in groupby(zip(keys, photos, strict=True), lambda photo: read[photo[0]].pixels.shape):
+        of_group, alike = zip(*group, strict=True)
+        places = {key: place for place, key in enumerate(dict.fromkeys(of_group))}
+        fitted = [read[key] for key in of_group]
+        index = torch.tensor([places[key] for key in of_group], device=captioner.device)
+        encoded = select_images(captioner.encode([read[key] for key in places]), index)
+        if captions is None:
+            hypotheses, boxes = captioner.generate(encoded), [photo.box for photo in fitted]
+            own = captioner.captions(hypotheses, captioner.grids(encoded), boxes, alike)
+            yield _fed(captioner, list(own), fitted, encoded)
+        else:
+            yield _fed(captioner, list(islice(given, len(fitted))), fitted, encoded)
+
+
+def _fed(
+    captioner: Captioner, captions: list[Caption], photos: list[FittedPhoto], encoded: Views
+) -> Sentences:
+    """Encoded photos with the words of their captions."""
     if texts := [caption for caption in captions if isinstance(caption, str)]:
         raise UserError(
             f"a caption is a Caption, not a text such as {short_repr(texts[0])}: attend_references feeds people's texts"
@@ -415,4 +431,4 @@ def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] 
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)
     device = captioner.device
     refined = captioner.refine(encoded)
-    return Sentences(captions, fitted, encoded, refined, padded.to(device), lengths.to(device))
+    return Sentences(captions, photos, encoded, refined, padded.to(device), lengths.to(device))

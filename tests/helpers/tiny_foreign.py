@@ -63,8 +63,8 @@ BERT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
-    """A VisionEncoderDecoderModel with two layers of two heads of GPT-2 or BERT."""
+def vit_gpt2(seed: int = 0, decoder: str = "gpt2", tower: Any = None) -> Tiny:
+    """A VisionEncoderDecoderModel with two layers of two heads of GPT-2 or BERT; by default its tower is a ViT."""
     torch.manual_seed(seed)
     if decoder == "gpt2":
         tokenizer, start, end = byte_level_tokenizer(), 0, 0
@@ -76,7 +76,7 @@ def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
         tokenizer = wordpiece_tokenizer()
         text = transformers.BertConfig(vocab_size=len(tokenizer), **BERT)
         start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-    tower = transformers.ViTConfig(**TOWER)
+    tower = tower or transformers.ViTConfig(**TOWER)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(tower, text)
     special = {"decoder_start_token_id": start, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": end}
     for name, value in special.items():
@@ -84,6 +84,13 @@ def vit_gpt2(seed: int = 0, decoder: str = "gpt2") -> Tiny:
     model = transformers.VisionEncoderDecoderModel(config).eval()
     model.generation_config.update(**special, max_length=9, num_beams=1)
     return Tiny(model, vit_processor(), tokenizer)
+
+
+def swin_gpt2() -> Tiny:
+    """Of three stages with windows of 2 x 2 patches; the last one has a single window."""
+    return vit_gpt2(tower=transformers.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1, 1], num_heads=[1, 2, 2], window_size=2
+    ))  # fmt: skip
 
 
 def blip(seed: int = 0) -> Tiny:

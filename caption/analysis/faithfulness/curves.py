@@ -35,6 +35,7 @@ from caption.analysis.maps.trial import Score, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.data.photos import Photo
 from caption.metrics.significance import estimate
 from caption.results.caption import Caption
@@ -185,7 +186,7 @@ def faithfulness_curves(
         seed: for orders drawn at random, and for ties.
 
     Raises:
-        UserError: the decoder has no attention.
+        UserError: the decoder has no attention, or the photos' grids differ.
         ValueError: photos and captions differ in number, or a count is negative or above L.
     """
     counts = None if counts is None else [operator.index(count) for count in counts]  # read for every batch
@@ -194,7 +195,12 @@ def faithfulness_curves(
     measured = Measurements()
     points = torch.zeros(0, dtype=torch.int64)
     for batch in sentences(captioner, photos, captions, batch_size):
-        points = _points(counts, batch.views[0].vectors.shape[1])
+        before, points = points, _points(counts, batch.views[0].vectors.shape[1])
+        if len(before) and not points.equal(before):
+            raise UserError(
+                f"the photos have {int(before[-1])} and {int(points[-1])} regions, and a curve counts them: give "
+                "photos of one grid at a time"
+            )
         ablate = (ablation or Removed()).prepare(replay, batch)
         for step in replay.steps(batch):
             trial = Trial(replay, step, ablate, generator, batch.first)

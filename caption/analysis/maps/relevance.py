@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from caption.analysis.maps.method import placed
 from caption.analysis.maps.trial import Trial
 from caption.analysis.replay import Sentences, gradients, sentences
+from caption.analysis.self_attention.rollout import reads_all_patches
 from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps
 from caption.attention.scaled_dot_product import ScaledDotProduct
@@ -172,11 +173,13 @@ def _foreign(captioner: ForeignCaptioner, batch: Sentences) -> Fed:
     """An encoder-decoder model of transformers, fed the caption of a batch of one by its own code."""
     model: Any = captioner.decoder.model
     whole: Any = getattr(model, "whole", None)
-    if not hasattr(whole, "encoder") or not hasattr(whole, "decoder"):
-        raise UserError(
-            f"relevance needs the weights of every layer, which {type(model).__name__} does not give: take "
-            "attention-x-gradient"
-        )
+    refusal = UserError(
+        f"relevance needs the weights of every layer, which {type(model).__name__} does not give: take "
+        "attention-x-gradient"
+    )
+    has_parts = hasattr(whole, "encoder") and hasattr(whole, "decoder")
+    if not has_parts or whole.main_input_name != "pixel_values":  # Pix2Struct's are patches
+        raise refusal
     pieces = torch.cat((batch.words.new_tensor([model.prompt]), batch.words - len(SPECIAL_TOKENS)), 1)
     pixels = batch.photos[0].pixels[None].to(captioner.device, next(whole.parameters()).dtype)
     before = {part: part.config._attn_implementation for part in (whole.encoder, whole.decoder)}
@@ -192,6 +195,8 @@ def _foreign(captioner: ForeignCaptioner, batch: Sentences) -> Fed:
             part.set_attn_implementation(implementation)
         for weights in frozen:
             weights.requires_grad_(False)
+    if not reads_all_patches(output.encoder_attentions):
+        raise refusal
     first = len(model.prompt) - 1
     logits = output.logits[0, first:].float().log_softmax(-1)
     of_words = zip(output.decoder_attentions, output.cross_attentions, strict=True)

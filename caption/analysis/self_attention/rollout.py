@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from caption.analysis.replay import iter_photos
 from caption.analysis.self_attention.maps import region_maps
@@ -111,6 +112,14 @@ def has_rollout(captioner: Captioner) -> bool:
     return chains is not None and len(chains[0]) > 0
 
 
+def reads_all_patches(layers: Sequence[Tensor]) -> bool:
+    """Whether the layers of a vision tower, (B', M, N, N) of one photo, have one map over the same N tokens. Those of
+    Swin have one for each window, and fewer windows from stage to stage."""
+    return len({weights.shape[-2:] for weights in layers}) == 1 and all(
+        len(weights) == 1 for weights in layers
+    )
+
+
 @torch.no_grad()
 def _tower_layers(captioner: ForeignCaptioner, photo: Photo, patches: int) -> list[np.ndarray]:
     """(M, N, N) of each layer of the vision tower, for one photo; its patches come last, after class tokens and
@@ -118,15 +127,19 @@ def _tower_layers(captioner: ForeignCaptioner, photo: Photo, patches: int) -> li
     model: Any = captioner.decoder.model
     tower: Any = getattr(model, "tower", None)
     layers: list[np.ndarray] = []
+    pixels: Tensor | None = None
     if tower is not None and tower.main_input_name != "flattened_patches":  # of Pix2Struct
-        pixels = model.tower_input(captioner.transform.read(photo).pixels[None].to(captioner.device))
+        pixels = model.tower_input(captioner.read(photo).pixels[None].to(captioner.device))
+    # LLaVA-NeXT's are tiles, which do not attend to each other.
+    if pixels is not None and pixels.dim() == 4:
         before = tower.config._attn_implementation
         tower.set_attn_implementation("eager")
         try:
             output = tower(pixel_values=pixels.to(next(tower.parameters()).dtype), output_attentions=True)
         finally:
             tower.set_attn_implementation(before)
-        layers = [weights[0].float().cpu().numpy() for weights in output.attentions]
+        if reads_all_patches(output.attentions):
+            layers = [weights[0].float().cpu().numpy() for weights in output.attentions]
     extra = layers[0].shape[-1] - patches if layers else -1
     if not 0 <= extra <= captioner.encoder.region_sizes[0] // model.region_size:
         raise UserError(

@@ -22,6 +22,9 @@ from helpers.tiny_readers import QUERIES, florence2
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from caption.analysis.faithfulness.adversary import adversarial_maps
+from caption.analysis.faithfulness.curves import faithfulness_curves
+from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.interventions import Force, intervene
 from caption.analysis.maps import maps as draw_maps
 from caption.analysis.self_attention.rollout import rollout
@@ -720,6 +723,25 @@ def test_a_tile_of_zeros_is_not_padding() -> None:
     parts = idefics3()
     parts.processor.image_processor.do_normalize = False
     assert from_transformers(*parts)(Image.new("RGB", (60, 40))).weights.shape[1:] == (4, 4)
+
+
+def test_photos_of_several_proportions_are_analysed_in_one_call() -> None:
+    photos = [PHOTO, PHOTO.rotate(90, expand=True), PHOTO, PHOTO.transpose(Image.Transpose.ROTATE_180)]
+    model = captioner("qwen2-vl")
+    for together, photo in zip(draw_maps(model, photos, method="posterior"), photos, strict=True):
+        np.testing.assert_allclose(
+            together.weights, draw_maps(model, photo, method="posterior").weights, atol=1e-6
+        )
+    exchanged = permute(model, photos, model(photos), draws=1)
+    assert set(exchanged.images[np.isnan(exchanged.falls["other image"])]) == {0, 1}  # alone on their grids
+    alone = permute(model, photos[1], draws=1)
+    np.testing.assert_allclose(exchanged.log_probs[exchanged.images == 1], alone.log_probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("measure", [faithfulness_curves, adversarial_maps])
+def test_measures_that_count_regions_need_one_grid(measure: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match="give photos of one grid at a time"):
+        measure(captioner("pix2struct"), [PHOTO, PHOTO.resize((40, 90))])
 
 
 def test_photos_of_other_proportions_are_captioned_in_one_call() -> None:

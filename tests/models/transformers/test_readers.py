@@ -17,7 +17,8 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
-from helpers.tiny_foreign import Tiny, blip, pix2struct, save, vit_gpt2
+from helpers.tiny_foreign import Tiny, blip, pix2struct, save, swin_gpt2, vit_gpt2
+from helpers.tiny_image_text import llava_next
 from helpers.tiny_readers import QUERIES, blip2, florence2, kosmos2
 
 import caption
@@ -70,10 +71,18 @@ def test_patches_answer_to_their_own_cells_and_permuted_ones_are_refused(
         from_transformers(*tiny)
 
 
-@pytest.mark.parametrize("build", [florence2, pix2struct])
-def test_towers_that_mix_channels_or_take_patches_are_not_rolled_out(build: Callable[[], Tiny]) -> None:
+@pytest.mark.parametrize("build", [florence2, pix2struct, llava_next, swin_gpt2])
+def test_towers_that_mix_channels_or_take_patches_tiles_or_windows_are_not_rolled_out(
+    build: Callable[[], Tiny],
+) -> None:
     with pytest.raises(UserError, match="no vision tower with a token for each patch"):
         maps(from_transformers(*build()), PHOTO, method="rollout")
+
+
+@pytest.mark.parametrize("build", [pix2struct, swin_gpt2])
+def test_relevance_is_not_carried_through_towers_of_patches_or_windows(build: Callable[[], Tiny]) -> None:
+    with pytest.raises(UserError, match="does not give: take attention-x-gradient"):
+        maps(from_transformers(*build()), PHOTO, method="relevance")
 
 
 @pytest.mark.parametrize("build", [vit_gpt2, blip, blip2, QUERIES["instructblip"], florence2, kosmos2])
