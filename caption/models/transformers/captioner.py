@@ -60,10 +60,12 @@ class ForeignCaptioner(Captioner):
         return split(caption, self.vocabulary)
 
     def joined(self, caption: Caption) -> Caption:
-        return joined(replace(caption, text=self.vocabulary.tokenizer.join(caption.words)))
+        tokenizer = self.vocabulary.tokenizer
+        return joined(replace(caption, text=tokenizer.join(caption.words)), tokenizer)
 
     def captions(self, *args: Any, **kwargs: Any) -> Iterator[Caption]:
-        return map(joined, super().captions(*args, **kwargs))
+        tokenizer = self.vocabulary.tokenizer
+        return (joined(caption, tokenizer) for caption in super().captions(*args, **kwargs))
 
     def question(self, photo: Photo) -> Caption:
         """The question to a model of transformers, as a caption of the photo: the map of each of its words is that by

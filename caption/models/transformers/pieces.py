@@ -5,15 +5,18 @@ Pieces of all tokenizers are shown in one way: "gi", "##raf", "##fe". A piece th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from caption.core.errors import UserError, printable
 from caption.results.caption import AttentionMaps, Caption
+from caption.text.scripts import SCRIPTS
 from caption.text.tokenizer import Tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, SURROGATE, Vocabulary, is_usable
 
@@ -21,6 +24,14 @@ CONTINUES = "##"
 FIRST_MARKS = ("Ġ", "▁")
 """Marks of byte-level tokenizers and of SentencePiece at the beginning of a word. Other tokenizers mark pieces that
 continue a word."""
+
+
+UNSPACED = re.compile(f"[{''.join(characters for characters, *_ in SCRIPTS.values())}]")
+"""A character of a script without spaces between words."""
+SPACE = re.compile(r"\[\d+\]")
+"""A piece that is a space alone, as pieces without a text are shown."""
+UNREADABLE = "�"
+"""In pieces that are bytes of a character."""
 
 
 class PieceTokenizer(Tokenizer):
@@ -48,7 +59,7 @@ class PieceTokenizer(Tokenizer):
         pieces may form one."""
         numbers = [self.numbers[word] for word in words if word in self.numbers]
         text: str = self.tokenizer.decode(numbers, skip_special_tokens=True)
-        return printable(" ".join(SURROGATE.sub("�", text).split()))
+        return printable(" ".join(SURROGATE.sub(UNREADABLE, text).split()))
 
 
 class PieceVocabulary(Vocabulary):
@@ -94,24 +105,32 @@ def _shown(name: str | None, marked: bool, tokenizer: Any) -> str:
 
 
 def word_lengths(pieces: Sequence[str]) -> list[int]:
-    """The number of pieces of each word. Marks such as a full stop are words of their own."""
+    """The number of pieces of each word. Marks such as a full stop are words of their own, and so are pieces of scripts
+    that put no spaces between words, such as Chinese."""
     lengths: list[int] = []
-    after_mark = True
+    after_mark, before = True, ""
     for piece in pieces:
         text = piece.removeprefix(CONTINUES)
         mark = bool(text) and not any(letter.isalnum() or letter in "'’-" for letter in text)
-        if after_mark or mark or not piece.startswith(CONTINUES):
+        if after_mark or mark or _unspaced(before, text) or not piece.startswith(CONTINUES):
             lengths.append(0)
         lengths[-1] += 1
-        after_mark = mark
+        after_mark, before = mark, "" if SPACE.fullmatch(text) else text
     return lengths
+
+
+def _unspaced(before: str, text: str) -> bool:
+    """Whether a word may begin here without a space."""
+    return bool(before) and text[:1].isalnum() and bool(UNSPACED.search(before[-1:] + text[:1]))
 
 
 def split(caption: Caption, vocabulary: Vocabulary) -> Caption:
     """The inverse of `joined`; the pieces of a caption that another model has written share their word's map."""
     if all(word in vocabulary for word in caption.stepwise.words):
         return caption.stepwise
-    pieces = [vocabulary.tokenizer(" " * (place > 0) + word) for place, word in enumerate(caption.words)]
+    pairs = pairwise(["", *caption.words])
+    spaces = ["" if not before or _unspaced(before, word) else " " for before, word in pairs]
+    pieces = [vocabulary.tokenizer(space + word) for space, word in zip(spaces, caption.words, strict=True)]
     lengths = [len(of_word) for of_word in pieces]
     return replace(
         caption, words=[piece for of_word in pieces for piece in of_word],
@@ -121,10 +140,11 @@ def split(caption: Caption, vocabulary: Vocabulary) -> Caption:
     )  # fmt: skip
 
 
-def joined(caption: Caption) -> Caption:
+def joined(caption: Caption, tokenizer: Tokenizer) -> Caption:
     """A caption of pieces as one of words: maps are the mean over a word's pieces, log p is their sum.
 
-    The caption of pieces is kept as `Caption.by_piece`.
+    The caption of pieces is kept as `Caption.by_piece`. Among the likeliest words at the step of a word's first piece,
+    this piece stands for the word.
     """
     lengths = word_lengths(caption.words)
     starts = np.cumsum([0, *lengths])[:-1].astype(int)
@@ -133,15 +153,22 @@ def joined(caption: Caption) -> Caption:
         sizes = np.array(lengths, dtype=np.float32).reshape(-1, *[1] * (values.ndim - 1))
         return np.add.reduceat(values, starts, axis=0) / sizes if lengths else values
 
+    def word(pieces: Sequence[str]) -> str:
+        together = "".join(piece.removeprefix(CONTINUES) for piece in pieces)
+        is_shown = not any(UNREADABLE in piece or piece.endswith("]") for piece in pieces)
+        return together if is_shown else tokenizer.join(pieces) or together
+
     words = [
-        "".join(piece.removeprefix(CONTINUES) for piece in caption.words[start : start + length])
-        for start, length in zip(starts, lengths, strict=True)
+        word(caption.words[start : start + length]) for start, length in zip(starts, lengths, strict=True)
     ]
     log_probs = caption.word_log_probs
     return replace(
         caption, words=words, weights=mean(caption.weights), by_piece=caption,
         word_log_probs=np.add.reduceat(log_probs, starts) if lengths else log_probs,
         maps=AttentionMaps({name: mean(maps) for name, maps in caption.maps.items()}, dict(caption.maps.boxes)),
-        alternatives=[joined(alternative) for alternative in caption.alternatives],
-        likeliest=caption.likeliest and [caption.likeliest[start] for start in starts],
+        alternatives=[joined(alternative, tokenizer) for alternative in caption.alternatives],
+        likeliest=caption.likeliest and [
+            [(word if piece == caption.words[start] else piece, log_p) for piece, log_p in caption.likeliest[start]]
+            for word, start in zip(words, starts, strict=True)
+        ],
     )  # fmt: skip

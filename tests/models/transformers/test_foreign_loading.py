@@ -12,6 +12,7 @@ from PIL import Image
 
 pytest.importorskip("transformers")
 import transformers
+from helpers.captions import caption_of
 from helpers.tiny_foreign import TOWER, blip, save, vit_gpt2, vit_processor
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from caption.cli.main import main
 from caption.core.box import cell_box
 from caption.core.errors import UserError
 from caption.models.transformers.loading import from_transformers
-from caption.models.transformers.pieces import PieceVocabulary, word_lengths
+from caption.models.transformers.pieces import PieceVocabulary, joined, split, word_lengths
 from caption.models.transformers.preprocessing import ProcessorTransform
 
 CELLS = 8
@@ -195,3 +196,25 @@ def test_pieces_are_shown_alike_whatever_marks_them() -> None:
         assert all(vocabulary[vocabulary[number]] == number for number in range(4, len(vocabulary)))
         assert vocabulary.tokenizer.join(vocabulary.tokenizer(" red circle")) == "red circle"
     assert word_lengths(["##a", "red", "gi", "##raf", "##fe", "##.", "##a", "##s"]) == [1, 1, 3, 1, 2]
+    # Without spaces between words, each piece is one; "�[9]" is a part of a character.
+    assert word_lengths(["##一只", "##猫", "##�[9]", "##，", "##坐", "##AI", "##s", "แมว", "##นั่ง"]) == [
+        1,
+        2,
+        1,
+        1,
+        2,
+        1,
+        1,
+    ]
+
+
+def test_words_of_pieces_are_read_and_the_likeliest_pieces_show_them() -> None:
+    vocabulary = PieceVocabulary(vit_gpt2().tokenizer, 300)
+    pieces = vocabulary.tokenizer("two small gié猫")
+    likeliest = [[(piece, -0.1), ("##s", -3.0)] for piece in pieces]
+    whole = joined(caption_of(pieces, likeliest=likeliest), vocabulary.tokenizer)
+    assert whole.words == ["two", "small", "gié猫"]
+    assert whole.likeliest == [[(word, -0.1), ("##s", -3.0)] for word in whole.words]
+    assert whole.by_piece.words == pieces
+    of_another = split(caption_of(["red", "猫", "猫", "red"]), vocabulary).words
+    assert of_another == vocabulary.tokenizer("red猫猫red")
