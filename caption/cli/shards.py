@@ -9,7 +9,7 @@ from pathlib import Path
 from caption.cli.configuration.arguments import add_config, count
 from caption.cli.exit_codes import DONE
 from caption.cli.printing import say
-from caption.core.errors import printable
+from caption.core.errors import number_of, printable
 
 HELP = """\
 Write the training split as WebDataset shards: tar files of images and captions, in a shuffled order, for training
@@ -25,7 +25,8 @@ data:
   shards: {{url: '{folder}'}}
   reader:
     class_path: caption.data.readers.JsonLines
-    init_args: {{captions: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
+    init_args: {{captions: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}
+  features: null"""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -39,7 +40,8 @@ def main(options: argparse.Namespace) -> int:
     make_folder(folder, "--out")
     splits = read_splits(options.config, options.overrides)
     index = write_shards(splits, folder, options.samples, options.tokenizer)
-    say("shards", f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'")
+    counts = f"{number_of(index.samples, 'sample')} in {number_of(len(index.shards), 'shard')}"
+    say("shards", f"{counts} in '{folder}'")
     print(SECTION.format(folder=printable(folder)))
     return DONE
 
