@@ -168,7 +168,7 @@ def chosen_models(models: Sequence[str] | None) -> list[str]:
             f"({', '.join(installed_models()) or 'none is installed'})"
         )
     if sys.stderr.isatty():  # not in scripts and logs
-        about = "a small model, trained on 8,200 photos: expect mistakes; --model selects another"
+        about = "a small model, trained on 8,780 photos: expect mistakes; --model selects another"
         say("describe", f"uses the installed model {PHOTO_MODEL}, {about}")
     return [PHOTO_MODEL]
 

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ from caption.models.ensemble import ensemble
 from caption.search import BeamSearch, Greedy, Search
 from caption.search.base import Hypotheses
 
+CARD = Path(__file__).parents[3] / "docs" / "results" / "model-card.md"
 pytestmark = pytest.mark.slow
 
 
@@ -267,6 +269,8 @@ def test_without_a_model_the_installed_one_for_photos_is_used(cli: Cli, model, p
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     ran = cli("describe", *photos)
     assert ran.err.count("caption describe: uses the installed model photos, a small model") == 1
+    (count,) = re.findall(r"trained on ([\d,]+ photos)", ran.err)
+    assert count in CARD.read_text(encoding="utf-8")
     assert "expect mistakes" not in cli("describe", photos[0], "--model", "photos").err
     monkeypatch.setattr(model_zoo, "_installed", lambda: {"shapes": model})
     said = "name a model with --model: a checkpoint, or an installed model (shapes)"
