@@ -265,6 +265,36 @@ ELSEWHERE = re.compile(r"flickr|coco|captions|test\.csv|\.ckpt|\.npz|\.pth|(serv
 """Commands that need data which is not in the clone, that wait, or that take minutes."""
 
 
+def anchors(page: Path) -> set[str]:
+    """Those of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_files_and_headings():
+    dead = []
+    for page in EVERY:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for link in re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", text):
+            name, _, anchor = link.partition("#")
+            target = (DOCS / page).parent / name if name else DOCS / page
+            if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+                dead.append((page, link))
+    assert dead == []
+
+
+def test_files_of_the_repository_that_guides_name_are_there():
+    missing = []
+    for page in [page for page in EVERY if not page.startswith("results/")]:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:caption|tests|configs|\.ci)/[\w./-]+|test_\w+\.py)`", text):
+            tests = (DOCS.parent / "tests").rglob(name)
+            found = (DOCS.parent / name).exists() if "/" in name else any(tests)
+            if not found and "NAME" not in name:
+                missing.append((page, name))
+    assert missing == []
+
+
 def test_every_block_of_yaml_and_json_is_read():
     for page in EVERY:
         for language, block in all_blocks(page):
