@@ -104,15 +104,18 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
     Returns:
         (N,) by name, NaN where a map is: "divergence", the Jensen-Shannon divergence in bits, 0 for equal maps to 1
         for maps that share no region; "overlap" Σ_i min(α_i, α'_i), 1 to 0; "rank correlation", Spearman's, over the
-        regions, 0 where a map is constant; "same cell", whether both have their maximum in one region.
+        regions, 0 where a map is constant; "same cell", whether both have their maximum in one region: where several
+        regions tie for it, the share of them that both maps have. A map without any weight counts as NaN.
     """
     p, q = _distributions(first), _distributions(second)
+    at_maximum = [maps == maps.max(-1, keepdims=True) for maps in (p, q)]
+    ties = np.maximum(*(cells.sum(-1) for cells in at_maximum))
     unknown = np.isnan(p).any(-1) | np.isnan(q).any(-1)
     measures = {
         "divergence": divergence(torch.from_numpy(p), torch.from_numpy(q)).numpy(),
         "overlap": np.minimum(p, q).sum(-1),
         "rank correlation": rank_correlation(p, q),
-        "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
+        "same cell": (at_maximum[0] & at_maximum[1]).sum(-1) / np.maximum(ties, 1),
     }
     return {name: np.where(unknown, np.nan, values) for name, values in measures.items()}
 
@@ -120,7 +123,8 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
 def _distributions(maps: Any) -> np.ndarray:
     flat = np.abs(np.asarray(maps, dtype=np.float64))
     flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
-    return flat / flat.sum(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return flat / flat.sum(-1, keepdims=True)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:

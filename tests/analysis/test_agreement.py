@@ -30,7 +30,7 @@ def test_measures_by_hand():
     assert found["overlap"] == pytest.approx(0.5)
     # Ranks 3.5 3.5 1.5 1.5 and 1 4 2.5 2.5: deviations 1 1 −1 −1 and −1.5 1.5 0 0, which are orthogonal.
     assert found["rank correlation"] == pytest.approx(0)
-    assert found["same cell"] == 0
+    assert found["same cell"] == 0.5  # the second of two that tie
     # As Spearman has it, 1 − 6 Σ d² / (n (n² − 1)) where nothing ties: ranks 4 3 2 1 and 4 2 3 1.
     assert measured([0.4, 0.3, 0.2, 0.1], [0.9, 0.03, 0.06, 0.01])["rank correlation"] == pytest.approx(0.8)
     # Maps are taken as distributions, and either way round.
@@ -47,6 +47,14 @@ def test_the_ends_of_the_scales():
     assert measured([0.25] * 4, P)["rank correlation"] == 0  # a constant map has no ranks
     apart = measured([0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5])
     assert (apart["divergence"], apart["overlap"]) == pytest.approx((1, 0))
+
+
+@pytest.mark.filterwarnings("error")
+def test_ties_share_the_cell_and_a_map_without_weight_has_none():
+    for place in range(4):
+        assert measured([0.25] * 4, np.eye(4)[place])["same cell"] == 0.25  # also for the first
+        assert all(math.isnan(value) for value in measured([0.0] * 4, np.eye(4)[place]).values())
+    assert measured(P, [0.5, 0.3, 0.2, 0])["same cell"] == 0.5
 
 
 def of_two(first: Any, second: Any, *more: Any) -> Agreement:

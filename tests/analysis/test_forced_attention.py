@@ -132,6 +132,12 @@ def test_impossible_edits_are_refused_before_any_work(change: Change, said: str)
         change.edit(CAPTION)
 
 
+def test_a_word_that_looks_nowhere_is_no_place_to_look_at():
+    blind = CAPTION.with_weights(np.stack([EVEN, 0 * EVEN, EVEN, DOG]))
+    with pytest.raises(ValueError, match="'red' looks nowhere"):
+        Force("red", at=0).edit(blind)
+
+
 def test_a_box_beyond_the_photo_is_refused_but_not_one_in_its_padding():
     caption = replace(CAPTION, box=(-10, 0, 50, 40), image=Image.new("RGB", (40, 40)))
     for box, said in (

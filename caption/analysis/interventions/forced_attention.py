@@ -84,6 +84,8 @@ class Force(Change):
             if step == len(caption.words):
                 raise ValueError(f"{self.where!r} is not a word: a caption holds no map of its end token")
             place = caption.weights[step]
+            if not place.any():
+                raise ValueError(f"{self.where!r} looks nowhere: all weights of its map are 0")
         else:
             place = amounts(self.where, caption)
         place = place / np.abs(place).max()  # the sum of the largest floats would be infinite
