@@ -11,7 +11,7 @@ from caption.analysis.pruned_heads import count_heads, head_pruning
 from caption.analysis.study.measure import Subjects, measure
 from caption.analysis.study.subject import CURVES, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
-from caption.core.errors import UserError
+from caption.core.errors import UserError, first_few
 from caption.metrics.significance import estimate
 
 HIDDEN = 4
@@ -28,7 +28,7 @@ def faithfulness(table: AnalysisTable, subjects: Subjects) -> None:
     of log p after 4 regions, in nats. Regions that are removed leave their weight to the others; those that are
     replaced are read as the mean region of other images.
     """
-    for subject in subjects:
+    for subject in _counting(table, subjects):
         for way, curves in subject.curves.items():
             about = subject.images.about(curves)
             for order in about.orders:
@@ -46,7 +46,7 @@ def classes(table: AnalysisTable, subjects: Subjects) -> None:
 
     By class of words: their probability with all regions and with none, and the areas under deletion.
     """
-    for subject in subjects:
+    for subject in _counting(table, subjects):
         for name, curves in _by_class(subject, subject.curves["removed"]).items():
             curve = curves.curve("deletion", "attention")
             areas = [curves.area("deletion", order) for order in ("attention", "random")]
@@ -78,7 +78,7 @@ def adversary(table: AnalysisTable, subjects: Subjects) -> None:
     The map farthest from α, in Jensen-Shannon divergence (bits, at most 1), whose prediction differs by a total
     variation of 0.05 at most; searched for each word. Permuted maps are the control.
     """
-    for subject in subjects:
+    for subject in _counting(table, subjects):
         for name, maps in _by_class(subject, subject.adversaries).items():
             measures = (maps.divergences, maps.distances, maps.permuted, maps.permuted_distances)
             cells = [Value(estimate(measure, maps.images)) for measure in measures]
@@ -124,6 +124,18 @@ def heads(table: AnalysisTable, subjects: Subjects) -> None:
         table.add(
             ([n, names[n], *(Value(mean[n], 2) for mean in means)] for n in range(len(names))), subject.name
         )
+
+
+def _counting(table: AnalysisTable, subjects: Subjects) -> Subjects:
+    """The models, if all photos have the same number of regions; else the table says so."""
+    several = [subject.name for subject in subjects if not subject.counts_regions]
+    if not several:
+        return subjects
+    table.missing = (
+        f"This counts regions, and the photos have grids of several sizes in {first_few(several)}: give photos of one "
+        "size."
+    )
+    return []
 
 
 def _by_class(subject: Subject, measured: Measured) -> dict[str, Measured]:

@@ -11,7 +11,7 @@ from caption.analysis.map_statistics import changes, entropies, measure_maps, un
 from caption.analysis.per_word import known_mean
 from caption.analysis.pointing_game import Grounding
 from caption.analysis.study.measure import Subjects, measure
-from caption.analysis.study.subject import MIDDLE, OWN, Subject
+from caption.analysis.study.subject import MIDDLE, OTHER_IMAGE, OWN, Subject
 from caption.analysis.table import AnalysisTable, Cell, Value, share
 from caption.core.errors import UserError, first_few
 from caption.metrics.significance import Estimate, estimate
@@ -48,6 +48,11 @@ def grounding(table: AnalysisTable, subjects: Subjects) -> None:
     for subject in subjects:
         if subject.groundings:
             table.add(_grounding_rows(subject), subject.name)
+            if OTHER_IMAGE not in subject.groundings:
+                table.notes.append(
+                    f"The photos have several grids in {subject.name}, so there is no mean map, and no map of another "
+                    "image."
+                )
             text = " ".join(f" {' '.join(caption.words).lower()} " for caption in subject.pointed.captions)
             unnamed = [
                 category

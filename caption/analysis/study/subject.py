@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,10 +150,11 @@ class Subject:
                 for pointing in grounding.pointings:
                     steps_of[pointing.caption].add(pointing.mention.word)
                 maps[POSTERIOR] = posterior(self.captioner, in_turn, captions, words=steps_of)
+            maps[OTHER_WORD] = baseline_maps.other_word(captions)
+            if len({caption.weights.shape[1:] for caption in captions}) == 1:
+                maps[OTHER_IMAGE] = baseline_maps.other_image(captions, images=images.tolist())
+                maps[MEAN] = baseline_maps.mean_map(captions)
             maps |= {
-                OTHER_WORD: baseline_maps.other_word(captions),
-                OTHER_IMAGE: baseline_maps.other_image(captions, images=images.tolist()),
-                MEAN: baseline_maps.mean_map(captions),
                 MIDDLE: baseline_maps.middle(captions),
                 CHANCE: baseline_maps.uniform(captions),
             }
@@ -169,6 +171,11 @@ class Subject:
             if self.images.sigma is not None:
                 maps["centre prior"] = baseline_maps.centred(captions, self.images.sigma)
             return {OWN: grounding} | {name: self.grounding(drawn) for name, drawn in maps.items()}
+
+    @property
+    def counts_regions(self) -> bool:
+        """Whether all photos have the same number of regions, so that these can be counted."""
+        return len({math.prod(caption.weights.shape[1:]) for caption in self.captions}) == 1
 
     def grounding(self, captions: Sequence[Caption]) -> Grounding:
         """The pointing game of `pointed`, with the maps of these captions."""

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 pytest.importorskip("transformers")
-from helpers.tiny_foreign import blip, save, vit_gpt2
+from helpers.tiny_foreign import blip, pix2struct, save, vit_gpt2
 
 import caption
 from caption.analysis import (
@@ -142,6 +142,26 @@ def test_an_erased_place_is_attended_to_by_nothing(given: Material) -> None:
     for maps in result.changed.maps.values():
         assert (maps[..., 1, 2] == 0).all()
     assert (result.original.maps["layer 0 heads"][..., 1, 2] > 0).all()
+
+
+def test_a_study_takes_photos_of_several_proportions(tmp_path: Path) -> None:
+    """Only what counts regions, or exchanges the maps of photos, is left out."""
+    model = from_transformers(*pix2struct())
+    photos = [tmp_path / f"{seed}.png" for seed in range(3)]
+    for seed, (path, size) in enumerate(zip(photos, [(40, 60, 3), (90, 40, 3), (40, 60, 3)], strict=True)):
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, size, np.uint8)).save(path)
+    boxed = [BoxedPhoto(path, {"square": [(2, 2, 30, 30)]}, {}) for path in photos]
+    references = {str(path): ["a red square"] for path in photos}
+    images = Images([str(path) for path in photos], boxed, references)
+    tables = study({"tiny": model}, images, ["grounding", "faithfulness", "permutation"]).tables
+    maps = [row[1] for row in tables["grounding"].rows]
+    assert {"own maps", "posterior maps", "another word", "middle cell"} <= set(maps)
+    assert not {"another image", "mean map"} & set(maps)
+    assert "no mean map" in tables["grounding"].notes[0]
+    assert "several sizes in tiny: give photos of one size" in tables["faithfulness"].missing
+    assert len(tables["permutation"].rows) == 4
+    alike = Images([str(photos[0]), str(photos[2])])
+    assert study({"tiny": model}, alike, ["faithfulness"]).tables["faithfulness"].rows
 
 
 def test_maps_are_weighed_piece_by_piece(tmp_path: Path) -> None:
