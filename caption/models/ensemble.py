@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from caption.attention.stochastic import stochastic_parts
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.core.runtime.trust import make
@@ -45,6 +46,8 @@ def ensemble(captioners: Sequence[Captioner]) -> Captioner:
     combined = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
     for member, decoder, refiner in zip(captioners, decoders, refiners, strict=True):
         decoder.load_state_dict(member.decoder.state_dict())
+        for part, own in zip(stochastic_parts(decoder), stochastic_parts(member.decoder), strict=True):
+            part.at_test = own.at_test  # may have been chosen after loading
         if member.refiner is not None and refiner is not None:
             refiner.load_state_dict(member.refiner.state_dict())
     return combined.to(first.device).eval()

@@ -26,7 +26,8 @@ _NOT = rf"[nN]{_QUOTE}[tT]"
 _WORD = rf"{_A}{_W}*(?:[.!?]{_A}{_W}*)*"  # with a full stop inside: "end.start"
 _INITIALS = r"[A-Za-z](?:\.[A-Za-z])+"
 _NUMBER = r"(?:\d*(?:[.,:٫٬]\d+)+|\d+)"
-_LINK = rf"(?:(?:[dDoOlL]{_QUOTE}{_W})?{_W}+|\d+(?:[.,:٫٬]\d+)*)"  # with a particle: d'Avignon
+# With a particle: d'Avignon. The alternatives exclude each other; otherwise 1-2-3-... would take exponential time.
+_LINK = rf"(?:(?:[dDoOlL]{_QUOTE}{_W})?{_W}+|\d+(?:[.,:٫٬]\d+)+)"
 _LINKED = rf"{_LINK}(?:{_HYPHEN}{_LINK})*"
 _SLASHED = r"[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
 _SEVERAL = r"\d{2,4}[- \xa0]"

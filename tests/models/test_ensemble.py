@@ -9,7 +9,8 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.maps import maps
-from caption.attention import MultiHeadAttention
+from caption.attention import MultiHeadAttention, Multinoulli
+from caption.attention.stochastic import stochastic_parts
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import ImageTransform
@@ -121,6 +122,13 @@ def test_it_is_saved_like_any_captioner_and_members_keep_their_weights(tmp_path:
     one, other = model.describe(photo()), checkpoint.load(tmp_path / "both.ckpt").describe(photo())
     assert one.words == other.words
     assert one.log_prob == pytest.approx(other.log_prob)
+
+
+def test_members_read_what_was_chosen_after_loading():
+    hard = member(1, alignment=Multinoulli())
+    (part,) = stochastic_parts(hard)
+    part.at_test = "argmax"
+    assert [part.at_test for part in stochastic_parts(ensemble([hard, hard]))] == ["argmax", "argmax"]
 
 
 def test_members_must_fit_together():

@@ -82,7 +82,14 @@ def test_words_hold_no_white_space_and_pieces_do_not_matter(text):
 
 
 def test_long_input_takes_no_time():
-    for piece, times in {"a": 50_000, "a.": 20_000, "'": 20_000, "1": 50_000, "a-": 20_000}.items():
+    for piece, times in {
+        "a": 50_000,
+        "a.": 20_000,
+        "'": 20_000,
+        "1": 50_000,
+        "a-": 20_000,
+        "1-": 20_000,
+    }.items():
         PTB(piece * times)
     for piece in ("a@", "<a "):
         PTB(piece * 2_000)

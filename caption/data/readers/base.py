@@ -36,7 +36,7 @@ from caption.data.text_files import json_or_none, numbered_lines, parsed, read_t
 MAX_CHARACTERS = 20_000
 """The longest caption: ten times a long paragraph. Tokenizing some texts takes time quadratic in their length."""
 LINE_END = re.compile(r"[\r\n]")
-LIST = re.compile(r"""\s*([\[({])\s*['"].*['"]\s*,?\s*[\])}]\s*""", re.DOTALL)
+LIST = re.compile(r"""\s*([\[({])\s*['"].*['"]\s*(?:,\s*)?[\])}]\s*""", re.DOTALL)
 """A text that may be a list, tuple or set of texts in Python or JSON."""
 MARKUP = re.compile(r"</?(?i:br|p|b|i|u|em|strong|span|div|a|img)\b[^<>]*>|\\[nrt]")
 """HTML, and line ends and tabs that were written as two characters."""

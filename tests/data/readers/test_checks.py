@@ -11,7 +11,7 @@ import pytest
 from caption.core.errors import DataError
 from caption.data.findings import Finding, Findings, Kind
 from caption.data.readers import base as module
-from caption.data.readers.base import Entry, check_splits, image_path, real_files, stripped
+from caption.data.readers.base import Entry, check_splits, image_path, is_list, real_files, stripped
 from caption.data.splits import CaptionedImage, Splits
 
 
@@ -135,3 +135,9 @@ def test_names_stay_in_the_folder_of_the_images_or_the_user_names_another(folder
         with pytest.raises(DataError, match=rf"^line 2 .*'{name}'"):
             image_path(folder, name, "line 2")
     assert image_path(Path("/"), "/etc/hostname", "line 2") == Path("/etc/hostname")
+
+
+def test_a_list_is_recognised_in_linear_time():
+    assert is_list("['a dog' , ]")
+    assert is_list("['a dog',\n]")
+    assert not is_list("['a dog'" + " " * 200_000 + "x")
