@@ -15,7 +15,7 @@ from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import MARK, Opener, OutputError, replacing
 from caption.core.runtime.outputs import ANIMATIONS, check_encoder, marked
 from caption.visualize.figure_file import dpi_of, pixels
-from caption.visualize.fonts import text_width
+from caption.visualize.fonts import is_right_to_left, text_width
 from caption.visualize.layout import add_axes, new_figure, write
 from caption.visualize.tiles import TileOptions, caption_tiles
 
@@ -101,7 +101,9 @@ def animation_frames(
 
 
 def _places(words: Sequence[str]) -> list[Place]:
-    """The places of words, centred in lines of the frame's width, so that no word moves when the next is written."""
+    """The places of words, centred in lines of the frame's width, so that no word moves when the next is written. A
+    line of Arabic or Hebrew begins on the right."""
+    from_right = is_right_to_left(" ".join(words))
     space = text_width("a a", LETTERS) - text_width("aa", LETTERS)
     lines: list[list[float]] = [[]]
     for width in (text_width(word, LETTERS) for word in words):
@@ -112,7 +114,7 @@ def _places(words: Sequence[str]) -> list[Place]:
     for number, widths in enumerate(lines):
         left = max(MARGIN, (INCHES - sum(widths) - space * (len(widths) - 1)) / 2)
         for width in widths:
-            places.append(Place(left, number))
+            places.append(Place(INCHES - left - width if from_right else left, number))
             left += width + space
     return places
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from unicodedata import bidirectional
 
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -42,6 +43,12 @@ def text_width(text: str, points: float) -> float:
     line = fig.text(0, 0, text, fontsize=points, parse_math=False)
     with fonts_of_all_scripts(fig):
         return float(line.get_window_extent(FigureCanvasAgg(fig).get_renderer()).width) / MEASURED_DPI
+
+
+def is_right_to_left(text: str) -> bool:
+    """Whether a text is of a script that is written from right to left, such as Arabic, as told by its first letter."""
+    directions = map(bidirectional, text)
+    return next((way for way in directions if way in ("L", "R", "AL")), "L") != "L"
 
 
 def _choose_fonts(text: Text) -> None:

@@ -15,6 +15,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from caption.visualize.figure_file import NotebookFigure
+from caption.visualize.fonts import is_right_to_left
 
 # Inches.
 PANEL = 1.9  # side of the square that has a tile's area
@@ -152,6 +153,7 @@ def write_heading(fig: Figure | SubFigure, page: Page) -> None:
         for first, last in page.underlined:
             if start <= first < start + len(line):
                 fig.add_artist(_Underline(text, fig.dpi_scale_trans + origin, first - start, last - start))
+        start += len(line.removesuffix(MORE))  # the next line may begin with the same words
     top = MARGIN + len(page.heading_lines) * HEADING_LINE
     for number, line in enumerate(page.remark_lines):
         baseline = top + (number + 0.75) * REMARK_LINE
@@ -175,12 +177,14 @@ class _Underline(Line2D):
         self._text, self._first, self._end = text, first, end
 
     def draw(self, renderer: RendererBase) -> None:
-        letters, font = self._text.get_text()[: self._end], self._text.get_fontproperties()
+        text, font = self._text.get_text(), self._text.get_fontproperties()
         inch = cast(float, renderer.points_to_pixels(72))
-        right, word = (
+        line, right, word = (
             renderer.get_text_width_height_descent(part, font, ismath=False)[0] / inch
-            for part in (letters, letters[self._first :])
+            for part in (text, text[: self._end], text[self._first : self._end])
         )
+        if is_right_to_left(text):
+            right = line - right + word
         self.set_xdata([right - word, right])
         super().draw(renderer)
 

@@ -53,6 +53,14 @@ def test_photo_then_every_word_then_the_photo_with_the_whole_sentence(dog):
     assert np.array_equal(named[1], frames[3])
 
 
+def test_hebrew_is_written_from_the_right():
+    words = ["כלב", "חום", "רץ"]
+    _, *frames, _ = animation_frames(caption_of(words, size=(120, 80)), PHOTO, width=240)
+    leftmost = [int(ink(frame).argmax()) for frame in frames]
+    assert leftmost == sorted(leftmost, reverse=True)
+    assert len(set(leftmost)) == 3
+
+
 def test_a_long_sentence_takes_several_lines_and_one_without_words_is_the_photo_twice():
     none, one, several = (
         list(animation_frames(caption_of(words, size=(120, 80)), PHOTO, words=[]))

@@ -189,6 +189,24 @@ def test_a_line_under_a_word_goes_from_its_first_letter_to_its_last(columns):
     assert last.get_window_extent().x1 == pytest.approx(fig.texts[-1].get_window_extent().x1, abs=2)
 
 
+def test_a_line_under_a_word_of_hebrew_is_where_the_word_is():
+    fig = plot_caption(
+        caption_of(["כלב", "בפארקים"]), photo_of(), words=[1]
+    )  # matplotlib's own font has them
+    fig.set_dpi(DPI)
+    fig.draw_without_rendering()
+    (line,), (sentence,) = fig.artists, fig.texts
+    place, letters = line.get_window_extent(), sentence.get_window_extent()
+    assert place.x0 == pytest.approx(letters.x0, abs=2)  # the second word is on the left
+    assert place.x1 < letters.x1 - 0.2 * letters.width
+
+
+def test_a_word_is_underlined_once_in_a_sentence_that_repeats_itself():
+    fig = plot_caption(caption_of(["dog"] * 30), photo_of(), words=[0], columns=1)
+    assert fig.texts[0].get_text() == fig.texts[1].get_text()
+    assert len(fig.artists) == 1
+
+
 @pytest.mark.parametrize("width", [320, 480, 640, 1500])
 def test_a_line_under_a_word_is_as_long_as_its_letters_in_a_narrow_picture_too(width):
     words = ["a", "man", "in", "a", "big", "black", "jumper", "plays", "a", "guitar"]
