@@ -83,6 +83,8 @@ class Explorer:
     ) -> None:
         self.photo = EncodedPhoto(captioner, photo, watch=watch, image=image)
         self.name, self.model = name, model
+        # Of a model of transformers: what it is asked about the photo, or the text that it continues.
+        self.question = str(getattr(getattr(captioner.decoder, "model", None), "question", ""))
         self._embedded = shrunk(self.photo.image)
         self._captioner = captioner
         self._applied: list[_Applied] = []
@@ -200,7 +202,8 @@ class Explorer:
         return self.record()
 
     def record(self) -> dict[str, Any]:
-        """The photo's record for a page, see `caption.visualize.page_data`, with `model`, `search` and `change`."""
+        """The photo's record for a page, see `caption.visualize.page_data`, with `model`, `question`,
+        `search` and `change`."""
         same = LogProbs(tokens_of(self.original), self._original.log_probs, self._original.log_probs)
         change = self.change
         return {
@@ -208,6 +211,7 @@ class Explorer:
                 self.caption, self.name, self.photo.image.size, self._embedded.size, self.original
             ),
             "model": self.model,
+            "question": self.question,
             "search": self._search_request,
             "change": {
                 "requests": [applied.request for applied in self._applied],
@@ -267,7 +271,8 @@ def saved_page(explorers: Sequence[Explorer], title: str = TITLE) -> str:
     """A page of the captions of several models for one photo side by side, without and under the changes."""
     columns, unchanged = {}, {}
     for explorer in explorers:
-        prefix = f"{explorer.model}, " if explorer.model else ""
+        asked = f"“{explorer.question}”" if explorer.question else ""
+        prefix = "".join(f"{part}, " for part in (explorer.model, asked) if part)
         columns[f"{prefix}as it is"] = [explorer.original]
         if explorer.changes:
             columns[f"{prefix}changed"] = [explorer.caption]

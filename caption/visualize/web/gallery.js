@@ -50,6 +50,7 @@ export function figureOf(photo, source, index) {
   stage.append(image);
   main.append(element("h2", "satt-name", index ? "\u00a0" : photo.name));
   if (photo.model) main.append(element("p", "satt-model", photo.model));
+  if (photo.question) main.append(element("p", "satt-model", `Question: ${photo.question}`));
   main.append(stage);
   const body = element("div", "satt-body");
   body.append(main, element("figcaption"));

@@ -2,6 +2,7 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from helpers.explore_server import send, serving
@@ -69,6 +70,19 @@ def tab_to(page, selector, shift=False):
 
 def alert(page):
     return page.run("[...document.querySelectorAll('[role=alert]')].map(line => line.textContent).join('')")
+
+
+def test_the_question_to_a_model_is_above_the_photo(browser):
+    asked = captioner()
+    asked.decoder.model = SimpleNamespace(question="What is <b>left</b>?")
+    with serving(Service({"one": captioner(), "two": asked})) as port:
+        page = browser.open(f"http://127.0.0.1:{port}/", width=1400)
+        drop(page)
+        page.wait_for("document.querySelectorAll('.satt-said').length === 2")
+        above = [page.text(".satt-model", number) for number in range(3)]
+        assert page.complaints() == []
+        page.close()
+    assert above == ["one", "two", "Question: What is <b>left</b>?"]
 
 
 def test_a_photo_is_dropped_and_a_word_is_made_to_look_elsewhere_and_back(browser, port):

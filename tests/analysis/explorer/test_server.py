@@ -1,6 +1,7 @@
 """The server's endpoints: what they answer, what they refuse, and that they live on."""
 
 import io
+import json
 import os
 import re
 import signal
@@ -10,12 +11,14 @@ import sys
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from helpers.explore_server import png_header, send, serving
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
 
+from caption.analysis.explorer.explorer import Explorer
 from caption.analysis.explorer.requests import check
 from caption.analysis.explorer.service import Service
 from caption.captioner import Captioner
@@ -86,6 +89,17 @@ def test_what_a_lens_reads_is_described_and_asked_for():
         assert status == 400
         assert refused["error"].startswith("the lens does not know 'zebra")
         assert len(refused["error"]) < 300
+
+
+def test_the_question_to_a_model_is_in_its_record_and_on_the_saved_page():
+    model = captioner()
+    assert Explorer(model, photo()).record()["question"] == ""
+    model.decoder.model = SimpleNamespace(question="What is left?")
+    explorer = Explorer(model, photo(), model="two")
+    record = json.loads(json.dumps(explorer.record()))
+    check(record, "Photo")
+    assert record["question"] == "What is left?"
+    assert "two, “What is left?”, as it is" in explorer.to_html()
 
 
 def test_what_makes_no_sense_is_refused_with_a_sentence(port):
