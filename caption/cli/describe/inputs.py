@@ -99,9 +99,15 @@ def _matching(argument: str) -> list[str]:
 
 
 def _images(folder: str, recursive: bool, notes: list[str]) -> list[str]:
-    """The images in a folder; none for a file. Adds a note about files that are left out."""
+    """The images in a folder; none for a file. Adds a note about files that are left out. A folder to which several
+    links lead is read once."""
     images: list[str] = []
-    for parent, folders, files in os.walk(folder) if os.path.isdir(folder) else ():
+    visited: set[str] = set()
+    for parent, folders, files in os.walk(folder, followlinks=True) if os.path.isdir(folder) else ():
+        if (real := os.path.realpath(parent)) in visited:
+            folders[:] = []
+            continue
+        visited.add(real)
         names = sorted(name for name in (*folders, *files) if name[0] != ".")
         is_image = {name: _is_image(os.path.join(parent, name)) for name in names}
         images += [os.path.join(parent, name) for name in names if is_image[name]]

@@ -68,12 +68,16 @@ def test_files_stay_as_they_are_named_in_order_and_so_do_folders_without_images(
 
 
 def test_subfolders_are_read_if_asked_for(tmp_path: Path):
-    for name in ("z.jpg", "b/y.png", "a/x.jpg", "a/deep/w.webp", ".hidden/v.jpg", "a/notes.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "a" / "loop").symlink_to(tmp_path)
-    photos, _, notes = input_photos([str(tmp_path)], recursive=True)
-    assert photos == [str(tmp_path / name) for name in ("z.jpg", "a/x.jpg", "a/deep/w.webp", "b/y.png")]
+    """Also those behind links, each once."""
+    top, disk = tmp_path / "top", tmp_path / "disk"
+    names = ("z.jpg", "b/y.png", "a/x.jpg", "a/deep/w.webp", ".hidden/v.jpg", "a/notes.txt")
+    for path in (*(top / name for name in names), disk / "u.jpg"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (top / "a" / "loop").symlink_to(top)
+    (top / "c").symlink_to(disk)
+    photos, _, notes = input_photos([str(top)], recursive=True)
+    assert photos == [str(top / name) for name in ("z.jpg", "a/x.jpg", "a/deep/w.webp", "b/y.png", "c/u.jpg")]
     assert notes == []
 
 
