@@ -212,8 +212,11 @@ def _missing_splits(data: str, images: Mapping[str, str]) -> Mapping[str, str]:
         reader = make(spec, CaptionReader)  # type: ignore[type-abstract]
         if spec["init_args"].get("splits") or set(reader.survey(Findings())) != {"train"}:
             return {}
-    except DataError:  # a token file without lists
-        reader_for(data, images, FRACTIONS)
+    except DataError as error:  # a token file without lists
+        try:
+            reader_for(data, images, FRACTIONS)
+        except DataError:
+            raise error from None
     else:
         try:  # the data may name training images alone
             make(reader_for(data, images, FRACTIONS), CaptionReader).survey(Findings())  # type: ignore[type-abstract]

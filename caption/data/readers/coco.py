@@ -78,12 +78,20 @@ class Coco(CheckedReader):
                 f"--splits by fraction divides one file and one folder, but there are {names}: name one."
             )
         if layout.fractions:
-            return super().arguments(files, layout)
+            folder = next(
+                iter(layout.images.values()), ""
+            )  # of all images, also if it was given for one split
+            return super().arguments(files, layout._replace(images={ALL: folder}))
         captions, folders = {}, {}
         for split, file in files_by_split(files, layout.captions).items():
             given = layout.images.get(split) or layout.images.get(ALL)
             captions[split] = str(file.path)
             folders[split] = given or file.image_folder(*_folders(file.path, split))
+        if unused := [split for split in layout.images if split != ALL and split not in captions]:
+            raise DataError(
+                f"--images gives a folder for {unused[0]}, but the captions are those of {' and '.join(captions)}: "
+                "name its captions with --splits, or leave it out."
+            )
         return {"captions": captions, "images": folders}
 
     def collect(self, findings: Findings) -> Splits:

@@ -62,7 +62,7 @@ def detect_format(file: CaptionText) -> type[CheckedReader]:
     if not file.head:
         raise OtherFormatError(f"{file.name} is empty. {EXPECTED}")
     # Before parsing: COCO's files of boxes are huge.
-    if '"bbox"' in file.text and '"caption"' not in file.text:
+    if '"bbox"' in file.text and '"caption' not in file.text:
         raise OtherFormatError(
             f"{file.name} holds boxes, not captions. Give the captions JSON, captions_*.json."
         )

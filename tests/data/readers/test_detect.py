@@ -63,6 +63,7 @@ def refused(data: Path, images: dict[str, str] | None = None, splits: dict[str, 
         ("captions.jsonl", LINES, "JsonLines"),
         ("metadata.json", LINES.replace("image", "file_name").replace("caption", "text"), "JsonLines"),
         ("captions.json", '{"image": "a.jpg", "caption": "A dog."}', "JsonLines"),
+        ("own.jsonl", '{"image": "a.jpg", "captions": ["A dog."], "bbox": [0, 0, 9, 9]}', "JsonLines"),
         ("captions.jsonl", '{"image": "a.jpg", "cap\n' + LINES, "JsonLines"),
         ("captions.json", [{"image": "a.jpg", "caption": "A dog."}], "JsonLines"),
     ],
@@ -177,6 +178,11 @@ def test_the_names_of_coco_files_tell_their_splits_and_the_folders_of_their_imag
     assert arguments(annotations)["images"] == images
     chosen = arguments(annotations, {ALL: "elsewhere", "val": "there"})["images"]
     assert chosen == {"train": "elsewhere", "val": "there"}
+    assert "a folder for test, but the captions are those of train and val" in refused(
+        annotations, {"test": "there"}
+    )
+    one = annotations / "captions_train2014.json"
+    assert arguments(one, {"train": "there"}, {"train": "0.5", "val": "0.5"})["images"] == "there"
 
 
 def test_splits_of_coco_files_may_be_given(tmp_path: Path):
