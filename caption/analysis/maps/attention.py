@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import TINY
+from caption.analysis.map_arithmetic import TINY, resampled
 from caption.analysis.maps.method import Draw
 from caption.analysis.maps.trial import Trial
 from caption.captioner import Captioner
@@ -34,7 +35,8 @@ def own_weights(captioner: Captioner, photos: Sequence[Photo], captions: Iterabl
 
 
 def mean(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
-    """The mean of all maps (heads, hops, layers) on the grid of the weights; without further maps, the weights."""
+    """The mean of all maps (heads, hops, layers) on the grid of the weights; without further maps, the weights. What a
+    head of other people's captioners reads of a coarser view of the photo is added to its map."""
     return [_mean_of(caption, lambda maps: maps) for caption in captions]
 
 
@@ -99,11 +101,24 @@ def _stacked(caption: Caption) -> np.ndarray:
     """(T, maps, rows, cols) all maps on the grid of the weights; the weights, if there are no others."""
     steps, *grid = caption.weights.shape
     maps = [
-        values.reshape(steps, math.prod(values.shape[1:-2]), *grid)
-        for values in caption.maps.values()
-        if values.shape[-2:] == tuple(grid)
+        _with_second_view(caption, name).reshape(steps, math.prod(values.shape[1:-2]), *grid)
+        for name, values in caption.maps.items()
+        if values.shape[-2:] == tuple(grid) and name.removesuffix("second") + "heads" not in caption.maps
     ]
     return np.concatenate(maps, 1) if maps else caption.weights[:, None]
+
+
+def _with_second_view(caption: Caption, name: str) -> np.ndarray:
+    """(T, ..., rows, cols) a map; that of heads of other people's captioners with what they read of the second view,
+    which shows the same part of the photo (`ForeignDecoder`)."""
+    heads = caption.maps[name]
+    second = caption.maps.get(name.removesuffix("heads") + "second")
+    if second is None:
+        return heads
+    (down, across), (rows, cols) = second.shape[-2:], heads.shape[-2:]
+    means = resampled(torch.from_numpy(second).flatten(-2), (down, across), (rows, cols)).numpy()
+    # A cell's weight is shared by the cells of the other grid.
+    return heads + means.reshape(heads.shape) * (down * across / (rows * cols))
 
 
 def _mean_of(caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:

@@ -467,6 +467,14 @@ def test_methods_of_maps_work_for_all_families(family: str) -> None:
         assert result.weights.max() > 0
 
 
+@families
+def test_the_default_summary_is_the_map_of_its_name(family: str) -> None:
+    """Also of models that read a coarser view of the photo, whose weights are added to those of the finer one."""
+    given = captioner(family)(PHOTO)
+    drawn = draw_maps(captioner(family), [PHOTO], [given], method="concentrated")[0]
+    np.testing.assert_allclose(drawn.weights, given.weights, atol=1e-6)
+
+
 # -- edits ---------------------------------------------------------------------------------------------------------
 
 
