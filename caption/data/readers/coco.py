@@ -78,9 +78,8 @@ class Coco(CheckedReader):
                 f"--splits by fraction divides one file and one folder, but there are {names}: name one."
             )
         if layout.fractions:
-            folder = next(
-                iter(layout.images.values()), ""
-            )  # of all images, also if it was given for one split
+            # That of all images, also if it was given for one split.
+            folder = next(iter(layout.images.values()), "")
             return super().arguments(files, layout._replace(images={ALL: folder}))
         captions, folders = {}, {}
         for split, file in files_by_split(files, layout.captions).items():
