@@ -215,7 +215,8 @@ class Captioner(nn.Module):
         The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
 
         Args:
-            photos: see `describe`; taken a few batches ahead.
+            photos: see `describe`; taken a few batches ahead. What an iterator yields is read before the next is taken,
+                since it may change (the frames of an animation are one object) or be closed; only paths wait.
             search: None = the model's default search.
             batch_size: number of photos per batch.
             workers: number of threads that read; None = one per processor, at most 16.
@@ -227,11 +228,27 @@ class Captioner(nn.Module):
         if type(batch_size) is not int or batch_size < 1:
             raise UserError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1")
         search = search or self.search
-        with closing(prefetch(self.read, photos, AHEAD * batch_size, workers)) as stream, eval_mode(self):
+        items: Iterable[Photo | FittedPhoto | ImageError]
+        items = photos if isinstance(photos, list) else map(self._taken, photos)
+        with closing(prefetch(self._read, items, AHEAD * batch_size, workers)) as stream, eval_mode(self):
             while batch := [result for _, result in islice(stream, batch_size)]:
                 readable = [result for result in batch if isinstance(result, FittedPhoto)]
                 captions = self._captions(readable, search, beam_tree)
                 yield from [result if isinstance(result, ImageError) else next(captions) for result in batch]
+
+    def _taken(self, photo: Photo) -> Photo | FittedPhoto | ImageError:
+        """A photo of an iterator, read; a path."""
+        if isinstance(photo, (str, os.PathLike)):
+            return photo
+        try:
+            return self.read(open_image(photo).copy() if getattr(photo, "is_animated", False) else photo)
+        except ImageError as error:
+            return error
+
+    def _read(self, item: Photo | FittedPhoto | ImageError) -> FittedPhoto:
+        if isinstance(item, ImageError):
+            raise item
+        return item if isinstance(item, FittedPhoto) else self.read(item)
 
     def _captions(self, photos: Sequence[FittedPhoto], search: Search, beam_tree: bool) -> Iterator[Caption]:
         # With a transform that keeps proportions, photos may have different grids.

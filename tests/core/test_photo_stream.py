@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from caption.captioner import AHEAD, Captioner
 from caption.core.errors import ImageError
@@ -63,6 +64,31 @@ def test_errors_keep_the_places_of_their_photos(tmp_path: Path):
     assert faults == [0, 4, 8, 9, 10]  # the last batch has none but these
     assert "missing.jpg" in str(found[0])
     assert texts([each for each in found if isinstance(each, Caption)]) == texts(one_by_one(model, good))
+
+
+@pytest.mark.parametrize("kind", ["animation", "array", "closed file"])
+def test_an_iterator_may_change_what_it_has_yielded(tmp_path: Path, kind: str):
+    """The frames of an animation are one object, arrays are filled again, and files are closed."""
+    model, frames = captioner(), [photo(64, 64, seed) for seed in range(12)]
+    frames[0].save(tmp_path / "moving.png", save_all=True, append_images=frames[1:])
+    for number, frame in enumerate(frames):
+        frame.save(tmp_path / f"{number}.png")
+
+    def photos() -> Iterator[Any]:
+        array = np.zeros((64, 64, 3), np.uint8)
+        if kind == "animation":
+            yield from ImageSequence.Iterator(Image.open(tmp_path / "moving.png"))
+        for number, frame in enumerate(frames if kind != "animation" else ()):
+            with Image.open(tmp_path / f"{number}.png") as image:
+                array[:] = np.asarray(frame)
+                yield image if kind == "closed file" else array
+
+    found = list(model.describe_each(photos(), batch_size=2, workers=4))
+    for caption, other, frame in zip(found, one_by_one(model, frames), frames, strict=True):
+        assert isinstance(caption, Caption)
+        assert caption.image is not None
+        assert caption.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        np.testing.assert_array_equal(np.asarray(open_image(caption.image)), np.asarray(frame))
 
 
 def test_another_search_is_used():
