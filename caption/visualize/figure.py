@@ -105,7 +105,8 @@ def plot_word(
         return ax.figure.figure
     smallest, largest = WORD_WIDTHS
     width = min(max(tiles.photo.width, smallest), largest)
-    fig = new_figure((width / DPI, width / DPI * tiles.photo.height / tiles.photo.width))
+    height = max(width * tiles.photo.height / tiles.photo.width, 1)
+    fig = new_figure((width / DPI, height / DPI + 1e-6))  # Matplotlib rounds down
     ax = fig.add_axes((0, 0, 1, 1))
     tiles.draw_tile(ax, tiles.tiles[1])
     # Whole pixels give the figure nearly the photo's aspect ratio; "equal" would leave a white edge.

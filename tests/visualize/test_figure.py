@@ -283,6 +283,12 @@ def test_rows_title_legend_and_the_figure_that_is_drawn_on_can_be_chosen():
     assert bare.get_size_inches()[0] < 3
 
 
+def test_the_picture_of_a_word_has_a_row_at_least(tmp_path):
+    caption, photo = caption_of(["a", "cat"], size=(2000, 1)), Image.new("RGB", (2000, 1))
+    save_figure(caption.plot_word("cat", photo), tmp_path / "cat.png")
+    assert pixels_of_file(tmp_path / "cat.png").shape[:2] == (1, 1920)
+
+
 @pytest.mark.parametrize(("size", "wide"), [((500, 375), 640), ((2400, 100), 1920)])
 def test_a_word_alone_fills_its_picture(tmp_path, size, wide):
     caption = caption_of(["a", "dog", "a"], np.full((3, 2, 2), 0.25), size)
