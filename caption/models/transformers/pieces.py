@@ -168,7 +168,7 @@ def joined(caption: Caption, tokenizer: Tokenizer) -> Caption:
         maps=AttentionMaps({name: mean(maps) for name, maps in caption.maps.items()}, dict(caption.maps.boxes)),
         alternatives=[joined(alternative, tokenizer) for alternative in caption.alternatives],
         likeliest=caption.likeliest and [
-            [(word if piece == caption.words[start] else piece, log_p) for piece, log_p in caption.likeliest[start]]
-            for word, start in zip(words, starts, strict=True)
+            [(text if piece == caption.words[start] else piece, log_p) for piece, log_p in caption.likeliest[start]]
+            for text, start in zip(words, starts, strict=True)
         ],
     )  # fmt: skip
