@@ -1,8 +1,8 @@
 """Groups that captions name: whom does a model call a man, a woman or a dog, where people agree?
 
-An image counts for a group if at least three of its references name it and no other group has three. For a group of
-people, no reference may name another one (a photo of a man and a woman counts for neither); for dogs, none at all. A
-model that says "man" of women more often than "woman" of men has learnt that men are more frequent.
+An image counts for a group if at least three of its references name it, and none names another of man, woman, boy and
+girl: a photo of a man and a woman counts for neither, and one of a woman and a dog not for dogs. Words for any person
+exclude nothing. A model that says "man" of women more often than "woman" of men has learnt that men are more frequent.
 
 Source: Hendricks et al. 2018, "Women also Snowboard", for the measure; the lists of words are this project's own.
 """
