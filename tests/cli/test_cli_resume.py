@@ -17,7 +17,7 @@ import yaml
 from helpers.command_line import QUIET, SIGNALS, Cli, Trained, check_refused, finish, resume, start_command
 from helpers.tiny_captioner import rewrite
 
-from caption.cli import train
+from caption.cli import lightning_cli
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import MANIFEST, is_own
 from caption.models.model_zoo import model_file
@@ -337,7 +337,7 @@ def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tm
     check_refused(cli("fit", "-c", tiny, *UNLOGGED), *said)
     assert not list((tmp_path / "run").glob("*.ckpt"))  # before training
     assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
-    monkeypatch.setattr(train, "check_free", lambda *_: None)  # as if it came later
+    monkeypatch.setattr(lightning_cli, "check_free", lambda *_: None)  # as if it came later
     check_refused(
         cli("fit", "-c", tiny, *UNLOGGED),
         f"{elsewhere}/last.ckpt exists, and this package did not write it",
