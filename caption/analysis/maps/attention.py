@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import TINY, resampled
+from caption.analysis.map_arithmetic import TINY
 from caption.analysis.maps.method import Draw
 from caption.analysis.maps.trial import Trial
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import Photo
+from caption.models.transformers.decoder import on_first_grid
 from caption.results.caption import Caption
 
 LEAST = 1e-12
@@ -115,10 +117,9 @@ def _with_second_view(caption: Caption, name: str) -> np.ndarray:
     second = caption.maps.get(name.removesuffix("heads") + "second")
     if second is None:
         return heads
-    (down, across), (rows, cols) = second.shape[-2:], heads.shape[-2:]
-    means = resampled(torch.from_numpy(second).flatten(-2), (down, across), (rows, cols)).numpy()
-    # A cell's weight is shared by the cells of the other grid.
-    return heads + means.reshape(heads.shape) * (down * across / (rows * cols))
+    grids: Any = heads.shape[-2:], second.shape[-2:]
+    of_first, of_second = (torch.from_numpy(of_view).flatten(-2) for of_view in (heads, second))
+    return on_first_grid(of_first, of_second, grids).numpy().reshape(heads.shape)
 
 
 def _mean_of(caption: Caption, change: Callable[[np.ndarray], np.ndarray]) -> Caption:

@@ -187,7 +187,8 @@ class ForeignDecoder(Decoder):
             for name, of_view in (("heads", of_layer.heads), ("second", of_layer.second))
             if of_view is not None
         }
-        return Trace(self._summarised([on_first_grid(of_layer, grids) for of_layer in layers]), maps)
+        summed = [on_first_grid(of_layer.heads, of_layer.second, grids) for of_layer in layers]
+        return Trace(self._summarised(summed), maps)
 
     def _summarised(self, heads: Sequence[Tensor]) -> Tensor:
         """(B, K, M, L) of each layer -> (B, K, L)."""
@@ -211,15 +212,14 @@ class ForeignDecoder(Decoder):
         raise cannot_be_saved()
 
 
-def on_first_grid(maps: PatchMaps, grids: Sequence[Grid]) -> Tensor:
-    """(B, K, M, L) the sum of all views' maps on the grid of the first; the views cover the same part of the photo."""
-    if maps.second is None:
-        return maps.heads
-    first, second = grids
-    down, across = (
-        _shares(cells, of_second).to(maps.second) for cells, of_second in zip(first, second, strict=True)
-    )
-    return maps.heads + (down @ maps.second.unflatten(-1, second) @ across.T).flatten(-2)
+def on_first_grid(heads: Tensor, second: Tensor | None, grids: Sequence[Grid]) -> Tensor:
+    """(..., L) the sum of maps (..., L) and those of a second view (..., L') on the grid of the first; the views cover
+    the same part of the photo."""
+    if second is None:
+        return heads
+    of_first, of_second = grids
+    down, across = (_shares(*cells).to(second) for cells in zip(of_first, of_second, strict=True))
+    return heads + (down @ second.unflatten(-1, of_second) @ across.T).flatten(-2)
 
 
 def _shares(cells: int, others: int) -> Tensor:

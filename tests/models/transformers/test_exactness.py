@@ -815,10 +815,8 @@ def test_tiles_of_zeros_are_read_by_what_stands_before_the_image_alone(
 
 def test_the_summary_puts_tiles_and_the_whole_on_one_grid() -> None:
     assert captioner("idefics3")(PHOTO, search()).box == (0, 0, 60, 40)
-    maps = type("", (), {})()
-    maps.heads = torch.rand(1, 1, 1, 16)
-    maps.second = torch.tensor([1.0, 0, 0, 0]).view(1, 1, 1, 4)
-    joined = on_first_grid(maps, [(4, 4), (2, 2)]) - maps.heads
+    heads, second = torch.rand(1, 1, 1, 16), torch.tensor([1.0, 0, 0, 0]).view(1, 1, 1, 4)
+    joined = on_first_grid(heads, second, [(4, 4), (2, 2)]) - heads
     expected = torch.zeros(4, 4)
     expected[:2, :2] = 0.25
     torch.testing.assert_close(joined.view(4, 4), expected)
