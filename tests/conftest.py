@@ -102,7 +102,7 @@ def reader(shapes: Path) -> Shapes:
 @pytest.fixture(scope="session")
 def lightning() -> None:
     """Lightning's log handler keeps the stderr at its import, which must not be that of a single test."""
-    import caption.cli.train  # noqa: F401
+    import caption.cli.training.command  # noqa: F401
 
 
 @pytest.fixture

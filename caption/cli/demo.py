@@ -92,7 +92,7 @@ def _arguments(verb: str, attention: str, folder: Path) -> list[str]:
 
 def _train(attention: str, folder: Path, *more: str) -> float:
     """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
-    from caption.cli.train import run
+    from caption.cli.training.command import run
     from caption.training.resuming import LastCheckpoint
 
     command = run([*_arguments("fit", attention, folder), *more, "--ckpt_path", "auto"])
@@ -102,7 +102,7 @@ def _train(attention: str, folder: Path, *more: str) -> float:
 
 
 def _test(attention: str, output: OwnFolder) -> Evaluation:
-    from caption.cli.train import run
+    from caption.cli.training.command import run
 
     command = run([*_arguments("test", attention, output.path), "--ckpt_path", "best", "--verbose", "false"])
     captions = Path(command.trainer.log_dir or output.path) / "test_captions.json"

@@ -43,10 +43,10 @@ VERBS = {
     "lens": ("lens", "make a lens: what a model's encoder sees where its decoder looks"),
     "configs": ("configs", "list the configurations that come with the package"),
     "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),
-    "fit": ("train", "train a model"),
-    "validate": ("train", "evaluate a checkpoint on the validation split"),
-    "test": ("train", "evaluate a checkpoint on the test split"),
-    "predict": ("train", "caption a whole split"),
+    "fit": ("training.command", "train a model"),
+    "validate": ("training.command", "evaluate a checkpoint on the validation split"),
+    "test": ("training.command", "evaluate a checkpoint on the test split"),
+    "predict": ("training.command", "caption a whole split"),
 }
 SUMMARIES = "\n".join(f"  {verb:<11}{summary}" for verb, (_, summary) in VERBS.items())
 USAGE = f"""\
@@ -183,7 +183,7 @@ def run_verb(verb: str, args: list[str]) -> int:
     """Run a verb with its arguments. Its errors are raised."""
     name, _ = VERBS[verb]
     module = import_module(f"caption.cli.{name}")
-    if name == "train":  # Lightning's parser reads the verb itself
+    if name == "training.command":  # Lightning's parser reads the verb itself
         return module.main([verb, *args])
     return module.main(verb_parser(verb, module).parse_args(args))
 

@@ -64,10 +64,10 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, lightning: None) -> Runs:
-    from caption.cli import train
+    from caption.cli.training import command
 
     runs = Runs()
-    monkeypatch.setattr(train, "run", runs)
+    monkeypatch.setattr(command, "run", runs)
     monkeypatch.setattr(demo, "_draw", lambda own, attention: own.write_json("page.html", {}))
     return runs
 

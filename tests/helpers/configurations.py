@@ -15,7 +15,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 @cache
 def verb_parsers() -> dict[str, Any]:
     """The parsers of Lightning's verbs, without running one."""
-    from caption.cli.lightning_cli import CaptionCLI, Parser
+    from caption.cli.training.lightning_cli import CaptionCLI, Parser
     from caption.data.module import CaptionData
     from caption.training.module import CaptionTraining
 

@@ -20,7 +20,7 @@ from helpers.torchrun import torchrun
 from torch import Tensor, distributed
 
 from caption import load
-from caption.cli import train as cli
+from caption.cli.training import command as cli
 from caption.core.errors import Stopped
 from caption.data.shapes.dataset import write_shapes
 from caption.training.module import CaptionTraining

@@ -8,9 +8,9 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from caption.cli.configuration.config_files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.exit_codes import DONE
-from caption.cli.lightning_cli import CaptionCLI, ConfigurationFile, Parser, weights_do_not_fit
 from caption.cli.main import VERBS
-from caption.cli.quiet import quiet
+from caption.cli.training.lightning_cli import CaptionCLI, ConfigurationFile, Parser, weights_do_not_fit
+from caption.cli.training.quiet import quiet
 from caption.core.errors import CheckpointError, Stopped, UserError
 from caption.core.runtime.distributed import leave_process_group
 from caption.data.module import CaptionData

@@ -21,7 +21,7 @@ from helpers.command_line import QUIET, Cli, Trained, check_refused, resume
 from pycocotools.coco import COCO
 
 import caption
-from caption.cli.quiet import UNINFORMATIVE
+from caption.cli.training.quiet import UNINFORMATIVE
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import LOCK, is_own
 from caption.data.module import CaptionData

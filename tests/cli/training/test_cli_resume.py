@@ -17,7 +17,7 @@ import yaml
 from helpers.command_line import QUIET, SIGNALS, Cli, Trained, check_refused, finish, resume, start_command
 from helpers.tiny_captioner import rewrite
 
-from caption.cli import lightning_cli
+from caption.cli.training import lightning_cli
 from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import MANIFEST, is_own
 from caption.models.model_zoo import model_file
