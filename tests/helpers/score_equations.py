@@ -91,6 +91,17 @@ def concatenation(p: Weights, name: str, a: Vector, h: Vector) -> float:
     return dot(np.array(w), np.array([*h, *a]))
 
 
+ABSENT = {
+    "general": "query.bias",
+    "tanh": "log_strength",
+    "tanh without offset": "offset",
+    "activated, relu": "log_strength",
+    "activated, sigmoid": "log_strength",
+    "cosine without strength": "log_strength",
+    "feed-forward, without bias": "region.bias",
+}
+"""What a score must not have: the equations read it where it is."""
+
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "additive": (lambda: AdditiveScore(6), additive),
     "additive, relu": (lambda: AdditiveScore(6, "relu"), additive_with(relu)),

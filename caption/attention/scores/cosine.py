@@ -14,7 +14,7 @@ from caption.core.tensor_tree import TensorTree
 
 
 class CosineScore(ScaledDotScore):
-    """e_i = s · (q · k_i) / (‖q‖ ‖k_i‖), with k_i = W_k a_i + b and q = W_q h.
+    """e_i = s · (q · k_i) / (‖q‖ ‖k_i‖), with k_i = W_k a_i + b and q = W_q h + b_q.
 
     A cosine is between -1 and 1, so under a softmax no weight exceeds 1 / (1 + (L − 1) e^(−2s)): 0.105 for s = 1 and 64
     regions. The learned, positive key strength s raises this bound.

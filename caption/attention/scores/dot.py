@@ -39,7 +39,7 @@ class DotScore(Score):
 
 
 class ScaledDotScore(DotScore):
-    """e_i = q · k_i / √A, with the key k_i = W_k a_i + b and the query q = W_q h.
+    """e_i = q · k_i / √A, with the key k_i = W_k a_i + b and the query q = W_q h + b_q.
 
     The scale keeps the scores' variance near 1, so that the softmax does not start saturated.
 

@@ -75,6 +75,7 @@ def memory_network(p: Weights, case: Case) -> Transcribed:
 
 def structured(p: Weights, case: Case) -> Transcribed:
     """A = softmax(W_2 tanh(W_1 aᵀ)), M = A a (Lin et al. 2017, eqs. 6 and 7); z = W_o vec(M) + b."""
+    assert "region.bias" not in p
     compared = [np.tanh(linear(p, "region", a)) for a in case.regions]
     maps = [softmax([dot(row, x) for x in compared], case.real) for row in p["energy.weight"]]
     read = np.concatenate([weighted(weights, case.regions) for weights in maps])

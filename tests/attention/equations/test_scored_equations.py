@@ -27,7 +27,7 @@ from helpers.loops import (
     softmax,
     weighted,
 )
-from helpers.score_equations import SCORES, Weights
+from helpers.score_equations import ABSENT, SCORES, Weights
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
@@ -66,6 +66,7 @@ def test_scores_weights_and_context_are_those_of_the_equations(name: str) -> Non
 
     done = run(ScoredAttention(make(), Softmax()))
     check_transcription(done, attended)
+    assert f"score.{ABSENT.get(name)}" not in done.p
     scores = done.attention.score(done.queries[0], done.memory)
     close(scores.flatten(0, 1), [scores_of(done.p, case) for case in done.cases()])
 
