@@ -77,8 +77,10 @@ def leads(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> st
     families = by_family(described, runs)
     cells: dict[str, list[str]] = {family: [] for family in families}
     lines, columns = [], [Column(**column) for column in section["columns"]]
+    compared: set[str] = set()
     for column in columns:
         estimates = estimates_of(column, "test", runs)
+        compared.update(estimates)
         sides = (-1, 1) if column.better == "above" else (1, -1)
         worse, better = (_on_side(estimates, side, family_wise) for side in sides)
         discovered = [len(_on_side(estimates, side, discovery)) for side in sides]
@@ -90,8 +92,10 @@ def leads(described: TrainedTable, section: Mapping[str, Any], runs: Runs) -> st
         for family, members in families.items():
             counts = {sign: len({*names} & {*members}) for sign, names in (("−", worse), ("+", better))}
             cells[family].append(" ".join(f"{sign}{count}" for sign, count in counts.items() if count))
-    head = [section["head"], "mechanisms", *(column.title for column in columns)]
-    rows = ([family, str(len(families[family])), *of_family] for family, of_family in cells.items())
+    head = [section["head"], "compared", *(column.title for column in columns)]
+    rows = (
+        [family, str(len(compared & {*families[family]})), *of_family] for family, of_family in cells.items()
+    )
     return "\n".join([*lines, "", table(head, rows)])
 
 
