@@ -222,7 +222,7 @@ def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
         next(iter(made))
 
 
-def test_wrong_requests_are_refused(shards: Path, tmp_path: Path):
+def test_wrong_requests_are_refused(source: Path, shards: Path, tmp_path: Path):
     with pytest.raises(DataError, match="too few for 24 processes"):
         ShardLoader(make_batches(shards, processes=24))
     with pytest.raises(DataError, match=r"shards\.json.*caption shards"):
@@ -235,6 +235,8 @@ def test_wrong_requests_are_refused(shards: Path, tmp_path: Path):
         CaptionData(evaluation(shards), batching="lengths", shards=TrainingShards(str(shards)))
     with pytest.raises(DataError, match="no training split"):
         write_shards({"val": []}, tmp_path / "none")
+    with pytest.raises(DataError, match=r"training images alone.*fractions"):
+        write_shards({"train": JsonLines(str(source / "captions.jsonl")).read()["train"]}, tmp_path / "none")
 
 
 def test_only_images_are_published(source: Path, tmp_path: Path):

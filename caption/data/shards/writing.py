@@ -43,12 +43,17 @@ def write_shards(
         seed: of the order.
 
     Raises:
-        DataError: there is no training split, or a file cannot be read or is not an image.
+        DataError: there is no training split, or no other one, or a file cannot be read or is not an image.
         UserError: the extra webdataset is not installed; the folder cannot be written, or has files under the names
             needed that this package did not write.
     """
     if "train" not in splits:
         raise DataError("the data has no training split to write as shards")
+    if not any(images for split, images in splits.items() if split != "train"):
+        raise DataError(
+            "the data has training images alone, and training from shards reads other splits beside them: give it "
+            "some of the images, such as with data.reader.init_args.fractions {train: 0.9, val: 0.1}"
+        )
     images = splits["train"]
     order = np.random.default_rng(seed).permutation(len(images))
     groups = [
