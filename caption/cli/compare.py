@@ -15,6 +15,7 @@ from caption.core.runtime.outputs import FIGURES, check_outputs, output_file
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.cli.score import Result
+    from caption.metrics.caption_files import CaptionFile
     from caption.training.run_results import RunResults
 
 HELP = """\
@@ -23,8 +24,8 @@ scores on the validation split; for runs that `caption test` has tested, the sco
 intervals, and how each differs from the first run on the same images. `caption describe --compare` shows their maps.
 NLL and loss are compared between models of one vocabulary only: with fewer words, each is easier to predict.
 
-exit code: 0 all runs compared; 1 some runs are not tested: they are named on stderr, and the others are compared; 2
-wrong usage
+exit code: 0 all runs compared; 1 some runs are not tested, or with other references than the first: they are named on
+stderr, and the others are compared; 2 wrong usage
 """
 
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
@@ -112,6 +113,8 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
             say("compare", "the references of the tests are not in the runs: name them with --references")
         return [], False
     file = read_captions(path)
+    if references is None:
+        tested = _with_references(tested, path, file)
     references_by_tokenizer = {
         name: References(file.captions, get_tokenizer(name))
         for name in {run.tokenizer for run in tested.values()}
@@ -130,6 +133,24 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
             results.append(Result(name, scores, intervals))
     compare_with_first(results)
     return results, len(results) == len(runs)
+
+
+def _with_references(tested: Mapping[str, RunResults], path: str, file: CaptionFile) -> dict[str, RunResults]:
+    """The runs that were tested with the references in a file; the others are reported on stderr."""
+    from caption.metrics.caption_files import read_captions
+
+    first = next(name for name, run in tested.items() if run.references == path)
+    kept = {}
+    for name, run in tested.items():
+        if run.references is None or read_captions(run.references).captions == file.captions:
+            kept[name] = run
+        else:
+            say(
+                "compare",
+                f"{name} was tested with other references than {first}, so its scores are left out: test both on the "
+                "same data, or name the references of both with --references",
+            )
+    return kept
 
 
 def _best(run: RunResults, shown: Sequence[str]) -> dict[str, float]:

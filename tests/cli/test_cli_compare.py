@@ -94,6 +94,22 @@ def test_scores_have_intervals_and_paired_differences(cli: Cli, runs: list[str])
     assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
 
 
+def test_a_run_tested_with_other_references_is_named_and_left_out(cli: Cli, runs: list[str]):
+    make_run(Path("runs/third"), BAD, [0.3])
+    path = next(Path("runs/bad").rglob("test_references.json"))
+    path.write_text(json.dumps(REFERENCES | {"b": ["two dogs run"]}))
+    ran = cli("compare", *runs, "runs/third")
+    assert ran.code == 1
+    assert "bad was tested with other references than good, so its scores are left out" in ran.err
+    assert ("bad less good" in ran.out, "third less good" in ran.out) == (False, True)
+    assert "bad         3     2  0.2000" in ran.out  # its validation is shown
+    ran = cli("compare", *runs, "--references", path)
+    assert (ran.code, ran.err) == (0, "")
+    assert "bad less good" in ran.out
+    path.write_text(json.dumps(dict(reversed(REFERENCES.items()))))
+    assert cli("compare", *runs).code == 0  # another order of the images
+
+
 def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli, runs: list[str]):
     make_run(Path("runs/new"), None, [0.3])
     ran = cli("compare", *runs, "runs/new/")
