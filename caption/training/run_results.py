@@ -83,15 +83,22 @@ def read_run(name: str) -> RunResults:
         config = _configuration(version)
         if "verbose" in config:  # an option of validate, test and predict alone
             continue
+        new = _logged(version / "metrics.csv") if (version / "metrics.csv").is_file() else {}
+        if not new:  # it failed before its first step was logged
+            continue
+        if (
+            "ckpt_path" in config and config["ckpt_path"] is None
+        ):  # a new training in the folder of an earlier one
+            logged, watched = {}, (MONITOR, "max")
+        # A resumed run goes on in another folder of logs; what came after its start belongs to the abandoned branch.
+        start = min(place for numbers in new.values() for place in numbers)
+        for metric in logged.keys() | new.keys():
+            before = {place: value for place, value in logged.get(metric, {}).items() if place < start}
+            logged[metric] = before | new.get(metric, {})
         checkpoints = config.get("checkpoint")
         if isinstance(checkpoints, dict) and checkpoints.get("monitor") is not None:
             watched = str(checkpoints["monitor"]), str(checkpoints.get("mode"))
-        if (version / "metrics.csv").is_file():
-            for metric, numbers in _logged(version / "metrics.csv").items():
-                logged.setdefault(metric, {}).update(
-                    numbers
-                )  # a resumed run goes on in another folder of logs
-    curves = {metric: _curve(metric, numbers) for metric, numbers in logged.items()}
+    curves = {metric: _curve(metric, numbers) for metric, numbers in logged.items() if numbers}
     tests = [
         version for version in versions if (version / CAPTIONS).is_file() and (version / SCORES).is_file()
     ]

@@ -205,3 +205,35 @@ def test_all_validations_of_an_epoch_count(tmp_path: Path):
     run = read_run(str(tmp_path))
     assert run.curves["val/CIDEr"] == {-0.5: 0.1, 0: 0.2, 0.5: 0.9, 1: 0.3}
     assert (run.best_epoch, run.epochs) == (0.5, 2)
+
+
+def write_logs(
+    folder: Path, version: int, resumed: str | None, rows: list[str], monitor: str = "val/CIDEr"
+) -> None:
+    """The logs of one start of a training."""
+    logs = folder / "logs" / f"version_{version}"
+    logs.mkdir(parents=True)
+    config = {"ckpt_path": resumed, "checkpoint": {"monitor": monitor, "mode": "min"}}
+    (logs / "config.yaml").write_text(json.dumps(config))
+    (logs / "metrics.csv").write_text("\n".join(["epoch,step,train/loss,val/CIDEr", *rows]))
+
+
+def test_a_new_training_in_the_folder_replaces_the_earlier_one(tmp_path: Path):
+    """Its checkpoints were deleted. A start that failed before its first step replaces nothing."""
+    write_logs(tmp_path, 0, None, ["0,1,4,", "0,4,,0.5", "1,9,,0.6", "2,14,,0.9"])
+    write_logs(tmp_path, 1, None, [], "train/loss")
+    run = read_run(str(tmp_path))
+    assert (run.curves["val/CIDEr"], run.watched[0]) == ({0: 0.5, 1: 0.6, 2: 0.9}, "val/CIDEr")
+    write_logs(tmp_path, 2, None, ["0,4,,0.1", "1,9,,0.2"], "train/loss")
+    run = read_run(str(tmp_path))
+    assert run.curves == {"val/CIDEr": {0: 0.1, 1: 0.2}}
+    assert (run.watched[0], run.epochs) == ("train/loss", 2)
+
+
+def test_epochs_after_the_resumed_checkpoint_are_those_of_the_resumed_run(tmp_path: Path):
+    """From the best of three epochs of five steps, with larger batches: two steps in each further epoch."""
+    write_logs(tmp_path, 0, None, ["0,3,4,", "0,4,,0.9", "1,8,3,", "1,9,,0.6", "2,13,2,", "2,14,,0.5"])
+    write_logs(tmp_path, 1, "run/best.ckpt", ["1,5,3.5,", "1,6,,1.0"])
+    run = read_run(str(tmp_path))
+    assert run.curves == {"train/loss": {0: 4, 1: 3.5}, "val/CIDEr": {0: 0.9, 1: 1.0}}
+    assert (run.best_epoch, run.epochs) == (0, 2)
