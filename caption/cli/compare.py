@@ -24,8 +24,8 @@ scores on the validation split; for runs that `caption test` has tested, the sco
 intervals, and how each differs from the first run on the same images. `caption describe --compare` shows their maps.
 NLL and loss are compared between models of one vocabulary only: with fewer words, each is easier to predict.
 
-exit code: 0 all runs compared; 1 some runs are not tested, or with other references than the first: they are named on
-stderr, and the others are compared; 2 wrong usage
+exit code: 0 all runs compared; 1 some runs are not tested, or with other references or another tokenizer than the
+first: they are named on stderr, and the others are compared; 2 wrong usage
 """
 
 SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
@@ -92,7 +92,7 @@ def _one_vocabulary(runs: Mapping[str, RunResults]) -> bool:
 
 
 def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[Result], bool]:
-    """The scores of the tested runs, and whether all runs could be scored; the others are reported on stderr."""
+    """The scores of the tested runs, and whether all runs could be compared; the others are reported on stderr."""
     from caption.cli.score import Result, compare_with_first
     from caption.metrics.caption_files import match_images, read_captions
     from caption.metrics.corpus import References
@@ -131,8 +131,16 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
         else:
             intervals = {metric: confidence_interval(scores.score(metric)) for metric in scores}
             results.append(Result(name, scores, intervals))
-    compare_with_first(results)
-    return results, len(results) == len(runs)
+    alike = [result for result in results if runs[result.name].tokenizer == runs[results[0].name].tokenizer]
+    for result in results:
+        if result not in alike:
+            say(
+                "compare",
+                f"{result.name} was tested with another tokenizer than {results[0].name}, so their scores are not "
+                "compared: caption score --tokenizer T scores the files of both alike",
+            )
+    compare_with_first(alike)
+    return results, len(alike) == len(runs)
 
 
 def _with_references(tested: Mapping[str, RunResults], path: str, file: CaptionFile) -> dict[str, RunResults]:

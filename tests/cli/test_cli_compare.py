@@ -110,6 +110,17 @@ def test_a_run_tested_with_other_references_is_named_and_left_out(cli: Cli, runs
     assert cli("compare", *runs).code == 0  # another order of the images
 
 
+def test_scores_of_different_tokenizers_are_not_compared(cli: Cli, runs: list[str]):
+    make_run(Path("runs/third"), BAD, [0.3])
+    path = next(Path("runs/bad").rglob("test_scores.json"))
+    path.write_text(path.read_text().replace("tok:ptb-1", "tok:characters-1"))
+    ran = cli("compare", *runs, "runs/third")
+    assert ran.code == 1
+    assert "bad was tested with another tokenizer than good, so their scores are not compared" in ran.err
+    assert ("bad less good" in ran.out, "third less good" in ran.out) == (False, True)
+    assert "tok:characters-1|" in ran.out  # its scores are shown
+
+
 def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli, runs: list[str]):
     make_run(Path("runs/new"), None, [0.3])
     ran = cli("compare", *runs, "runs/new/")
