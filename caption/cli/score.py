@@ -17,7 +17,7 @@ from caption.metrics.caption_files import STDIN, CaptionFile, match_images, phot
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
 from caption.metrics.own import Metric
-from caption.metrics.score import Id, Scores
+from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
@@ -50,7 +50,7 @@ class Result:
     conventions: dict[str, Scores] | None = None
     """BLEU under each convention; None if not asked for."""
     comparison: dict[str, Comparison | None] | None = None
-    """Comparison with the first candidate file; None for that file itself."""
+    """Comparison of each metric with the first candidate file; None for that file itself."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -170,12 +170,21 @@ def compare_with_first(results: list[Result]) -> None:
     for result in results[1:]:
         if result.scores.ids == results[0].scores.ids:
             first, second = results[0].scores, result.scores
-            result.comparison = {name: compare(first.score(name), second.score(name)) for name in first}
+            result.comparison = {name: _compare(first.score(name), second.score(name)) for name in first}
         else:
             say(
                 "score",
                 f"{result.name} has different images than {results[0].name}, so they are not compared",
             )
+
+
+def _compare(first: MetricScore, second: MetricScore) -> Comparison | None:
+    """The comparison of a metric; None, too, where both scores are printed as 0.
+
+    BLEU without a match has a tiny score, by its smoothing; the difference of two such scores has a small p-value.
+    """
+    both_zero = all(score.value is not None and abs(score.value) < 5e-5 for score in (first, second))
+    return None if both_zero else compare(first, second)
 
 
 # -- output ----------------------------------------------------------------------------------------------------
@@ -214,7 +223,7 @@ def as_text(results: list[Result]) -> str:
             ]
             parts.append(f"\nconventions, {name}\n{text_table([['', *metrics], *rows])}")
     for name, result in zip(names, results, strict=True):
-        if result.comparison is not None:
+        if tests := {metric: test for metric, test in (result.comparison or {}).items() if test is not None}:
             rows = [
                 [
                     metric,
@@ -222,8 +231,7 @@ def as_text(results: list[Result]) -> str:
                     f"[{test.low:+.4f}, {test.high:+.4f}]",
                     f"{test.p_value:.3f}",
                 ]
-                for metric, test in result.comparison.items()
-                if test is not None
+                for metric, test in tests.items()
             ]
             table = text_table([["", "difference", "95 % interval", "p"], *rows])
             parts.append(f"\n{name} less {names[0]}\n{table}")
