@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         left_out = OF_WORDS
         say(
             "compare",
-            "NLL and loss are left out: the vocabularies differ, or a run has no best.ckpt that tells",
+            "NLL and loss are left out: the vocabularies differ, or a run has no checkpoint that tells",
         )
     if curves:
         _draw_curves(runs, left_out, curves)
@@ -73,7 +73,7 @@ def _plan(options: argparse.Namespace) -> tuple[dict[str, RunResults], Path | No
     if len(set(names)) < len(names):
         raise UserError("a run is named twice: give different ones")
     curves = output_file(options.curves, FIGURES, "--curves") if options.curves else None
-    read = [*(str(run.best) for run in runs), *filter(None, [options.references])]
+    read = [*(str(run.model) for run in runs), *filter(None, [options.references])]
     check_outputs({"--curves": [curves]} if curves else {}, read)
     return dict(zip(names, runs, strict=True)), curves
 
@@ -85,7 +85,7 @@ def _one_vocabulary(runs: Mapping[str, RunResults]) -> bool:
     if len(runs) < 2:
         return True
     try:
-        first, *others = (checkpoint.read(run.best)["captioner"].get("vocabulary") for run in runs.values())
+        first, *others = (checkpoint.read(run.model)["captioner"].get("vocabulary") for run in runs.values())
     except CheckpointError:
         return False
     return all(other == first for other in others)
@@ -102,9 +102,10 @@ def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[R
 
     for name, run in runs.items():
         if run.captions is None:
+            remedy = f"caption test -c CONFIG --ckpt_path {run.model} adds its scores"
             say(
                 "compare",
-                f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores",
+                f"{name} is not tested: {remedy if run.model.is_file() else f'it has no {run.model.name}'}",
             )
     tested = {name: run for name, run in runs.items() if run.captions is not None}
     path = references or next((run.references for run in tested.values() if run.references), None)

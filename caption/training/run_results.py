@@ -1,4 +1,4 @@
-"""What a training run has left in its folder: its learning curves, the captions of its last test, its best model."""
+"""What a training run has left in its folder: its learning curves, the captions of its last test, its model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from caption.core.errors import DataError, UserError, printable
 from caption.core.runtime.atomic_files import file_digest
 from caption.data.text_files import field, read_json, read_text, read_yaml
 from caption.metrics.caption_files import CaptionFile, read_captions
-from caption.training.defaults import BEST, MONITOR
+from caption.training.defaults import BEST, LAST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS
 
 CAPTIONS, _, SCORES = RESULTS["test"]
@@ -37,15 +37,15 @@ class RunResults:
     watched: tuple[str, str]
     """The number that has chosen the best checkpoint, and its better direction, "min" or "max"."""
     captions: CaptionFile | None
-    """Those of the last test of `best`; None if it was not tested."""
+    """Those of the last test of `model`; None if it was not tested."""
     references: str | None
     """The file of the references of that test."""
     protocol: dict[str, str]
     """How those captions were made: split, search, setting of hard attention."""
     tokenizer: str
     """By which that test was scored."""
-    best: Path
-    """The checkpoint of the best epoch; it may be missing."""
+    model: Path
+    """The checkpoint of the best epoch, or the last one of a run without validation; it may be missing."""
 
     @property
     def best_epoch(self) -> float | None:
@@ -72,8 +72,8 @@ def read_run(name: str) -> RunResults:
     """
     folder = Path(name).expanduser()
     versions = list(_versions(folder))
-    best = folder / BEST
-    if not versions and not best.is_file():
+    model = folder / BEST
+    if not versions and not model.is_file():
         raise UserError(
             f"'{printable(name)}' is not the folder of a run, such as runs/shapes_soft: it has neither logs nor {BEST}"
         )
@@ -99,17 +99,19 @@ def read_run(name: str) -> RunResults:
         if isinstance(checkpoints, dict) and checkpoints.get("monitor") is not None:
             watched = str(checkpoints["monitor"]), str(checkpoints.get("mode"))
     curves = {metric: _curve(metric, numbers) for metric, numbers in logged.items() if numbers}
+    if watched[0] not in curves and not model.is_file():
+        model = folder / LAST
     tests = [
         version for version in versions if (version / CAPTIONS).is_file() and (version / SCORES).is_file()
     ]
-    digest = file_digest(best) if tests and best.is_file() else ""
+    digest = file_digest(model) if tests and model.is_file() else ""
     for tested in reversed(tests):
         scores = read_json(tested / SCORES)
-        model = scores.get("model")
-        if isinstance(model, dict) and model.get("digest") == digest:
+        scored = scores.get("model")
+        if isinstance(scored, dict) and scored.get("digest") == digest:
             break  # other models may have been tested in this folder, too
     else:
-        return RunResults(name, curves, watched, None, None, {}, "ptb", best)
+        return RunResults(name, curves, watched, None, None, {}, "ptb", model)
     protocol = _protocol(tested / SCORES, scores)
     references = tested / REFERENCES
     return RunResults(
@@ -120,7 +122,7 @@ def read_run(name: str) -> RunResults:
         str(references) if references.is_file() else None,
         {key: value for key, value in protocol.items() if key in PROTOCOL},
         protocol.get("tok", "ptb-1").rpartition("-")[0],
-        best,
+        model,
     )
 
 

@@ -131,6 +131,19 @@ def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli,
     assert "test split" not in cli("compare", "runs/new").out
 
 
+def test_the_model_of_a_run_without_validation_is_its_last_one(cli: Cli, runs: list[str]):
+    run = Path("runs/new")
+    write_logs(run, 0, None, ["0,1,4,"])
+    shutil.copy("runs/good/best.ckpt", run / "last.ckpt")
+    assert "--ckpt_path runs/new/last.ckpt adds its scores" in cli("compare", *runs, run).err
+    shutil.copytree("runs/good/logs/version_10", run / "logs" / "version_1")
+    ran = cli("compare", *runs, run)
+    assert (ran.code, "new less good" in ran.out) == (0, True)
+    Path("runs/bad/best.ckpt").rename("runs/bad/last.ckpt")  # its epochs do not tell about the last model
+    ran = cli("compare", *runs, run)
+    assert (ran.code, "bad is not tested: it has no best.ckpt" in ran.err) == (1, True)
+
+
 def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, runs: list[str]):
     own, other = Path("runs/good/logs/version_10"), Path("runs/good/logs/version_11")
     shutil.copytree(own, other)
