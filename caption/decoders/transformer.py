@@ -51,7 +51,8 @@ class TransformerDecoder(Decoder):
     Args:
         attention: the mechanism that attends to the image, of which each layer gets a copy with its own weights; or a
             list with a mechanism for each layer. It must not keep a state from word to word. A mechanism that samples
-            is trained with `caption.objectives.Reinforce`: the log-density of a step is the sum over the layers.
+            is trained with `caption.objectives.Reinforce`: the log-density of a step is the sum over the layers. Each
+            layer draws for itself whether a caption reads the expectation.
         layers: number of layers.
         hidden_size: H, width of the layers.
         heads: M, of the self-attention; H is divisible by it.
@@ -210,9 +211,11 @@ class Layer(nn.Module):
         self_attended = self.product(queries, keys, values, causal=cache is None and steps > 1)
         hidden = hidden + self.dropout(self.output(self_attended.transpose(2, 3).flatten(3)))
         image_queries = self.norms[1](hidden).flatten(1, 2)
-        attended = self.attention(
-            Query(image_queries, word=image_queries), memory, self.attention.start(memory, hypotheses * steps)
+        # All words of a caption have its state, for example that it reads the expectation of hard attention.
+        state = map_tensors(
+            lambda tensor: tensor.repeat_interleave(steps, 1), self.attention.start(memory, hypotheses)
         )
+        attended = self.attention(Query(image_queries, word=image_queries), memory, state)
         if any(tensor.is_floating_point() for tensor in leaves(attended.state)):
             raise UserError(
                 "the attention of a TransformerDecoder cannot keep a state from word to word, since training computes "

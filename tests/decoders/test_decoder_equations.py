@@ -201,6 +201,23 @@ def test_a_transformer_whose_attention_samples_adds_the_log_densities_of_its_lay
         assert decoder.layers[layer].attention.score.query.weight.grad.abs().sum() > 1e-6
 
 
+@pytest.mark.parametrize("share", ["caption", "batch"])
+def test_a_caption_of_a_transformer_reads_the_expectation_at_all_its_words_or_at_none(share: str) -> None:
+    """In each layer, as in the other decoders."""
+    torch.manual_seed(0)
+    decoder = transformer(ScoredAttention(AdditiveScore(6), library.Multinoulli(share=share)))
+    decoder.build((4,), WORDS, padding=0, start=1)
+    decoder.double().train()
+    words, sampled = torch.tensor(FED).repeat(3).expand(2, 20, -1), []
+    for layer in decoder.layers:
+        layer.attention.register_forward_hook(lambda *call: sampled.append(call[-1].log_prob != 0))
+    decoder(decoder.project(VIEWS), words, torch.full((2, 20), 6))
+    for of_layer in sampled:
+        by_caption = of_layer.unflatten(1, (20, 6))
+        assert (by_caption.all(-1) | ~by_caption.any(-1)).all()
+        assert of_layer.unique().numel() == (2 if share == "caption" else 1)
+
+
 def test_a_transformer_refuses_attention_with_a_state_longer_captions_and_sizes_that_do_not_fit() -> None:
     unroll(transformer(longest=4), [1, 4, 5, 6, 4])  # the start token is no word
     with pytest.raises(UserError, match=r"4 words.*`longest`"):
