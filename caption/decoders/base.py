@@ -34,7 +34,8 @@ class Trace(NamedTuple):
     gate: Tensor | None = None
     """(...) β[t]; the mean over the features for a vector gate; None without a gate."""
     location: Tensor | None = None
-    """(...) int64 or (..., 2) float, the chosen location, see `attention.ReadOutput`; None for soft attention."""
+    """(...) int64 or (..., 2) float, the chosen location, see `attention.ReadOutput`; None for soft attention and
+    where several layers or models attend."""
     log_prob: Tensor | None = None
     """(...) log-density of the sampled location, 0 where none was sampled; None for mechanisms that do not sample."""
 

@@ -46,7 +46,8 @@ class TransformerDecoder(Decoder):
     network.
 
     Layer normalisation precedes each part (pre-norm, Xiong et al. 2020), so training needs no warm-up. The weights for
-    heatmaps are the mean over the layers; `Trace.maps` has the maps of each layer.
+    heatmaps are the mean over the layers; `Trace.maps` has the maps of each layer. `Trace.location` is that of a single
+    layer; several layers read different regions, so that there is none.
 
     Args:
         attention: the mechanism that attends to the image, of which each layer gets a copy with its own weights; or a
@@ -228,7 +229,8 @@ class Layer(nn.Module):
 
 
 def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
-    """The maps of the layers, their mean as the summary, and the sum of the log-densities of their samples."""
+    """The maps of the layers, their mean as the summary, the location that a single layer chose, and the sum of the
+    log-densities of their samples."""
     maps = {
         f"layer {number} {name}": tensor
         for number, output in enumerate(outputs)
@@ -238,6 +240,7 @@ def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
     return Trace(
         torch.stack([output.weights for output in outputs]).mean(0),
         maps,
+        location=outputs[0].location if len(outputs) == 1 else None,
         log_prob=torch.stack(sampled).sum(0) if sampled else None,
     )
 

@@ -24,7 +24,7 @@ from caption.core.errors import UserError
 from caption.core.regions import Regions, Views
 from caption.core.runtime.trust import make
 from caption.core.tensor_tree import leaves, select_images
-from caption.decoders import Decoder
+from caption.decoders import Decoder, TransformerDecoder
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
 from caption.search import BeamSearch, Greedy
 
@@ -343,6 +343,21 @@ def test_a_sampled_point_lies_in_the_photos_pixels() -> None:
     assert ((caption.maps.points >= (left, top)) & (caption.maps.points <= (right, bottom))).all()
     assert caption.maps.locations is None
     assert model.describe(photo()).maps.points is None  # the expectation chooses no point
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_region_that_a_transformer_of_one_layer_reads_is_known(layers: int) -> None:
+    """Several layers read different regions."""
+    decoder = TransformerDecoder(ATTENTIONS["hard"](), layers, hidden_size=8, heads=2, inner_size=12)
+    model = mechanisms.captioner(decoder).float().eval()
+    with override_at_test(model, "argmax"):
+        caption = model.describe(photo())
+    if layers > 1:
+        assert caption.maps.locations is None
+        return
+    highest = caption.maps["layer 0 weights"].reshape(len(caption.words), -1).argmax(1)
+    assert (caption.maps.locations @ [caption.weights.shape[2], 1] == highest).all()
+    assert model.describe(photo()).maps.locations is None  # the expectation chooses no region
 
 
 def test_a_sampling_mechanism_of_another_package_does_as_told_and_is_followed_along_its_paths() -> None:
