@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
-from caption.attention.maps import weighted_sum
+from caption.attention.maps import single_precision, weighted_sum
 from caption.attention.options import above_zero, at_least_one
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.core.errors import UserError
@@ -44,7 +44,7 @@ class WindowAttention(Attention):
         self.place = nn.Linear(query_sizes.hidden, 3)
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
-        centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
+        centre, size = single_precision(self.place(query.hidden)).sigmoid().split((2, 1), -1)
         return WeighOutput(window(centre, self.largest * size, self.points, memory.grid, memory.mask))
 
 
@@ -99,7 +99,7 @@ class GlimpseAttention(Stochastic, Attention):
         return window(centre, size, self.points, memory.grid, memory.mask)
 
     def weigh(self, query: Query, memory: GridMemory, state: Tensor) -> WeighOutput:
-        centre = self.place(query.hidden).sigmoid()
+        centre = single_precision(self.place(query.hidden)).sigmoid()
         return WeighOutput(self._window(centre, memory), (centre, state))
 
     def read(

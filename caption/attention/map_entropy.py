@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caption.attention.maps import single_precision
 from caption.core.regions import WeightProperties
 
 USUAL = WeightProperties()
@@ -24,7 +25,7 @@ def entropy(weights: Tensor, properties: WeightProperties = USUAL) -> Tensor:
         weights: (..., L); half precision is converted to single.
         properties: of the weights.
     """
-    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    weights = single_precision(weights)
     if properties.sentinel:
         weights = torch.cat((weights, 1 - weights.sum(-1, keepdim=True)), -1)
     elif properties.signed or not properties.sums_to_one:

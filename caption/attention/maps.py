@@ -24,6 +24,11 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
         return weights.to(vectors.dtype) @ vectors
 
 
+def single_precision(tensor: Tensor) -> Tensor:
+    """The tensor in float32 at least: sums of weights and positions on a grid are too coarse in bf16."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def categorical(weights: Tensor) -> Tensor:
     """(...,) int64 indices, each drawn with probabilities proportional to weights (..., L).
 

@@ -11,11 +11,10 @@ import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
-from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.maps import hide_masked, single_precision, weighted_sum
 from caption.attention.smoothing import smoothed
 from caption.core.errors import UserError
 from caption.core.parts import Part
@@ -182,9 +181,7 @@ class ScoredAttention(Attention):
         if self.smoothing:
             scores = smoothed(scores, memory.grid, self.smoothing, memory.mask)
         scores = hide_masked(scores, memory.mask)
-        scores = scores.to(
-            torch.promote_types(scores.dtype, torch.float32)
-        )  # weights are summed over the steps
+        scores = single_precision(scores)  # weights are summed over the steps
         weights = self.alignment(scores, query, memory, state.alignment)  # eq. 5
         return WeighOutput(weights, state)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.attention.maps import cell_positions
+from caption.attention.maps import cell_positions, single_precision
 
 
 def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor | None = None) -> Tensor:
@@ -22,7 +22,7 @@ def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor |
     Returns:
         (B, ..., L) in single precision at least; undefined at masked regions.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = single_precision(scores)
     cells = cell_positions(grid, scores) / width
     nearness = ((cells[:, None] - cells).square().sum(-1) / -2).exp()
     # Autocast would round the means to half precision.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
-from caption.attention.maps import cell_positions
+from caption.attention.maps import cell_positions, single_precision, weighted_sum
 from caption.attention.scored import Alignment
 from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
@@ -43,7 +43,7 @@ class PredictedWindow(Alignment):
 
     def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         cells = cell_positions(memory.grid, scores)
-        centre = self.centre(query.hidden).sigmoid() * cells.amax(0)  # (B, K, 2)
+        centre = single_precision(self.centre(query.hidden)).sigmoid() * cells.amax(0)  # (B, K, 2)
         offsets = cells - centre[:, :, None]
         weights = _softmax_within(scores, offsets, self.reach)
         gaussian = (-offsets.square().sum(-1) / (2 * (self.reach / 2) ** 2)).exp()
@@ -77,7 +77,7 @@ class FollowingWindow(Alignment):
         cells = cell_positions(memory.grid, scores)
         previous = state.to(scores.dtype)
         total = previous.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
-        centre = previous @ cells / total  # (B, K, 2)
+        centre = weighted_sum(previous, cells) / total  # (B, K, 2)
         offsets = (cells - centre[:, :, None]).nan_to_num(nan=0.0)
         return _softmax_within(scores, offsets, self.reach)
 

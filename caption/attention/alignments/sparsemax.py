@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.base import GridMemory, Query
+from caption.attention.maps import single_precision
 from caption.attention.scored import Alignment
 from caption.core.tensor_tree import TensorTree
 
@@ -50,7 +51,7 @@ def shifted(scores: Tensor, least: float) -> Tensor:
     Returns:
         (..., L) in single precision at least.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = single_precision(scores)
     return (scores - scores.detach().amax(-1, keepdim=True)).clamp_min(least)
 
 

@@ -320,6 +320,18 @@ def test_the_centre_of_a_following_window_is_the_middle_of_its_weights_before(lo
             inside = within(case.real, middle(weights), 1.0)
 
 
+def test_the_centre_of_a_following_window_is_the_same_under_autocast() -> None:
+    """Rounded to bf16, a centre moves by up to 1/32 of a cell on this grid, and cells leave the window."""
+    torch.manual_seed(0)
+    scores, before = torch.randn(2, 50, 196), (4 * torch.randn(2, 50, 196)).softmax(-1)
+    memory = library.GridMemory(None, torch.randn(2, 196, 3), None, (14, 14))
+    maps = []
+    for low in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            maps.append(FollowingWindow(2.0)(scores, library.Query(scores), memory, before))
+    assert torch.equal(*maps)
+
+
 def test_local_and_global_attention() -> None:
     """[c_local; c_global]: a predicted window, and a softmax over everything."""
 

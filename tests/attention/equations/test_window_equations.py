@@ -9,7 +9,17 @@ from helpers.loops import HIDDEN, close, dot, linear, parameters, random_queries
 from torch import Tensor
 from torch.nn import functional
 
-from caption.attention import AttentionOutput, GlimpseAttention, Query, QuerySizes, WindowAttention
+from caption.attention import (
+    AdditiveScore,
+    Attention,
+    AttentionOutput,
+    GlimpseAttention,
+    PredictedWindow,
+    Query,
+    QuerySizes,
+    ScoredAttention,
+    WindowAttention,
+)
 from caption.attention.glimpse import window
 from caption.core.regions import Regions
 
@@ -55,6 +65,39 @@ def test_masked_cells_leave_their_share_to_the_others() -> None:
     close(window(centre, none, 1, (1, 3), partly)[:, 0], [[0, 1, 0], [1, 0, 0]])
 
 
+@pytest.mark.parametrize(
+    ("attention", "bound"),
+    [
+        (WindowAttention(), 0.02),
+        (GlimpseAttention(), 0.02),
+        (ScoredAttention(AdditiveScore(8), PredictedWindow()), 0.005),
+    ],
+    ids=["window", "glimpse", "predicted"],
+)
+def test_predicted_positions_stay_in_single_precision_under_autocast(
+    attention: Attention, bound: float
+) -> None:
+    """Weights differ from those without autocast by the rounding of the layer that predicts. With a position in bf16
+    they would differ four times as much, because cells of this grid are only 1/14 wide."""
+    torch.manual_seed(0)
+    attention.build((8,), QuerySizes(32))
+    attention.train()
+    view, query = Regions(torch.randn(16, 196, 8), (14, 14)), Query(torch.randn(16, 5, 32))
+    outputs = []
+    for low in (False, True):
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            outputs.append(look(attention, view, query))
+    single, half = outputs
+    assert half.weights.dtype == torch.float32
+    errors = (half.weights - single.weights).abs().sum(-1) / single.weights.sum(-1)
+    assert errors.median() < bound
+    if attention.properties.sums_to_one:
+        assert (half.weights.sum(-1) - 1).abs().max() < 1e-5
+    if half.log_prob is not None:
+        assert half.log_prob.dtype == half.location.dtype == torch.float32
+
+
 # -- glimpses ------------------------------------------------------------------------------------------------------
 
 
@@ -68,7 +111,7 @@ def glimpse(**options: float) -> GlimpseAttention:
     return attention
 
 
-def look(attention: GlimpseAttention, view: Regions, query: Query) -> AttentionOutput:
+def look(attention: Attention, view: Regions, query: Query) -> AttentionOutput:
     memory = attention.project((view,))
     return attention(query, memory, attention.start(memory, query.hidden.shape[1]))
 
