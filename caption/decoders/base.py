@@ -59,6 +59,8 @@ class Unrolled(NamedTuple):
     """(N,) int64: index of each real step in the flattened (B, K, T)."""
     shape: tuple[int, int, int]
     """(B, K, T)."""
+    real: Tensor | None = None
+    """(B, L) bool: the mask of the regions, see `Regions`; None when all are real."""
 
     def has_steps(self) -> Tensor:
         """(B, K) bool: True for captions with at least one step. Their number is the N of the paper's 1/N Σ_n."""
@@ -188,7 +190,8 @@ class Decoder(Part, nn.Module):
             columns.append((log_probs, state.trace, query))
         positions = real_positions(lengths, words)
         logits, trace, queries = select_real(join_steps(columns), positions)
-        return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
+        mask = memory.views[0].mask
+        return Unrolled(logits, trace, queries, positions, words.shape, mask)  # type: ignore[arg-type]
 
 
 def real_positions(lengths: Tensor, words: Tensor) -> Tensor:

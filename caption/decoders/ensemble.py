@@ -104,7 +104,7 @@ def _averaged(log_probs: Sequence[Tensor]) -> Tensor:
 def in_order(unrolled: Unrolled) -> Unrolled:
     """The steps in the order of their positions; decoders return them in different orders."""
     order = unrolled.positions.argsort()
-    return map_tensors(itemgetter(order), unrolled)
+    return map_tensors(itemgetter(order), unrolled._replace(real=None))._replace(real=unrolled.real)
 
 
 def _shared_and_carried(states: Sequence[State]) -> tuple[TensorTree, TensorTree]:

@@ -158,7 +158,8 @@ class TransformerDecoder(Decoder):
         trace = map_tensors(lambda tensor: tensor.flatten(0, 1).index_select(0, positions), trace_of(outputs))
         queries = inputs.detach().flatten(0, 2).index_select(0, positions)
         logits = self.to_words(self.norm(hidden.flatten(0, 2).index_select(0, positions)))
-        return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
+        mask = memory.views[0].mask
+        return Unrolled(logits, trace, queries, positions, words.shape, mask)  # type: ignore[arg-type]
 
     def trace_name(self, number: int, name: str) -> str:
         return f"layer {number} {name}"

@@ -56,7 +56,8 @@ class RecurrentDecoder(Decoder):
         steps = embedded, *self.unroll(state, embedded)
         vectors, outputs, trace, queries = select_real(steps, positions)
         logits = self.read_out(vectors, *outputs)
-        return Unrolled(logits, trace, queries, positions, words.shape)  # type: ignore[arg-type]
+        mask = memory.views[0].mask
+        return Unrolled(logits, trace, queries, positions, words.shape, mask)  # type: ignore[arg-type]
 
     def unroll(self, state: State, embedded: Tensor) -> tuple[tuple[Tensor, ...], Trace, Tensor]:
         """Advance over the words of all captions.

@@ -42,7 +42,8 @@ class PackedUnroll(RecurrentDecoder):
                 outputs.append(output)
                 traces.append(state.trace)
         logits = self.read_out(packing.real(embedded), *packing.join(outputs))
-        return Unrolled(logits, packing.join(traces), packing.join(queries), packing.positions, packing.shape)
+        of_steps = logits, packing.join(traces), packing.join(queries), packing.positions
+        return Unrolled(*of_steps, packing.shape, memory.views[0].mask)
 
 
 class PackedCaptions(NamedTuple):

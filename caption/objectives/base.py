@@ -126,8 +126,8 @@ class Elements(NamedTuple):
     """Captions with at least one step; the samples of a caption are counted once."""
     words: Tensor
     """Real steps of these captions."""
-    regions: int
-    """Regions L of a map."""
+    regions: Tensor | int
+    """Regions L of a map; with masks, the mean number of real ones of a caption's image."""
     samples: int = 1
     """Samples of each caption, over which every sum is averaged."""
 
@@ -173,9 +173,18 @@ def count_elements(captions: CaptionBatch, unrolled: Unrolled, samples: int = 1)
         samples: number of samples of each caption in the unroll.
     """
     present = captions.lengths > 0
-    counts = torch.stack([present.any(1).sum(), present.sum(), captions.lengths.sum()])
-    counts = total(counts.to(unrolled.logits.device, non_blocking=True))
-    return Elements(counts[0], counts[1], counts[2], unrolled.trace.weights.shape[-1], samples)
+    regions: Tensor | int = unrolled.trace.weights.shape[-1]
+    counts = torch.stack(
+        [present.any(1).sum(), present.sum(), captions.lengths.sum(), present.sum() * regions]
+    )
+    counts = counts.to(unrolled.logits.device, non_blocking=True)
+    if unrolled.real is not None:
+        of_each_image = present.sum(1).to(counts.device, non_blocking=True)
+        counts[3] = (unrolled.real.sum(1) * of_each_image).sum()
+    counts = total(counts)
+    if unrolled.real is not None:
+        regions = (counts[3] / counts[1].clamp_min(1)).clamp_min(1)  # 1 without captions
+    return Elements(counts[0], counts[1], counts[2], regions, samples)
 
 
 def check_units(per: Sequence[Unit]) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class DoublyStochastic(Term):
     """Σ_i (1 − Σ_t α[t,i])², which encourages equal attention to every region (eq. 14).
 
-    Σ_t is over real steps only. With fewer steps than regions the sum over i cannot be 0: T steps over L regions give
-    at least L (1 − T/L)².
+    Σ_i is over the regions that are not masked, Σ_t over the real steps. With fewer steps than regions the sum over i
+    cannot be 0: T steps over L regions give at least L (1 − T/L)².
 
     Raises:
         UserError: weights may be negative, so that their sum does not measure attention to a region.
@@ -33,4 +33,7 @@ class DoublyStochastic(Term):
                 "DoublyStochastic from the objective's terms (terms: [] removes all)"
             )
         totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
-        return ((1 - totals).square().sum(-1) * unrolled.has_steps()).sum()
+        squares = (1 - totals).square()
+        if unrolled.real is not None:
+            squares = squares * unrolled.real[:, None]
+        return (squares.sum(-1) * unrolled.has_steps()).sum()

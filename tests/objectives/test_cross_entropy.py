@@ -8,13 +8,17 @@ import math
 import pytest
 import torch
 from helpers.hand_unrolled import HandDecoder, logits_of, loss_of, uniform, unrolled
-from helpers.tiny_views import WithoutEncoder
+from helpers.tiny_decoder import REGION_SIZE, WORDS, decoder, images, sentences
+from helpers.tiny_views import WithoutEncoder, one_row
 from torch import Tensor
 from torch.nn import functional
 
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.core.errors import UserError
 from caption.core.regions import WeightProperties
-from caption.decoders import Unrolled
+from caption.decoders import Decoder, TransformerDecoder, Unrolled
+from caption.decoders.ensemble import EnsembleDecoder
+from caption.kernels import accelerate
 from caption.objectives import (
     AttentionPenalty,
     CaptionBatch,
@@ -92,6 +96,45 @@ def test_doubly_stochastic_by_hand():
     assert value(DoublyStochastic(), [[2]], weights, UNNORMALISED).item() == pytest.approx(0.3125)
     with pytest.raises(UserError, match="DoublyStochastic"):
         value(DoublyStochastic(), [[1]], torch.tensor([[[[1.5, -0.5]]]]), SIGNED)
+
+
+@pytest.mark.parametrize("per", [("caption",), ("caption", "region"), ("region",)])
+@pytest.mark.parametrize("how", ["plain", "accelerated", "transformer", "ensemble"])
+def test_masked_regions_do_not_count(per: tuple[str, ...], how: str):
+    """Images padded to one number of regions give the losses and gradients that they give one by one."""
+    model: Decoder = decoder()
+    if how == "accelerated":
+        accelerate(model)
+    if how == "transformer":
+        model = TransformerDecoder(ScoredAttention(AdditiveScore(6), Softmax()), 2, 4, 2, 5, dropout=0.0)
+        model.build((REGION_SIZE,), WORDS, padding=0, start=1)
+        model.double()
+    if how == "ensemble":
+        model = EnsembleDecoder([model, decoder(seed=1)], [[0], [0]], [None, None])
+    objective = CrossEntropy([DoublyStochastic(2.0, per)])
+    lengths = torch.tensor([[3, 0], [2, 3]])
+    words = sentences(lengths)
+    captions = CaptionBatch(words, words, lengths)
+    parameters, regions = list(model.parameters()), images(2, regions=4)
+    losses, gradients = [], []
+    for padding in (0, 6):
+        mask = (torch.arange(4 + padding) < 4).expand(2, -1) if padding else None
+        padded = functional.pad(regions, (0, 0, 0, padding), value=7.0)
+        loss = objective(WithoutEncoder(model), one_row(padded, mask), captions).value
+        losses.append(loss)
+        gradients.append(torch.autograd.grad(loss, parameters, materialize_grads=True))
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*gradients)
+
+
+def test_real_regions_are_counted_for_each_caption():
+    """An image of two captions and 4 regions, one of a caption and 1 region: 3 regions of a caption."""
+    words = torch.zeros(2, 2, 3, dtype=torch.long)
+    captions = CaptionBatch(words, words, torch.tensor([[1, 2], [0, 3]]))
+    batch = unrolled(torch.zeros(2, 2, 3, 2), captions.lengths, torch.ones(2, 2, 3, 5))
+    mask = torch.arange(5) < torch.tensor([[4], [1]])
+    mean = count_elements(captions, batch._replace(real=mask)).mean(torch.tensor(27.0), ("caption", "region"))
+    assert mean.item() == pytest.approx(27 / 3 / 3)
 
 
 def test_entropy_is_that_of_the_declared_weights():
