@@ -180,7 +180,7 @@ def _text(runs: dict[str, RunResults], shown: Sequence[str], results: list[Resul
         numbers = _best(run, shown)
         cells = [f"{numbers[key]:.4f}" if key in numbers else "–" for key in shown]
         best = "–" if run.best_epoch is None else f"{run.best_epoch + 1:g}"
-        rows.append([printable(name), str(run.epochs), best, *cells])
+        rows.append([printable(name), "–" if run.epochs is None else str(run.epochs), best, *cells])
     parts = [f"best epoch on the validation split\n{text_table(rows)}"]
     if results:
         parts.append(f"test split\n{as_text(results)}")

@@ -58,9 +58,9 @@ class RunResults:
         return best(curve, key=lambda epoch: curve[epoch], default=None)
 
     @property
-    def epochs(self) -> int:
-        """Number of epochs that were begun."""
-        return max((math.ceil(epoch) + 1 for curve in self.curves.values() for epoch in curve), default=0)
+    def epochs(self) -> int | None:
+        """Number of epochs that were begun; None if nothing was logged."""
+        return max((math.ceil(epoch) + 1 for curve in self.curves.values() for epoch in curve), default=None)
 
 
 def read_run(name: str) -> RunResults:

@@ -144,6 +144,14 @@ def test_the_model_of_a_run_without_validation_is_its_last_one(cli: Cli, runs: l
     assert (ran.code, "bad is not tested: it has no best.ckpt" in ran.err) == (1, True)
 
 
+def test_epochs_that_were_not_logged_are_unknown(cli: Cli, runs: list[str]):
+    """Of a run without validation, shorter than the interval of its logs."""
+    write_logs(Path("runs/new"), 0, None, [])
+    (line,) = [line for line in cli("compare", *runs, "runs/new").out.splitlines() if line.startswith("new ")]
+    assert line.split() == ["new", *"––––"]
+    assert json.loads(cli("compare", "runs/new", "--format", "json").out)["runs"][0]["epochs"] is None
+
+
 def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, runs: list[str]):
     own, other = Path("runs/good/logs/version_10"), Path("runs/good/logs/version_11")
     shutil.copytree(own, other)
