@@ -11,6 +11,8 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from caption.core.errors import DataError, UserError
+from caption.data.findings import Findings
+from caption.data.shapes import Shapes
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import dependencies, describe_scene
 from caption.data.shapes.dataset import write_shapes
@@ -177,19 +179,40 @@ def test_it_is_written_once_and_missing_files_are_noticed(few: Path):
         assert file_bytes(few) == before
 
 
-@pytest.mark.parametrize("change", [{"train": 2}, {"test": 0}, {"size": 80}])
-def test_other_parameters_replace_everything_but_files_of_others(
+@pytest.mark.parametrize("change", [{"train": 2}, {"train": 4}, {"test": 0}])
+def test_other_counts_replace_everything_but_further_scenes_and_files_of_others(
     few: Path, change: dict[str, int], tmp_path: Path
 ):
     wanted = {"train": 3, "val": 1, "test": 1, **change}
     theirs = few / "images" / "test_009999.png"  # as of a larger data set, which was never written here
     theirs.write_bytes(b"mine")
+    before = file_bytes(few)
     assert write_shapes(few, **wanted)
     assert not write_shapes(few, **wanted)
-    assert theirs.read_bytes() == b"mine"
-    theirs.unlink()
     write_shapes(tmp_path / "fresh", **wanted)
-    assert file_bytes(few) == file_bytes(tmp_path / "fresh")
+    pictures = {name: content for name, content in before.items() if name.startswith("images")}
+    assert file_bytes(few) == pictures | file_bytes(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("change", [{"size": 80}, {"seed": 7}])
+def test_scenes_of_another_size_or_seed_are_refused(few: Path, change: dict[str, int]):
+    before = file_bytes(few)
+    message = r"new' has scenes of 64 pixels and seed 0, .* name another folder with --data\.reader\.init_args\.folder"
+    for reader in (Shapes(str(few), 3, 1, 1, **change), Shapes(str(few), 30, 9, 9, **change)):
+        with pytest.raises(UserError, match=message):
+            reader.read()
+        with pytest.raises(UserError, match=message):
+            reader.survey(Findings())
+    assert file_bytes(few) == before
+
+
+def test_a_training_keeps_its_scenes_and_boxes_when_another_command_wants_fewer(few: Path):
+    reader = Shapes(str(few), 3, 2, 1)
+    images, boxes = reader.read()["val"], reader.boxes("val")
+    Shapes(str(few), 1, 1, 1).read()
+    assert reader.boxes("val") == boxes
+    assert [*boxes] == [image.id for image in images]
+    assert all(image.path.exists() for image in images)
 
 
 def test_of_two_that_start_together_one_writes(tmp_path: Path):
@@ -202,7 +225,7 @@ def test_of_two_that_start_together_one_writes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "wanted", "kind"),
     [
-        ("val_objects.json", {"seed": 1}, "link"),  # would be deleted, then replaced
+        ("val_objects.json", {"train": 2}, "link"),  # would be deleted, then replaced
         ("images/train_000004.png", {"train": 4}, "file"),  # has never been there
         ("images/train_000004.png", {"train": 4}, "link"),
     ],
@@ -226,7 +249,7 @@ def test_files_of_others_are_named_and_stay(
 
 @pytest.mark.parametrize("survived", [0, 4])
 def test_a_killed_run_is_not_taken_for_complete(few: Path, survived: int, monkeypatch: pytest.MonkeyPatch):
-    """It counts as complete neither for its own arguments nor for those of the earlier run."""
+    """It counts as complete neither for its own count nor for that of the earlier run."""
     drawn = 0
 
     def killed(scene: Scene) -> Image.Image:
@@ -239,7 +262,7 @@ def test_a_killed_run_is_not_taken_for_complete(few: Path, survived: int, monkey
     with monkeypatch.context() as patch:
         patch.setattr(shapes, "render", killed)
         with pytest.raises(KeyboardInterrupt):
-            write_shapes(few, 3, 1, 1, seed=1)
+            write_shapes(few, 4, 1, 1)
     assert not list(few.glob("*.tmp"))
-    for seed in (0, 1):
-        assert write_shapes(few, 3, 1, 1, seed=seed)
+    for train in (3, 4):
+        assert write_shapes(few, train, 1, 1)

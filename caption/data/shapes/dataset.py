@@ -64,6 +64,7 @@ class Shapes(CaptionReader):
         self.counts = {"train": train, "val": val, "test": test}
         self.size = size
         self.seed = seed
+        self._boxes: dict[str, Mapping[int | str, Boxes]] = {}
 
     def read(self) -> Splits:
         write_shapes(self.folder, **self.counts, size=self.size, seed=self.seed)
@@ -76,9 +77,15 @@ class Shapes(CaptionReader):
 
     def _read(self) -> Splits:
         captions = {split: str(self.folder / f"{split}.json") for split in self.counts}
-        return Coco(captions, dict.fromkeys(captions, str(self.folder / "images"))).read()
+        splits = Coco(captions, dict.fromkeys(captions, str(self.folder / "images"))).read()
+        self._boxes = {split: self._read_boxes(split) for split in captions}
+        return splits
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes]:
+        """Those of the scenes that were read, even if another process has written others since."""
+        return self._boxes[split] if self._boxes else self._read_boxes(split)
+
+    def _read_boxes(self, split: str) -> Mapping[int | str, Boxes]:
         return read_boxes(self.folder / f"{split}_objects.json")
 
 
@@ -87,16 +94,18 @@ def write_shapes(
 ) -> bool:
     """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`, if they are not there yet.
 
-    A Shapes dataset with other parameters is replaced; other files are kept. The same parameters give the same files,
-    byte for byte. A scene depends only on its split, number, size and seed, so a larger split begins with the smaller
-    one. When several processes start together, one of them writes, and the others wait for it.
+    A Shapes dataset with other counts is replaced, but its further scenes stay as files, because a training may be
+    reading them; so do other files. The same parameters give the same files, byte for byte. A scene depends only on its
+    split, number, size and seed, so a larger split begins with the smaller one. When several processes start together,
+    one of them writes, and the others wait for it.
 
     Returns:
         whether it was written.
 
     Raises:
         DataError: a count is negative or over 999,999, the size is under 48 pixels, or the seed is negative.
-        UserError: the folder cannot be written, or has files under the names needed that this package did not write.
+        UserError: the folder cannot be written, or has scenes of another size or seed, or files under the names needed
+            that this package did not write.
     """
     folder, counts = Path(folder), {"train": train, "val": val, "test": test}
     if is_complete(folder, train, val, test, size, seed):
@@ -110,7 +119,6 @@ def write_shapes(
         output.check([*jsons, *pictures])
         # JSON files are deleted first and written last, so that the folder of a killed run counts as incomplete.
         output.delete(jsons)
-        output.delete(output.names.difference(pictures))
         output.claim([*jsons, *pictures])
         for split, count in counts.items():
             _write_split(output, split, count, size, seed)
@@ -178,15 +186,22 @@ def _json_names(split: str) -> tuple[str, str]:
 
 
 def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> bool:
-    """Whether both JSON files of a split have these parameters and all their images exist."""
+    """Whether both JSON files of a split have these parameters and all their images exist. Raises a UserError if they
+    have another size or seed: the names of the images would be the same."""
     expected = _info(split, count, size, seed)
     for name in _json_names(split):
         try:
             content = read_json(folder / name)
             info, names = content["info"], {image["file_name"] for image in content["images"]}
+            count_held, *held = (info["parameters"][key] for key in ("count", "size", "seed"))
             present = set(os.listdir(folder / "images") if names else [])
         except (DataError, OSError, KeyError, TypeError):
             return False
+        if held != [size, seed] and info == _info(split, count_held, *held):
+            raise UserError(
+                f"'{folder}' has scenes of {held[0]} pixels and seed {held[1]}, which a training may be reading: name "
+                f"another folder with {FOLDER}, or delete this one"
+            )
         if info != expected or not names <= present:
             return False
     return True
