@@ -215,6 +215,15 @@ def test_a_training_keeps_its_scenes_and_boxes_when_another_command_wants_fewer(
     assert all(image.path.exists() for image in images)
 
 
+def test_a_split_of_no_scenes_is_left_out(tmp_path: Path):
+    no_test = Shapes(str(tmp_path / "no_test"), 3, 1, 0)
+    assert [*no_test.read()] == [*no_test.survey(Findings())] == ["train", "val"]
+    assert no_test.boxes("test") == {}
+    assert [*Shapes(str(tmp_path / "test"), 0, 0, 1).read()] == ["test"]
+    with pytest.raises(DataError, match="no split to read"):
+        Shapes(str(tmp_path / "none"), 0, 0, 0).read()
+
+
 def test_of_two_that_start_together_one_writes(tmp_path: Path):
     """As the processes of one training do."""
     with ThreadPoolExecutor(2) as threads:

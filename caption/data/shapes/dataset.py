@@ -44,7 +44,7 @@ class Shapes(CaptionReader):
 
     Args:
         folder: of the images and annotations; created if it does not exist.
-        train: number of training scenes.
+        train: number of training scenes; 0 = there is no such split.
         val: number of validation scenes.
         test: number of test scenes.
         size: side of a scene in pixels.
@@ -76,9 +76,11 @@ class Shapes(CaptionReader):
         return self._read()
 
     def _read(self) -> Splits:
-        captions = {split: str(self.folder / f"{split}.json") for split in self.counts}
+        captions = {
+            split: str(self.folder / f"{split}.json") for split, count in self.counts.items() if count
+        }
         splits = Coco(captions, dict.fromkeys(captions, str(self.folder / "images"))).read()
-        self._boxes = {split: self._read_boxes(split) for split in captions}
+        self._boxes = {split: self._read_boxes(split) for split in self.counts}
         return splits
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes]:
