@@ -159,18 +159,18 @@ def check_captions(
         for split, images in splits.items():
             counts = words_of[split] = Counter()
             lengths = []
-            for image in images:
+            for image, times in Counter(images).items():  # several times in an epoch: `Combined.repeats`
                 for caption in image.captions:
                     words = tokenize(caption)
-                    counts.update(words)
-                    lengths.append(len(words))
+                    counts.update(words * times)
+                    lengths += [len(words)] * times
                     where = image.within(split)
                     if not words and caption:  # blank ones are reported in reading
                         findings.add(Kind.EMPTY, f"{where}: {short_repr(caption)} has no words", image.path)
                     if len(words) > limits.max_words:
                         text = f"{where}: {len(words)} words, {short_repr(caption)}"
                         findings.add(Kind.LONG, text, image.path)
-                advance(1)
+                advance(times)
             if split != "train" and images and alike([*map(tokenize, image.captions)] for image in images):
                 findings.add(
                     Kind.ALIKE, f"'{split}': the same captions for {number_of(len(images), 'image')}"

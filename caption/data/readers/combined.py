@@ -43,15 +43,18 @@ class Combined(CaptionReader):
         findings = Findings()
         check_splits(_joined(parts), findings, "the combined data sets")
         findings.refuse()
+        return self._repeated(parts)
+
+    def survey(self, findings: Findings) -> Splits:
+        parts = [reader.survey(findings) for reader in self.readers]
+        if not any(finding.kind.is_fault for finding in findings):  # shared images, if each data set is sound
+            check_splits(_joined(parts), findings, "the combined data sets")
+        return self._repeated(parts)
+
+    def _repeated(self, parts: list[Splits]) -> Splits:
         for part, times in zip(parts, self.repeats or (), strict=False):
             part["train"] = part.get("train", []) * times
         return _joined(parts)
-
-    def survey(self, findings: Findings) -> Splits:
-        splits = _joined([reader.survey(findings) for reader in self.readers])
-        if not any(finding.kind.is_fault for finding in findings):  # shared images, if each data set is sound
-            check_splits(splits, findings, "the combined data sets")
-        return splits
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
         parts = [boxes for reader in self.readers if (boxes := reader.boxes(split)) is not None]

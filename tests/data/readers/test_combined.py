@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from caption.core.errors import DataError, UserError
+from caption.data.check import Limits, check_data
 from caption.data.findings import Findings, Kind
+from caption.data.module import CaptionData
 from caption.data.readers import Combined, Csv
 from caption.data.shapes import Shapes
 
@@ -35,9 +37,19 @@ def test_each_split_has_the_images_of_all_and_an_epoch_some_of_them_more_often(r
         "test": ["e.jpg"],
     }
     findings = Findings()
-    counted = Combined(readers, repeats=[1, 2]).survey(findings)
-    assert len(counted["train"]) == 3  # `caption check` must not take the repetition for a fault
-    assert not findings
+    assert Combined(readers, repeats=[1, 2]).survey(findings) == found
+    assert not findings  # `caption check` must not take the repetition for a fault
+
+
+def test_check_counts_the_words_of_training_and_names_each_caption_once(readers: list[Csv]):
+    combined = Combined(readers, repeats=[1, 2])
+    check = check_data(combined, Limits(min_count=2, max_words=0))
+    assert check.vocabulary is not None
+    assert len(check.vocabulary) == len(CaptionData(combined, min_count=2).vocabulary)
+    assert {"tram", "bus"} <= {*check.vocabulary.words}
+    assert check.splits["train"].to_dict()["words"] == 5
+    assert len(check.findings.of_kind(Kind.LONG)) == 5  # of 3 training images, one of val, one of test
+    assert len(check.findings.of_kind(Kind.UNDECODABLE)) == 5
 
 
 def test_faults_of_one_data_set_and_between_two_are_named(readers: list[Csv]):
