@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from caption.core.errors import UserError
 from caption.training.watched import Mode, mode_of
@@ -93,7 +95,8 @@ def interval_of(schedule: LRScheduler | None, interval: Interval | None) -> Inte
 
 
 def check_length(schedule: LRScheduler | None, interval: Interval, steps: float, epochs: int | None) -> None:
-    """Check that a `OneCycleLR`, which refuses further steps after its last one, is as long as the training.
+    """Check that a schedule that ends is as long as the training. `OneCycleLR` refuses further steps; the rate of
+    `CosineAnnealingLR` rises again, of which a warning tells.
 
     Args:
         schedule: of the training.
@@ -102,14 +105,18 @@ def check_length(schedule: LRScheduler | None, interval: Interval, steps: float,
         epochs: of the training; None or negative = not known.
 
     Raises:
-        UserError: it is shorter.
+        UserError: a `OneCycleLR` is shorter.
     """
     needed = steps if interval == "step" else max(epochs or 0, 0)
     if isinstance(schedule, OneCycleLR) and schedule.total_steps < needed:
         raise UserError(
             f"the configuration cannot be used: OneCycleLR ends after {schedule.total_steps:,} steps, and training has "
-            f"{needed:,} {'steps' if interval == 'step' else 'epochs'}: --model.scheduler.init_args.total_steps "
-            f"{needed}"
+            f"{needed:,} {interval}s: --model.scheduler.init_args.total_steps {needed}"
+        )
+    if isinstance(schedule, CosineAnnealingLR) and schedule.T_max < needed < math.inf:
+        rank_zero_warn(
+            f"the learning rate is at its lowest after {schedule.T_max:,} of {needed:,} {interval}s, and then rises "
+            f"again: --model.scheduler.init_args.T_max {needed} ends there"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from helpers.training import Watch, differing, make_data, make_trainer, make_training, weights
 from pytorch_lightning.loggers import TensorBoardLogger
 from torch.optim import Adam
-from torch.optim.lr_scheduler import CyclicLR, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR, ReduceLROnPlateau
 
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
@@ -73,6 +75,30 @@ def test_a_plateau_is_looked_for_only_after_a_validation(tmp_path: Path, reader:
     watch = Watch(steps, "on_train_epoch_start")
     make_trainer(tmp_path, watch, max_epochs=5, check_val_every_n_epoch=2).fit(training, data)
     assert watch.seen == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("interval", "end", "message"),
+    [
+        ("epoch", 2, "at its lowest after 2 of 3 epochs, and then rises again: .*T_max 3 ends there"),
+        ("step", 14, "at its lowest after 14 of 15 steps, and then rises again: .*T_max 15 ends there"),
+        ("epoch", 3, None),
+        ("step", 15, None),
+    ],
+)
+def test_a_warning_tells_that_the_rate_will_rise_again(
+    tmp_path: Path, reader: Shapes, interval: str, end: int, message: str | None
+):
+    data = make_data(reader)
+    training = make_training(
+        data, scheduler=partial(CosineAnnealingLR, T_max=end), scheduler_interval=interval
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make_trainer(tmp_path, max_epochs=3, limit_val_batches=0).fit(training, data)
+    texts = [str(warning.message) for warning in caught if "rises again" in str(warning.message)]
+    assert len(texts) == (message is not None)
+    assert message is None or re.search(message, texts[0])
 
 
 def test_a_second_fit_goes_on_from_the_first(tmp_path: Path, reader: Shapes):
