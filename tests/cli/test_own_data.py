@@ -102,6 +102,14 @@ def test_epochs_and_batches_follow_from_the_number_of_photos(images: int, epochs
     assert command.startswith(store) == stored
 
 
+def test_an_encoder_that_learns_has_no_store():
+    splits = {"train": SplitSummary(5000, [], []), "val": SplitSummary(9, [], [])}
+    check = Check(Findings(), splits, None, 0, 0)
+    config = own_data_configuration("shapes_soft", "own", {"class_path": "x"}, {}, check)
+    assert "features" not in config["data"]
+    assert next_commands(Path("own.yaml"), config)[0] == "caption fit -c own.yaml"
+
+
 def test_another_base_needs_no_store(cli: Cli, own: Path):
     ran = cli("check", "own.csv", "--images", "photos", "--base", "flickr8k_small", "--write", "own.yaml")
     assert ran.code == 0, ran.err

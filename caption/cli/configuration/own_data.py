@@ -23,7 +23,8 @@ SMALLEST_BATCH = 4
 LOGGED = 4
 """Least number of times that an epoch logs."""
 STORED_FROM = 1000
-"""Least number of photos whose regions are stored; computing those of fewer takes less than a minute in each epoch."""
+"""Least number of photos whose regions are stored, if the encoder does not learn; computing those of fewer takes less
+than a minute in each epoch."""
 FINE_TUNING_STEPS = 60
 """Number of batches of fine-tuning for which its learning rate was chosen (docs/own-data.md)."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
@@ -68,7 +69,8 @@ def own_data_configuration(
     trainer["log_every_n_steps"] = min(trainer.get("log_every_n_steps", 50), max(1, batches // LOGGED))
     if warm_start(config) is not None:
         _set_epochs(config, min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(FINE_TUNING_STEPS / batches))))
-    if sum(split.images for split in check.splits.values()) >= STORED_FROM:
+    encoder_is_frozen = config["model"].get("encoder_learning_rate") is None
+    if encoder_is_frozen and sum(split.images for split in check.splits.values()) >= STORED_FROM:
         data["features"] = f"runs/{name}_features"
         data.pop("flip", None)  # needs a store of its own
     else:
