@@ -27,7 +27,7 @@ from caption.training.module import CaptionTraining
 from tools.documents import read_sections, write_sections
 from tools.tables import columns, comparisons, figures, measures, render, runs, significance
 from tools.tables.__main__ import SOME_FAILED, WRONG_USAGE, main
-from tools.tables.table import FOLDER, RESULTS, ROOT, Row, TrainedTable, read_table
+from tools.tables.table import FOLDER, RESULTS, ROOT, Row, TrainedTable, digest_of, read_table
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 every_table = pytest.mark.parametrize(
@@ -611,6 +611,39 @@ def test_areas_of_deletion_are_means_over_words():
     found = columns.areas_of({"deletion": areas})
     assert found == pytest.approx({"attention": 0.275, "random": 0.675, "gain": 0.4})
     assert columns.areas_of({}) == {}
+
+
+def test_scores_and_captions_are_of_the_same_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ran: list[str] = []
+
+    def command(verb: str, *arguments: str) -> None:
+        beam = next(argument for argument in arguments if argument.startswith("--beam"))
+        ran.append(beam)
+        version = tmp_path / "logs" / "version_0"
+        version.mkdir(parents=True, exist_ok=True)
+        for file in ("test_captions.json", "test_scores.json"):
+            (version / file).write_text(json.dumps(beam), encoding="utf-8")
+
+    monkeypatch.setattr(runs, "command", command)
+
+    def asked(beam: str) -> tuple[Any, str]:
+        scores = runs.tested(tmp_path, "test", [], [beam], tmp_path / "best.ckpt")
+        return scores, json.loads((tmp_path / "test_captions.json").read_text(encoding="utf-8"))
+
+    beams = ["--beam=1", "--beam=5", "--beam=1", "--beam=1"]
+    assert [asked(beam) for beam in beams] == [(beam, beam) for beam in beams]
+    assert ran == ["--beam=1", "--beam=5"]
+    # Folders of earlier versions have only the captions of the last test.
+    for captions in tmp_path.glob("test_captions-*.json"):
+        captions.unlink()
+    (tmp_path / f"test-{digest_of(['--beam=5'])}.json").rename(tmp_path / "dev-5.json")
+    assert asked("--beam=1") == ("--beam=1", "--beam=1")
+    assert ran == ["--beam=1", "--beam=5"]
+    assert [asked(beam) for beam in ("--beam=5", "--beam=1")] == [
+        ("--beam=5", "--beam=5"),
+        ("--beam=1", "--beam=1"),
+    ]
+    assert ran == ["--beam=1", "--beam=5", "--beam=5", "--beam=1"]
 
 
 def test_captions_of_papers_before_2015_have_no_brevity_penalty(tmp_path: Path):

@@ -186,18 +186,25 @@ def command(*arguments: str) -> None:
 
 
 def tested(folder: Path, name: str, arguments: list[str], more: list[str], best: Path) -> dict[str, Any]:
-    """The results of `caption test` for a model, which are kept in its folder with the captions."""
-    file = folder / f"{name}-{digest_of(more)}.json"
-    if not file.exists():
+    """The results of `caption test` for a model, which are kept in its folder with the captions. Those of the test that
+    was asked for last are {name}_captions.json."""
+    digest = digest_of(more)
+    file, captions = folder / f"{name}-{digest}.json", folder / f"{name}_captions-{digest}.json"
+    # Earlier versions kept the captions of the last test alone: they are this test's if there was no other.
+    is_only_test = [*folder.glob(f"{name}-{'?' * len(digest)}.json")] == [file]
+    if not (file.exists() and (captions.exists() or is_only_test)):
         where = [f"--trainer.default_root_dir={folder}", f"--ckpt_path={best}", "--verbose=false"]
         command("test", *arguments, *more, *where)
         newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
         for source, target in [
-            (newest.with_name("test_captions.json"), folder / f"{name}_captions.json"),
+            (newest.with_name("test_captions.json"), captions),
             (newest, file),  # last: it marks the test as complete
         ]:
             with replacing(target) as opened:
                 opened.write(source.read_bytes())
+    if captions.exists():
+        with replacing(folder / f"{name}_captions.json") as opened:
+            opened.write(captions.read_bytes())
     return json.loads(file.read_text(encoding="utf-8"))
 
 
