@@ -64,12 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _plan(options: argparse.Namespace) -> tuple[dict[str, RunResults], Path | None]:
     """The runs by their short names, and the figure of their curves, checked before any work."""
-    # These import torch, which takes seconds that --help should not take.
-    from caption.cli.score import short_names
+    # This imports torch, which takes seconds that --help should not take.
     from caption.training.run_results import read_run
 
     runs = [read_run(name) for name in options.runs]
-    names = short_names([run.name.rstrip("/\\") for run in runs])
+    names = [Path(run.name).absolute().name for run in runs]  # "." has one, too
+    if len(set(names)) < len(names):
+        names = [str(Path(run.name)) for run in runs]
     if len(set(names)) < len(names):
         raise UserError("a run is named twice: give different ones")
     curves = output_file(options.curves, FIGURES, "--curves") if options.curves else None
@@ -183,7 +184,7 @@ def _text(runs: dict[str, RunResults], shown: Sequence[str], results: list[Resul
         rows.append([printable(name), "–" if run.epochs is None else str(run.epochs), best, *cells])
     parts = [f"best epoch on the validation split\n{text_table(rows)}"]
     if results:
-        parts.append(f"test split\n{as_text(results)}")
+        parts.append(f"test split\n{as_text(results, [result.name for result in results])}")
     return "\n\n".join(parts)
 
 

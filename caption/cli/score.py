@@ -88,8 +88,10 @@ def main(options: argparse.Namespace) -> int:
             hint = " Or score the others, with --partial." if isinstance(error, MissingCandidates) else ""
             say("score", f"'{path}': {error}{hint}")
     compare_with_first(results)
-    if results:
-        print(as_json(results, len(paths) > 1) if options.format == "json" else as_text(results))
+    if results and options.format == "json":
+        print(as_json(results, len(paths) > 1))
+    elif results:
+        print(as_text(results, _short_names([result.name for result in results])))
     # Each file must have at least one score.
     scored = [result for result in results if any(value is not None for value in result.scores.values())]
     return DONE if len(scored) == len(paths) else SOME_FAILED
@@ -208,9 +210,13 @@ def as_entry(result: Result) -> dict[str, Any]:
     return entry
 
 
-def as_text(results: list[Result]) -> str:
-    """Tables of scores, conventions and comparisons, then the signatures, then the reasons for missing scores."""
-    names = [printable(name) for name in short_names([result.name for result in results])]
+def as_text(results: list[Result], names: list[str]) -> str:
+    """Tables of scores, conventions and comparisons, then the signatures, then the reasons for missing scores.
+
+    Args:
+        names: of the results, as they are shown.
+    """
+    names = list(map(printable, names))
     heads = names if len(results) > 1 else ["score"]
     scores = [[name, *(_cell(result, name) for result in results)] for name in results[0].scores]
     parts = [text_table([["", *heads], *scores])]
@@ -240,7 +246,7 @@ def as_text(results: list[Result]) -> str:
     return "\n".join([*parts, "", *map(printable, [*signatures, *sorted(reasons)])])
 
 
-def short_names(paths: list[str]) -> list[str]:
+def _short_names(paths: list[str]) -> list[str]:
     """The paths without their common folders and suffix, as far as the names stay different."""
     for names in ([PurePath(path).stem for path in paths], [PurePath(path).name for path in paths]):
         if len(set(names)) == len(names):

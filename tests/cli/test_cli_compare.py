@@ -152,6 +152,17 @@ def test_epochs_that_were_not_logged_are_unknown(cli: Cli, runs: list[str]):
     assert json.loads(cli("compare", "runs/new", "--format", "json").out)["runs"][0]["epochs"] is None
 
 
+def test_runs_are_named_as_their_folders(cli: Cli, runs: list[str], monkeypatch: pytest.MonkeyPatch):
+    make_run(Path("sweep/lr_0.001"), GOOD, [0.3])
+    make_run(Path("sweep/bad"), BAD, [0.3])
+    out = cli("compare", "sweep/lr_0.001/", "runs/bad").out
+    assert "bad less lr_0.001" in out
+    assert ["lr_0.001", "1", "1"] in [line.split()[:3] for line in out.splitlines()]
+    assert "sweep/bad less runs/bad" in cli("compare", "runs/bad", "sweep/bad/").out
+    monkeypatch.chdir("runs/good")
+    assert "bad less good" in cli("compare", ".", "../bad").out
+
+
 def test_a_test_of_another_model_in_the_folder_is_not_that_of_the_run(cli: Cli, runs: list[str]):
     own, other = Path("runs/good/logs/version_10"), Path("runs/good/logs/version_11")
     shutil.copytree(own, other)
