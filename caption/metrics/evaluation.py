@@ -31,7 +31,7 @@ METRICS = ("BLEU", *VARIANTS, *_FUNCTIONS)
 def evaluate(
     candidates: Mapping[Id, str],
     references: Mapping[Id, Sequence[str]] | References,
-    tokenizer: str = "ptb",
+    tokenizer: str | None = None,
     metrics: Sequence[str | Metric] = DEFAULT_METRICS,
     *,
     brevity_penalty: bool = True,
@@ -44,7 +44,8 @@ def evaluate(
         candidates: the caption of each image; may be empty.
         references: the reference captions of the same images, any number each; or `References`, which have their own
             tokenizer and save work when many candidates are scored against the same references.
-        tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already.
+        tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already. By default that of
+            `References`, otherwise "ptb".
         metrics: names among `METRICS`, and functions of one's own (`caption.metrics.Metric`).
         brevity_penalty: whether BLEU has one.
         protocol: how the captions were made, for the signature: split, beam size, length normalisation, how hard
@@ -62,8 +63,8 @@ def evaluate(
     check_metrics(metrics)
     own = [metric for metric in metrics if not isinstance(metric, str)]
     if not isinstance(references, References):
-        references = References(references, get_tokenizer(tokenizer))
-    corpus = Corpus(candidates, references, get_tokenizer(tokenizer))
+        references = References(references, get_tokenizer(tokenizer or "ptb"))
+    corpus = Corpus(candidates, references, None if tokenizer is None else get_tokenizer(tokenizer))
     scores: list[MetricScore] = []
     if "BLEU" in metrics:
         scores += bleu(corpus, brevity_penalty)

@@ -53,7 +53,9 @@ def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
     one image.
 
     The interval is that of the difference when both are scored on the same draw of images. The p-value is the share of
-    draws whose difference is at least as far from the mean difference as the measured difference is from zero.
+    draws whose difference is at least as far from the mean difference as the measured difference is from zero, with one
+    added to draws and cases (Davison and Hinkley 1997, chapter 4). Draws of few images vary too little, so with
+    fewer than about 30 images intervals are too short and p-values too small.
 
     Args:
         first, second: the same metric on the same images in the same order.

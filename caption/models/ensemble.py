@@ -19,7 +19,8 @@ def ensemble(captioners: Sequence[Captioner]) -> Captioner:
     """A captioner that averages the word probabilities of several captioners, such as models of several seeds.
 
     It can be used and saved like any other captioner. Its maps are the mean of the members' maps. Members with the same
-    frozen encoder share it, and the image is encoded once.
+    frozen encoder share it, and the image is encoded once. It has copies of the decoders, and the members' own
+    encoders, which from then on are in evaluation mode and on the first member's device.
 
     Args:
         captioners: one or more, with the same vocabulary and image transform. The first one's search is used.

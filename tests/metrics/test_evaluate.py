@@ -27,6 +27,9 @@ def test_references_can_be_prepared_once_and_their_counts_are_kept_if_there_are_
     expected, prepared = evaluate(CANDIDATES, REFERENCES), References(REFERENCES, get_tokenizer("ptb"))
     assert evaluate(CANDIDATES, prepared).to_dict() == expected.to_dict()
     assert prepared.counts is prepared.counts
+    words = References(REFERENCES, get_tokenizer("none"))
+    assert evaluate(CANDIDATES, words).to_dict() == evaluate(CANDIDATES, REFERENCES, "none").to_dict()
+    assert "tok:ptb-1|reftok:none-1|" in evaluate(CANDIDATES, words, "ptb").signature
     monkeypatch.setattr(corpus, "MAX_CACHED", 2)
     counted_again = References(REFERENCES, get_tokenizer("ptb"))
     assert evaluate(CANDIDATES, counted_again).to_dict() == expected.to_dict()
