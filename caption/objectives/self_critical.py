@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 class SelfCriticalSequence(Objective):
     """−Σ_s (r_s − b_s) log p(y_s|a) over S sampled captions of each image, averaged over the samples.
 
-    r is CIDEr-D against the captions of the image in the batch (all of them with `data.captions_per_image: null`). The
-    end token counts as a word; otherwise the model learns to stop early. b_s is the mean reward of the image's other
-    samples (leave-one-out), instead of the reward of the greedy caption in Rennie et al. 2017, "Self-Critical Sequence
-    Training for Image Captioning", so no second search is needed. Weights of n-grams come from the training captions.
-    With `bleu`, BLEU-4 is added to r. CIDEr-D pays for frequent n-grams whether they make sense or not ("a man in a").
-    So `sense` lowers r for samples that name a person where no caption of the image does, and for nonsense ("a kitchen
-    with a kitchen"), by the rules of `caption.text.sense` for English.
+    r is CIDEr-D against the captions of the image in the batch (all of them with `data.captions_per_image: null`); 0
+    for an image without captions. The end token counts as a word; otherwise the model learns to stop early. b_s is the
+    mean reward of the image's other samples (leave-one-out), instead of the reward of the greedy caption in Rennie et
+    al. 2017, "Self-Critical Sequence Training for Image Captioning", so no second search is needed. Weights of n-grams
+    come from the training captions. With `bleu`, BLEU-4 is added to r. CIDEr-D pays for frequent n-grams whether they
+    make sense or not ("a man in a"). So `sense` lowers r for samples that name a person where no caption of the image
+    does, and for nonsense ("a kitchen with a kitchen"), by the rules of `caption.text.sense` for English.
 
     Train with cross-entropy first, and start from that model with `warm_start`. The decoder's dropout is off, so that
     the captions are samples of the distribution whose gradient is taken.
@@ -99,13 +99,15 @@ class SelfCriticalSequence(Objective):
         return CaptionBatch(inputs, targets, lengths)
 
     def _rewards(self, sampled: CaptionBatch, captions: CaptionBatch) -> Tensor:
-        """(B, S) CIDEr-D of the samples, and their weighted BLEU-4."""
+        """(B, S) CIDEr-D of the samples, and their weighted BLEU-4; 0 for an image without captions."""
         assert self.cider is not None
-        references = [[words for words in group if words] for group in _sentences(captions)]
-        images = list(zip(_sentences(sampled), references, strict=True))
-        rewards = torch.tensor([self.cider(group, texts) for group, texts in images])
-        if self.bleu:
-            rewards += self.bleu * torch.tensor([sentence_bleu(group, texts) for group, texts in images])
+        rewards = torch.zeros(sampled.lengths.shape)
+        images = zip(_sentences(sampled), _sentences(captions), strict=True)
+        for image, (samples, texts) in enumerate(images):
+            if references := [words for words in texts if words]:
+                rewards[image] = torch.tensor(self.cider(samples, references))
+                if self.bleu:
+                    rewards[image] += self.bleu * torch.tensor(sentence_bleu(samples, references))
         return rewards
 
 
@@ -116,7 +118,7 @@ def _faults(sampled: CaptionBatch, captions: CaptionBatch, vocabulary: Vocabular
         of_samples, of_people = (
             [vocabulary.decode(map(int, ids)) for ids in group] for group in (samples, references)
         )
-        nobody = not any(map(names_person, of_people))
+        nobody = any(references) and not any(map(names_person, of_people))
         rows.append([(nobody and names_person(words)) + is_nonsense(words) for words in of_samples])
     return torch.tensor(rows, dtype=torch.float)
 

@@ -108,6 +108,19 @@ def test_absent_captions_are_not_references():
     assert values[0] == values[1]
 
 
+def test_an_image_without_captions_has_no_reward_and_trains_nothing():
+    made, batch = decoder(), captions(REFERENCES[0], REFERENCES[1])
+    absent = batch._replace(lengths=batch.lengths * torch.tensor([[1], [0]]))
+    samples = [*REFERENCES[0], *REFERENCES[1]]
+    values = []
+    for given, count in ((absent, 2), (captions(REFERENCES[0]), 1)):
+        trained = objective(4, bleu=1.0)
+        trained._sample = lambda *_, count=count: captions(*[samples] * count)
+        values.append(count * trained(WithoutEncoder(made), views(count), given).value)
+    assert values[1] != 0
+    torch.testing.assert_close(values[0], values[1])  # the sum over the samples is that of the first image
+
+
 def test_dropout_is_off_and_on_again():
     made, values = decoder(dropout=0.5), []
     for training in (False, True):
@@ -140,6 +153,10 @@ def test_persons_where_nobody_is_and_nonsense_cost_reward():
     people = written("a kitchen", "a kitchen with a"), written("a man sits", "a kitchen")
     faults = _faults(captions(samples, samples), captions(*people), model.vocabulary)
     assert faults.tolist() == [[1, 1, 2, 0], [0, 1, 1, 0]]
+    absent = captions(*people)._replace(
+        lengths=torch.tensor([[0, 0], [3, 2]])
+    )  # nobody says whether somebody is there
+    assert _faults(captions(samples, samples), absent, model.vocabulary).tolist() == [[0, 1, 1, 0]] * 2
 
     made = SelfCriticalSequence(4, sense=0.25)
     made.prepare(people)
