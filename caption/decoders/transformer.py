@@ -131,7 +131,8 @@ class TransformerDecoder(Decoder):
         if first + words.shape[-1] > len(positions):
             raise UserError(
                 f"a caption of more than {self.longest} words does not fit TransformerDecoder: raise `longest`, or "
-                "lower the search's max_length, and in training data.max_words"
+                "lower the search's max_length, and in training data.max_words and the max_length of "
+                "SelfCriticalSequence"
             )
         embedded = self.embed(words) * self.hidden_size**0.5
         return self.dropout(embedded + positions[first : first + words.shape[-1]])

@@ -220,7 +220,9 @@ def test_a_caption_of_a_transformer_reads_the_expectation_at_all_its_words_or_at
 
 def test_a_transformer_refuses_attention_with_a_state_longer_captions_and_sizes_that_do_not_fit() -> None:
     unroll(transformer(longest=4), [1, 4, 5, 6, 4])  # the start token is no word
-    with pytest.raises(UserError, match=r"4 words.*`longest`"):
+    with pytest.raises(
+        UserError, match=r"4 words.*`longest`.*data\.max_words and the max_length of SelfCrit"
+    ):
         unroll(transformer(longest=4), [1, 4, 5, 6, 4, 2])
     for inner in (
         ScoredAttention(LocationSensitiveScore(6, 2, 3), Softmax()),
