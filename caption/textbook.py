@@ -161,6 +161,8 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=12, help="epochs of soft attention (default: 12)")
     parser.add_argument("--out", default="textbook.png", help="output figure (default: textbook.png)")
     options = parser.parse_args(args)
+    if options.scenes < 1 or options.epochs < 0:
+        parser.error("--scenes must be at least 1, and --epochs at least 0")
     out = output_file(options.out, FIGURES, "--out")
     check_outputs({"--out": [out]})
     torch.manual_seed(0)

@@ -141,6 +141,18 @@ def test_it_trains_and_draws(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert is_own(picture)
 
 
+@pytest.mark.parametrize("wrong", [["--scenes", "0"], ["--epochs", "-1"]])
+def test_it_refuses_no_scenes_and_a_negative_number_of_epochs(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Without epochs it draws where an untrained model looks."""
+    out = ["--out", str(tmp_path / "picture.png")]
+    textbook.main(["--scenes", "1", "--epochs", "0", *out])
+    with pytest.raises(SystemExit, match="2"):
+        textbook.main([*wrong, *out])
+    assert "--scenes must be at least 1" in capsys.readouterr().err
+
+
 def test_its_picture_is_checked_before_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "mine.png").write_bytes(b"mine")
     for name in ("mine.png", "picture.docx"):
