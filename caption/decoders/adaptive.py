@@ -26,7 +26,7 @@ class AdaptiveDecoder(CellDecoder):
         embedding_size: length of the word vectors, and of v_g.
         hidden_size: length of h and c.
         initial: computes the initial state from the image; None = `InitialState()`.
-        dropout: on x[t] and before the output layer.
+        dropout: on the word vectors and before the output layer.
     """
 
     def __init__(
