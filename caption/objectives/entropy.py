@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class Entropy(Term):
     """Σ_t H[α[t]], in nats. A weight above 0 makes the maps sharper; a weight below 0 makes them more uniform.
 
+    With several layers, α is the mean over their maps, also for `Reinforce`, whose log-density is the sum over the
+    layers' samples. So H[α] is not the entropy of what the layers sample together.
+
     Args:
         weight: λ.
         after: number of training batches before the term starts. A penalty on entropy early in training, when all
