@@ -181,12 +181,12 @@ def compare_with_first(results: list[Result]) -> None:
 
 
 def _compare(first: MetricScore, second: MetricScore) -> Comparison | None:
-    """The comparison of a metric; None, too, where both scores are printed as 0.
+    """The comparison of a metric; None, too, for two different scores that are both printed as 0.
 
     BLEU without a match has a tiny score, by its smoothing; the difference of two such scores has a small p-value.
     """
-    both_zero = all(score.value is not None and abs(score.value) < 5e-5 for score in (first, second))
-    return None if both_zero else compare(first, second)
+    tiny = all(score.value is not None and abs(score.value) < 5e-5 for score in (first, second))
+    return None if tiny and first.value != second.value else compare(first, second)
 
 
 # -- output ----------------------------------------------------------------------------------------------------

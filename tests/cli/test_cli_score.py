@@ -82,7 +82,7 @@ def test_several_files_are_compared_with_the_first(score: Score):
     assert not {"\x1b", "\u202e"} & {*out, *err}
 
 
-def test_scores_that_are_zero_in_both_files_are_not_compared(score: Score):
+def test_different_scores_that_are_printed_as_zero_are_not_compared(score: Score):
     """Without a 4-gram that matches, BLEU-4 depends on its smoothing alone."""
     captions = [{"image_id": image, "caption": f"a {COLORS[image - 1]} dog sits on mats"} for image in IMAGES]
     Path("other.json").write_text(json.dumps(captions))
@@ -91,11 +91,18 @@ def test_scores_that_are_zero_in_both_files_are_not_compared(score: Score):
     assert 0 < bad["scores"]["BLEU-4"] != other["scores"]["BLEU-4"] < 5e-5
     assert other["comparison"]["BLEU-4"] is None
     assert other["comparison"]["BLEU-1"]["difference"] > 0
-    _, out, _ = score("bad.json", "bad.json", options="--metrics CIDEr", json_=False)
-    assert "less bad" not in out
+    assert other["comparison"]["CIDEr"] is not None
     _, out, _ = score("bad.json", "other.json", json_=False)
     lines = out.partition("other less bad")[2].splitlines()
     assert [line.split()[0] for line in lines if line.startswith("BLEU")] == ["BLEU-1", "BLEU-2", "BLEU-3"]
+    _, plain, _ = score("bad.json", "bad.json")
+    assert plain["candidates"][1]["comparison"]["BLEU-4"]["p_value"] == 1
+
+
+def test_scores_of_one_image_have_no_table_of_differences(score: Score):
+    Path("one.json").write_text(json.dumps(GOOD[:1]))
+    code, out, _ = score("one.json", "one.json", options="--partial", json_=False)
+    assert (code, "less" in out) == (0, False)
 
 
 def test_one_bad_file_does_not_take_the_others_along(score: Score):
