@@ -16,6 +16,10 @@ PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--
 """The tokens that coco-caption removes. Its list also contains brackets ("-LRB-" and so on), but in capitals: they
 never match the lower-case "-lrb-", so brackets are words there, and therefore here."""
 
+BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
+"""Brackets by their Treebank spelling, in lower case."""
+_BRACKET = re.compile("|".join(BRACKETS), re.IGNORECASE)
+
 
 def nfc(text: str) -> str:
     """A text with composed letters: macOS and some keyboards write "é" as "e" and an accent, which would be another
@@ -48,8 +52,9 @@ class Tokenizer(ABC):
         """The words of a text in NFC."""
 
     def join(self, words: Sequence[str]) -> str:
-        """The text that this tokenizer splits into these words."""
-        return re.sub(self.unwritten, "", " ".join(words))
+        """The text that this tokenizer splits into these words: "-lrb-" is written as "("."""
+        text = _BRACKET.sub(lambda found: BRACKETS[found[0].lower()], " ".join(words))
+        return re.sub(self.unwritten, "", text)
 
 
 class PTBTokenizer(Tokenizer):
@@ -119,6 +124,10 @@ class WhitespaceTokenizer(Tokenizer):
 
     def _split(self, text: str) -> list[str]:
         return text.split()
+
+    def join(self, words: Sequence[str]) -> str:
+        """The words with spaces between them."""
+        return " ".join(words)
 
 
 TOKENIZERS: dict[str, Tokenizer] = {

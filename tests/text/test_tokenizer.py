@@ -59,6 +59,16 @@ def test_both_forms_of_unicode_give_the_same_words(name):
         assert get_tokenizer(name)(decomposed) == get_tokenizer(name)(composed)
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_joined_words_with_brackets_are_split_into_the_same_words(name):
+    tokenizer = get_tokenizer(name)
+    for text in ("a (b) [c] {d}", "smile :) 黑(色)的", "(A) -LRB-"):
+        words = tokenizer(text)
+        assert tokenizer(tokenizer.join(words)) == words
+    assert PTB.join(PTB("a (black) dog")) == "a ( black ) dog"
+    assert get_tokenizer("none").join(["-LRB-", "b"]) == "-LRB- b"
+
+
 def test_other_settings_keep_what_they_name():
     assert get_tokenizer("ptb-punct")('a "big" dog') == ["a", "``", "big", "''", "dog"]
     text = "A dog, the U.S. one, runs."
