@@ -20,12 +20,15 @@ from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
 from caption.analysis.faithfulness import Removed, Replaced, faithfulness_curves, mean_regions
+from caption.analysis.faithfulness.adversary import adversarial_maps
 from caption.analysis.faithfulness.curves import ORDERS
 from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
-from caption.analysis.faithfulness.permutation import permute, permuted
+from caption.analysis.faithfulness.permutation import permute, permuted, real_regions
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
+from caption.analysis.maps import maps
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
+from caption.attention.maps import named_maps
 from caption.captioner import Captioner
 from caption.core.tensor_tree import combine, leaves, map_tensors, select_images
 
@@ -245,3 +248,61 @@ def test_each_level_is_edited_on_its_own_grid():
     assert maps.fine[0, 0].argmax() == 2 * 8 + 5
     assert maps.coarse[0, 0].argmax() == 1 * 4 + 2
     assert maps.fine[0, 0].max() == maps.coarse[0, 0].max() == 1
+
+
+# -- coarser grids that a mechanism makes itself ------------------------------------------------------------------
+
+OWN_GRIDS = [
+    name
+    for name, make in ATTENTIONS.items()
+    if (attention := make()).view_count == 1 and set(attention.grids([(8, 8)]).values()) != {(8, 8)}
+]
+on_own_grids = pytest.mark.parametrize("mechanism", OWN_GRIDS)
+
+
+def test_several_mechanisms_have_grids_of_their_own():
+    assert {"hierarchical", "pyramid_attention_pooled"} <= set(OWN_GRIDS)
+
+
+@on_own_grids
+def test_maps_on_own_grids_are_permuted_and_searched(mechanism):
+    model = captioner(mechanism)
+    permutation = permute(model, PHOTOS[:2])
+    assert all(np.isfinite(values).all() for values in permutation.falls.values())
+    assert np.abs(permutation.falls["permuted"]).max() > 1e-6
+    assert len(adversarial_maps(model, PHOTOS[:1], steps=2, starts=1).words)
+
+
+@on_own_grids
+def test_a_region_of_an_own_grid_is_real_if_a_part_of_it_is(mechanism):
+    _, _, (step, *_) = opened(mechanism)
+    mask = torch.zeros(len(step.rows), 8, 8, dtype=torch.bool)
+    mask[:, 0, 5] = True
+    masked = step._replace(views=(step.views[0]._replace(mask=mask.flatten(1)),))
+    for grid in captioner(mechanism).decoder.attentions["attention"].grids([(8, 8)]).values():
+        expected = torch.zeros(grid, dtype=torch.bool)
+        expected[0, 5 * grid[1] // 8] = True
+        assert torch.equal(real_regions(masked, grid)[0], expected.flatten())
+
+
+@on_own_grids
+def test_what_is_erased_gets_no_weight_on_own_grids(mechanism):
+    model = captioner(mechanism)
+    seen: list[Any] = []
+    handle = model.decoder.attention.register_forward_hook(lambda *of_hook: seen.append(of_hook[2].maps))
+    intervene(model, PHOTOS[0], Erase((0, 0, 40, 20)), Force((0, 0, 40, 40)))
+    handle.remove()
+    attention = model.decoder.attention
+    for name, grid in attention.grids([(8, 8)]).items():
+        of_map = named_maps(seen[-1])[name][0, 0].reshape(-1, *grid)
+        erased = grid[0] // 2
+        assert not of_map[:, :erased].any()
+        assert of_map[:, erased:].any()
+
+
+@on_own_grids
+@pytest.mark.parametrize("method", ["relevance", "attention-x-gradient"])
+def test_only_maps_over_the_regions_have_relevance(mechanism, method):
+    drawn = maps(captioner(mechanism), PHOTOS[0], method=method)
+    assert drawn.weights.shape[1:] == (8, 8)
+    assert (drawn.weights > 0).any()

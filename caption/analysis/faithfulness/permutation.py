@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import sums, with_map_dims
+from caption.analysis.map_arithmetic import resampled, sums, with_map_dims
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.captioner import Captioner
@@ -111,9 +111,13 @@ def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torc
 
 
 def real_regions(step: Step, grid: Grid) -> Tensor:
-    """(B', L) bool: the regions of a grid that the encoder has not masked."""
-    view = next(view for view in step.views if view.grid == grid)
-    return torch.ones_like(view.vectors[..., 0], dtype=torch.bool) if view.mask is None else view.mask
+    """(B', L) bool: the regions of a grid that the encoder has not masked.
+
+    On a mechanism's own coarser grid, they are those that have a part in a real region of the first view.
+    """
+    view = next((view for view in step.views if view.grid == grid), step.views[0])
+    real = torch.ones_like(view.vectors[..., 0], dtype=torch.bool) if view.mask is None else view.mask
+    return resampled(real.float(), view.grid, grid) > 0
 
 
 def _even(step: Step, weights: Tensor, grid: Grid) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.interventions.forced_attention import scaled_like
+from caption.analysis.map_arithmetic import resampled
 from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.attention.stochastic import stochastic_parts
 from caption.core.regions import Grid, Regions, Views
@@ -30,9 +31,14 @@ def mask_views(views: Views, visible: Mapping[Grid, Tensor]) -> Views:
 def combine_edits(edits: Sequence[Edit], visible: Mapping[Grid, Tensor] | None = None) -> Edit:
     """Edits one after the other, which leave no weight on erased regions.
 
-    `visible` are (L,) bool by grid, the regions that are left. Weights that an edit puts on erased regions are lost,
-    and the rest is scaled to the sum of the map.
+    `visible` are (L,) bool by grid, the regions that are left, those of the first view first. On a mechanism's own
+    coarser grid, a region is left if a part of it is. Weights that an edit puts on erased regions are lost, and the
+    rest is scaled to the sum of the map.
     """
+
+    def left(visible: Mapping[Grid, Tensor], grid: Grid) -> Tensor:
+        own, regions = next(iter(visible.items()))
+        return visible[grid] if grid in visible else resampled(regions.double(), own, grid) > 0
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
         after = weights
@@ -40,7 +46,7 @@ def combine_edits(edits: Sequence[Edit], visible: Mapping[Grid, Tensor] | None =
             after = apply(after, step, grid)
         if after is weights or not visible:
             return after
-        return scaled_like(after * visible[grid].to(after), after)
+        return scaled_like(after * left(visible, grid).to(after), after)
 
     return edit
 

@@ -19,12 +19,14 @@ from caption.analysis.maps.method import placed
 from caption.analysis.maps.trial import Trial
 from caption.analysis.replay import Sentences, gradients, sentences
 from caption.analysis.self_attention.rollout import reads_all_patches
+from caption.attention.base import Attention
 from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps
 from caption.attention.scaled_dot_product import ScaledDotProduct
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.core.errors import UserError
+from caption.core.regions import Views
 from caption.core.tensor_tree import TensorTree, map_tensors
 from caption.data.photos import Photo
 from caption.models.transformers.captioner import ForeignCaptioner
@@ -42,11 +44,17 @@ def attention_times_gradient(trial: Trial) -> Tensor:
             for name, part in parts.items()
             for call in calls[name]
             for label, map_ in named_maps(call).items()
-            if part.map_views.get(label) == 0
+            if label in _own_grid_maps(part, trial.step.views)
         ]
         slopes = gradients(log_prob, maps)
     products = [(map_ * slope).relu() for map_, slope in zip(maps, slopes, strict=True)]
     return sum(product.flatten(1, -2).mean(1, keepdim=True) for product in products).detach()  # type: ignore[union-attr]
+
+
+def _own_grid_maps(attention: Attention, views: Views) -> list[str]:
+    """The names of the maps over the regions of the first view, without those of a coarser grid made from them."""
+    grids = attention.grids([view.grid for view in views])
+    return [name for name, grid in grids.items() if attention.map_views[name] == 0 and grid == views[0].grid]
 
 
 def relevance(captioner: Captioner, photos: Sequence[Photo], captions: Iterable[Caption]) -> list[Caption]:
@@ -161,8 +169,8 @@ def _own(captioner: Captioner, batch: Sentences) -> Fed:
     words: list[tuple[Layer | None, Layer]] = []
     of_words: list[str | None] = [*among_words] if among_words else [None] * len(to_regions)
     for spoken, (name, part) in zip(of_words, to_regions.items(), strict=True):
-        own_grid = [label for label, view in part.map_views.items() if view == 0]
-        layers = [Layer([named_maps(call)[label] for call in calls[name]], 1) for label in own_grid]
+        labels = _own_grid_maps(part, batch.views)
+        layers = [Layer([named_maps(call)[label] for call in calls[name]], 1) for label in labels]
         if spoken is not None:
             words.append((Layer(calls[spoken]), layers.pop(0)))
         words += [(None, layer) for layer in layers]
