@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from caption.analysis.baseline_maps import other_steps
 from caption.analysis.map_statistics import divergence
 from caption.analysis.per_word import PerWord
 from caption.analysis.reference_attention import attend
-from caption.analysis.replay import iter_photos
+from caption.analysis.replay import PhotoNumbers, iter_photos
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import Photo
@@ -37,7 +37,8 @@ class Agreement(PerWord):
     other_word: Mapping[str, np.ndarray]
     """(N,) the same with the second model's map of another word of the caption; NaN where there is no other."""
     other_image: Mapping[str, np.ndarray]
-    """(N,) with the second model's map of the next photo's caption, same step or its last; NaN for a single photo."""
+    """(N,) with the second model's map of the next photo's caption, same step or its last; NaN for a single photo.
+    Captions of one photo are not compared with each other."""
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
@@ -63,36 +64,39 @@ def agree(
         ValueError: photos and captions differ in number.
     """
     photos = list(iter_photos(photos))
-    fed: dict[str, list[Caption]] = {}
+    numbers, fed = list(map(PhotoNumbers().add, photos)), dict[str, list[Caption]]()
     for name, captioner in models.items():
         fed[name] = attend(captioner, photos, captions, batch_size)
         captions = fed[name]
     return {
-        (first, second): _compare(fed[first], fed[second], seed) for first, second in combinations(fed, 2)
+        (first, second): _compare(fed[first], fed[second], numbers, seed)
+        for first, second in combinations(fed, 2)
     }
 
 
-def _compare(first: list[Caption], second: list[Caption], seed: int) -> Agreement:
-    """The agreement of two models' maps for the same captions."""
+def _compare(first: list[Caption], second: list[Caption], numbers: list[int], seed: int) -> Agreement:
+    """The agreement of two models' maps for the same captions, with the number of each caption's photo."""
     pairs = [(a.weights, b.weights) for a, b in zip(first, second, strict=True) if a.words]
     if any(a.shape != b.shape for a, b in pairs):
         raise UserError("the two models have different grids, so their maps cannot be compared")
-    images = np.array([number for number, caption in enumerate(first) for _ in caption.words], dtype=np.int64)
+    of_pairs = [number for number, caption in zip(numbers, first, strict=True) if caption.words]
+    of_words = [number for number, (weights, _) in zip(of_pairs, pairs, strict=True) for _ in weights]
     words = tuple(word for caption in first for word in caption.words)
     generator = np.random.default_rng(seed)
     grid = pairs[0][0].shape[1:] if pairs else (1, 1)
     of_first, same, other_word, other_image = ([np.zeros((0, *grid))] for _ in range(4))
     for number, (weights, maps) in enumerate(pairs):
-        following = pairs[(number + 1) % len(pairs)][1]
+        in_turn = chain(range(number + 1, len(pairs)), range(number))
+        other = next((place for place in in_turn if of_pairs[place] != of_pairs[number]), None)
         of_first.append(weights)
         same.append(maps)
         other_word.append(maps[other_steps(len(maps), generator)] if len(maps) > 1 else maps * np.nan)
-        at_step = following[np.minimum(np.arange(len(weights)), len(following) - 1)]
-        other_image.append(at_step if len(pairs) > 1 else at_step * np.nan)
+        following = maps * np.nan if other is None else pairs[other][1]
+        other_image.append(following[np.minimum(np.arange(len(weights)), len(following) - 1)])
     compared = (
         compare_maps(*map(np.concatenate, (of_first, maps))) for maps in (same, other_word, other_image)
     )
-    return Agreement(words, images, *compared)
+    return Agreement(words, np.array(of_words, dtype=np.int64), *compared)
 
 
 def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:

@@ -35,7 +35,7 @@ class PerWord(Tabled):
     words: tuple[str, ...]
     """The N words."""
     images: np.ndarray
-    """(N,) int64: the photo of each word, counted from 0; for `estimate`."""
+    """(N,) int64: the photo of each word, as its first place among the photos given, from 0; for `estimate`."""
 
     def __len__(self) -> int:
         """Number of words."""
@@ -116,7 +116,7 @@ class Measurements:
         """Add the words of a step, with values (B', ...), or several by name, for each field of the result."""
         rows = step.rows.tolist()
         self._words += [batch.captions[row].words[step.number] for row in rows]
-        self._images += [batch.first + row for row in rows]
+        self._images += batch.images[step.rows].tolist()
         self._values.append(map_tensors(lambda tensor: tensor.detach().double().cpu(), values))
 
     def result(self, kind: type[Measured], empty: Mapping[str, Any], **fields: Any) -> Measured:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -57,8 +58,10 @@ class Sentences(NamedTuple):
     """(B, T) int64 word ids, without the end word; PAD after the caption, UNKNOWN for words outside the vocabulary."""
     lengths: Tensor
     """(B,) int64 number of words."""
+    images: Tensor
+    """(B,) int64 `PhotoNumbers` of the photos: captions of one photo have one number."""
     first: int = 0
-    """Index of the first of these photos among all photos."""
+    """Index of the first of these captions among all captions."""
 
     @property
     def inputs(self) -> Tensor:
@@ -141,17 +144,40 @@ def sentences(
     if isinstance(captions, Caption):
         captions = [captions]
     supply = None if captions is None else iter(captions)
-    first = 0
+    numbers, first = PhotoNumbers(), 0
     with eval_mode(captioner):
         for batch in batches(photos, batch_size):
             of_batch = None if supply is None else list(islice(supply, len(batch)))
             if of_batch is not None and len(of_batch) < len(batch):
                 raise ValueError("there are fewer captions than photos")
-            for alike in _encoded(captioner, batch, of_batch):
+            for alike in _encoded(captioner, batch, list(map(numbers.add, batch)), of_batch):
                 yield alike._replace(first=first)
                 first += len(alike.captions)
         if supply is not None and next(supply, None) is not None:
             raise ValueError("there are more captions than photos")
+
+
+class PhotoNumbers:
+    """Numbers photos by the place at which each was given first, so that the captions of one photo share its number.
+
+    A photo is known by its path or bytes, or as an object that is still in memory.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbers: dict[str | bytes | int, int] = {}
+        # An object that is gone may leave its id to another.
+        self._objects: WeakValueDictionary[int, Photo] = WeakValueDictionary()
+
+    def add(self, photo: Photo) -> int:
+        """The number of the next photo."""
+        place, self._count = self._count, self._count + 1
+        if isinstance(photo, (str, bytes, os.PathLike)):
+            return self._numbers.setdefault(os.fspath(photo), place)
+        if self._objects.get(id(photo)) is not photo:
+            self._objects[id(photo)] = photo
+            self._numbers[id(photo)] = place
+        return self._numbers[id(photo)]
 
 
 def _projected(memory: Memory) -> list[TensorTree]:
@@ -393,29 +419,34 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _encoded(
-    captioner: Captioner, photos: list[Photo], captions: list[Caption] | None
+    captioner: Captioner, photos: list[Photo], numbers: list[int], captions: list[Caption] | None
 ) -> Iterator[Sentences]:
     # A photo that comes several times, once for each of its captions, is encoded once.
-    keys = [photo if isinstance(photo, (str, os.PathLike)) else id(photo) for photo in photos]
-    read = {key: captioner.read(photo) for key, photo in dict(zip(keys, photos, strict=True)).items()}
+    read = {
+        number: captioner.read(photo) for number, photo in dict(zip(numbers, photos, strict=True)).items()
+    }
     given = iter([] if captions is None else captions)
     # With a transform that keeps proportions, photos may have different grids.
-    for _, group in groupby(zip(keys, photos, strict=True), lambda photo: read[photo[0]].pixels.shape):
+    for _, group in groupby(zip(numbers, photos, strict=True), lambda photo: read[photo[0]].pixels.shape):
         of_group, alike = zip(*group, strict=True)
-        places = {key: place for place, key in enumerate(dict.fromkeys(of_group))}
-        fitted = [read[key] for key in of_group]
-        index = torch.tensor([places[key] for key in of_group], device=captioner.device)
-        encoded = select_images(captioner.encode([read[key] for key in places]), index)
+        places = {number: place for place, number in enumerate(dict.fromkeys(of_group))}
+        fitted = [read[number] for number in of_group]
+        index = torch.tensor([places[number] for number in of_group], device=captioner.device)
+        encoded = select_images(captioner.encode([read[number] for number in places]), index)
         if captions is None:
             hypotheses, boxes = captioner.generate(encoded), [photo.box for photo in fitted]
             own = captioner.captions(hypotheses, captioner.grids(encoded), boxes, alike)
-            yield _fed(captioner, list(own), fitted, encoded)
+            yield _fed(captioner, list(own), fitted, of_group, encoded)
         else:
-            yield _fed(captioner, list(islice(given, len(fitted))), fitted, encoded)
+            yield _fed(captioner, list(islice(given, len(fitted))), fitted, of_group, encoded)
 
 
 def _fed(
-    captioner: Captioner, captions: list[Caption], photos: list[FittedPhoto], encoded: Views
+    captioner: Captioner,
+    captions: list[Caption],
+    photos: list[FittedPhoto],
+    numbers: Sequence[int],
+    encoded: Views,
 ) -> Sentences:
     """Encoded photos with the words of their captions."""
     if texts := [caption for caption in captions if isinstance(caption, str)]:
@@ -430,5 +461,5 @@ def _fed(
     lengths = torch.tensor([len(ids) for ids in words])
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)
     device = captioner.device
-    refined = captioner.refine(encoded)
-    return Sentences(captions, photos, encoded, refined, padded.to(device), lengths.to(device))
+    refined, images = captioner.refine(encoded), torch.tensor(numbers, device=device)
+    return Sentences(captions, photos, encoded, refined, padded.to(device), lengths.to(device), images)

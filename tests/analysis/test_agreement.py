@@ -88,6 +88,21 @@ def test_both_emit_the_first_models_words_and_are_compared_per_step():
     assert nothing.measures["same cell"].shape == (0,)
 
 
+def test_captions_of_one_photo_are_of_one_image():
+    first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0])
+    second = planted.captioner([0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0])
+    photos, captions = [photo(turn) for turn in range(3)], [caption_of("zero one"), caption_of("two")]
+    single = of_two(first, second, photos, [captions[0], captions[1], captions[0]])
+    of_three = [one for one in photos for _ in range(3)]
+    repeated = of_two(first, second, of_three, [captions[row // 3 % 2] for row in range(9)])
+    assert repeated.images.tolist() == [0] * 6 + [3] * 3 + [6] * 6
+    for own in (lambda found: found.measures, lambda found: found.other_image):
+        for name, values in own(single).items():
+            assert repeated.mean(own(repeated)[name]) == pytest.approx(single.mean(values))
+    alone = of_two(first, second, photos[:1] * 2, captions)
+    assert np.isnan(alone.other_image["overlap"]).all()
+
+
 def test_grids_must_be_the_same():
     coarse = captioner(encoder=SmallCNN((4, 4, 6, 6)))
     with pytest.raises(UserError, match="different grids"):

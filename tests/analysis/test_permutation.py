@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,6 +119,22 @@ def test_measures_without_a_partner_are_nan():
     apart = permute(planted.captioner(FIRST), [photo(), photo(1)], [caption_of("one")] * 2, batch_size=1)
     assert np.isnan(apart.falls["other image"]).all()
     assert apart.images.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_captions_of_one_photo_are_of_one_image(in_turn: bool, tmp_path: Path):
+    paths = [str(tmp_path / f"{turn}.png") for turn in range(3)]
+    for turn, path in enumerate(paths):
+        photo(turn).save(path)
+    captions = [caption_of(text) for text in ("one three", "two", "two one")]
+    model, rows = planted.captioner(FIRST, SECOND), [0, 1, 2] * 3 if in_turn else [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    single = permute(model, paths, captions)
+    repeated = permute(model, [paths[row] for row in rows], [captions[row] for row in rows])
+    assert set(repeated.images.tolist()) == ({0, 1, 2} if in_turn else {0, 3, 6})
+    for name in ("uniform", "other image"):
+        assert repeated.mean(repeated.falls[name]) == pytest.approx(single.mean(single.falls[name]), abs=1e-6)
+    alone = permute(model, paths[:1] * 2, captions[:2])
+    assert np.isnan(alone.falls["other image"]).all()
 
 
 # -- two words exchange their maps ---------------------------------------------------------------------------------

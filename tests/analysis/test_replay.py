@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,7 @@ from helpers.tiny_captioner import captioner, photo
 from caption.analysis.interventions import force_everywhere
 from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
-from caption.analysis.replay import Replay, sentences
+from caption.analysis.replay import PhotoNumbers, Replay, sentences
 from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner
 from caption.core.errors import UserError
@@ -35,6 +38,19 @@ def test_words_are_fed_one_late_and_strangers_are_unknown():
     steps = list(Replay(model.decoder).steps(batch))
     assert [step.rows.tolist() for step in steps] == [[0, 1], [0], [0]]
     assert [step.words.tolist() for step in steps] == [[a, dog], [cat], [UNKNOWN]]
+
+
+def test_captions_of_one_photo_share_its_number_also_in_other_batches():
+    path, pixels, black = "a.jpg", np.zeros((2, 2, 3)), io.BytesIO()
+    numbers = PhotoNumbers()
+    photos = [path, pixels, PHOTO, Path(path), b"x", black, b"x", pixels, np.zeros((2, 2, 3)), black]
+    assert [numbers.add(one) for one in photos] == [0, 1, 2, 0, 4, 5, 4, 1, 8, 5]
+    # Objects that are gone are others, even where a new one has their id.
+    numbers = PhotoNumbers()
+    assert [numbers.add(np.zeros((64, 64, 3))) for _ in range(9)] == list(range(9))
+    captions = [caption_of("dog", np.ones((1, 8, 8)))] * 4
+    found = sentences(captioner(), [PHOTO, PHOTO, PHOTOS[1], PHOTO], captions, batch_size=2)
+    assert [batch.images.tolist() for batch in found] == [[0, 0], [2, 0]]
 
 
 def test_photos_and_captions_go_together():

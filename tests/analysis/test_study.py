@@ -280,3 +280,7 @@ def test_the_p_value_of_a_difference_is_that_of_all_exchanges_of_whole_photos():
     assert scale.p_value == pytest.approx(exact, abs=0.01)
     assert scale.words == 20
     assert Scale(np.zeros(3), np.arange(3)).p_value == 1
+
+
+def test_a_photo_that_is_named_twice_is_taken_once():
+    assert Images(["a.jpg", "b.jpg", "./a.jpg"]).photos == ["a.jpg", "b.jpg"]

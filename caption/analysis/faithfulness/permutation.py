@@ -33,7 +33,7 @@ from caption.results.caption import Caption
 class Permutation(PerWord):
     """N words, each run again with other maps: "permuted", "uniform", "other word", "other image".
 
-    NaN without another word or image: for the only word of a caption, and for the only caption of a batch.
+    NaN without another word or image: for the only word of a caption, and for the captions of a batch's only photo.
     """
 
     log_probs: np.ndarray
@@ -137,9 +137,11 @@ def _other_maps(
     even = replay.over_grids(partial(_even, step), step)
     rows, lengths = step.rows, batch.lengths[step.rows]
     shift = 1 + (torch.rand(len(rows), generator=generator).to(rows.device) * (lengths - 1)).long()
-    # The next sentence of the batch that has any words, at the same step or its last.
-    nonempty = batch.lengths.nonzero().squeeze(1)
-    donors = nonempty[(torch.searchsorted(nonempty, rows) + 1) % len(nonempty)]
+    # The next sentence of the batch that has any words and another photo, at the same step or its last.
+    sentence = torch.arange(len(batch.words), device=rows.device)
+    is_other = (batch.images[rows, None] != batch.images) & (batch.lengths > 0)
+    distance = (sentence - rows[:, None]) % len(sentence)
+    donors = distance.masked_fill(~is_other, len(sentence)).argmin(1)
     always = torch.ones_like(rows, dtype=torch.bool)
     return {
         "permuted": (shuffled, always),
@@ -147,7 +149,7 @@ def _other_maps(
         "other word": (maps_at(maps, rows, (step.number + shift) % lengths), lengths > 1),
         "other image": (
             maps_at(maps, donors, (batch.lengths[donors] - 1).clamp_max(step.number)),
-            donors != rows,
+            is_other.any(1),
         ),
     }
 

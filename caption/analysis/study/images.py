@@ -26,7 +26,7 @@ class Images:
     """The images of a study. Only the photos are required; each further field makes more measures possible."""
 
     photos: Sequence[str]
-    """Paths."""
+    """Paths; each photo is taken once."""
     boxed: Sequence[BoxedPhoto] = ()
     """Those of the photos that have boxes."""
     references: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Images:
 
     def __post_init__(self) -> None:
         # ./a.jpg and a.jpg are one photo, whether it is asked for by its path, its boxes or its captions.
-        object.__setattr__(self, "photos", [str(Path(photo)) for photo in self.photos])
+        object.__setattr__(self, "photos", list(dict.fromkeys(str(Path(photo)) for photo in self.photos)))
         references = {str(Path(photo)): texts for photo, texts in self.references.items()}
         object.__setattr__(self, "references", references)
 
