@@ -106,6 +106,21 @@ def test_measures_of_single_words_are_about_naming_words_and_by_class_about_all(
     assert entropy.rows[0][3] == "1.79", "log L of six regions"
 
 
+def test_five_captions_of_a_photo_are_no_more_certain_than_one(tmp_path: Path):
+    paths = photos(tmp_path, 0, 1, 2)
+    boxed = [BoxedPhoto(Path(path), {"one": [UPPER_MIDDLE]}, {}) for path in paths]
+    texts = ["one two", "one two five", "five"]
+
+    def intervals(captions: int) -> list[Estimate]:
+        references = {path: [text] * captions for path, text in zip(paths, texts, strict=True)}
+        model = Subject("mine", planted_model(*MAPS), Images(paths, boxed, references))
+        (row,) = [row for row in looking.entropy([model]).rows if row[1] == "people's, with boxes"]
+        return [cell.estimate for cell in row if isinstance(cell, Value)]
+
+    for one, five in zip(intervals(1), intervals(5), strict=True):
+        assert tuple(five) == pytest.approx(tuple(one))
+
+
 def test_other_maps_have_the_measure_of_their_column(subjects: list[Subject]):
     mine, table = subjects[0], dependence.permutation(subjects)
     found = permute(mine.captioner, mine.photos, mine.captions).only(NAMING)

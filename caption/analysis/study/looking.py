@@ -171,18 +171,20 @@ def entropy(table: AnalysisTable, subjects: Subjects) -> None:
     regions with less than 0.1 in a whole caption.
     """
     for subject in subjects:
-        table.add([["its own", *_map_cells(subject.captions)]], subject.name)
+        table.add([["its own", *_map_cells(subject.captions, range(len(subject.captions)))]], subject.name)
         if subject.images.references and subject.pointed.captions:
-            table.add([["people's, with boxes", *_map_cells(subject.pointed.captions)]], subject.name)
+            captions, _, images = subject.pointed
+            table.add([["people's, with boxes", *_map_cells(captions, images)]], subject.name)
 
 
-def _map_cells(captions: Sequence[Caption]) -> list[Cell]:
-    """H[α] and log L in nats, the share of α that moves from word to word, that of regions hardly looked at."""
+def _map_cells(captions: Sequence[Caption], images: Sequence[int] | np.ndarray) -> list[Cell]:
+    """H[α] and log L in nats, the share of α that moves from word to word, that of regions hardly looked at; with the
+    number of each caption's photo."""
 
     def over_captions(measure: Callable[[Caption], np.ndarray]) -> Estimate:
         values = [measure(caption) for caption in captions]
-        images = np.repeat(np.arange(len(captions)), [len(several) for several in values])
-        return known_mean(np.concatenate(values), images)
+        of_values = np.repeat(images, [len(several) for several in values])
+        return known_mean(np.concatenate(values), of_values)
 
     log_l = f"{measure_maps(captions)['attention_entropy_max']:.2f}"
     hardly = over_captions(lambda caption: np.array([unseen(caption)]))
