@@ -17,7 +17,7 @@ from caption.analysis.faithfulness.interchange import interchange
 from caption.analysis.faithfulness.permutation import permute
 from caption.analysis.map_statistics import entropies
 from caption.analysis.named_groups import count_named
-from caption.analysis.study import Images, Subject, dependence, looking, study
+from caption.analysis.study import Images, Subject, dependence, looking, report, study
 from caption.analysis.study import images as images_module
 from caption.analysis.study import subject as subject_module
 from caption.analysis.study.images import Pointed
@@ -299,3 +299,17 @@ def test_the_p_value_of_a_difference_is_that_of_all_exchanges_of_whole_photos():
 
 def test_a_photo_that_is_named_twice_is_taken_once():
     assert Images(["a.jpg", "b.jpg", "./a.jpg"]).photos == ["a.jpg", "b.jpg"]
+
+
+def test_examples_mark_the_measured_word_of_a_captioner_that_writes_in_pieces(tmp_path: Path):
+    tiny_foreign = pytest.importorskip("helpers.tiny_foreign", exc_type=ImportError)
+    model = load(f"transformers:{tiny_foreign.save(tiny_foreign.vit_gpt2(), tmp_path / 'model')}")
+    paths = photos(tmp_path, 0, 1)
+    measured = study({"mine": model}, Images(paths), measures=["faithfulness"])
+    curves, captions = measured.subjects[0].curves["removed"], measured.subjects[0].captions
+    assert any(len(caption.words) < len(caption.stepwise.words) for caption in captions)
+    gains = curves.area("deletion", "random") - curves.area("deletion", "attention")
+    shown = report.examples(measured.subjects[0])
+    for example in (*shown["best"], *shown["worst"]):
+        assert example.caption.words[example.word] == curves.words[gains.tolist().index(example.score)]
+    assert "<figure>" in report.report_html(measured, "photos")

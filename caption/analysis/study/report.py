@@ -128,9 +128,10 @@ def _falls(subject: Subject) -> Mapping[int, list[ExampleWord]]:
     words: dict[int, list[ExampleWord]] = {}
     for photo, gain in zip(curves.images.tolist(), gains.tolist(), strict=True):
         of_photo = words.setdefault(photo, [])
+        caption = subject.captions[photo].stepwise  # curves measure pieces
         more = "more" if gain >= 0 else "less"
         verdict = f"p(word) falls by {abs(gain):.2f} {more} in the order of α than at random"
-        of_photo.append(ExampleWord(gain, subject.captions[photo], len(of_photo), {}, verdict))
+        of_photo.append(ExampleWord(gain, caption, len(of_photo), {}, verdict))
     return words
 
 
