@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,21 @@ def test_names_that_no_image_can_have_and_captions_of_absurd_length(tmp_path: Pa
 
 
 # -- the report ------------------------------------------------------------------------------------------------
+
+
+def test_captions_in_english_and_chinese_are_a_fault(own: Data, cli: Cli) -> None:
+    with open("own.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    first = {row["image"]: row for row in rows}.values()
+    rows += [
+        row | {"caption": text} for row in first for text in ("一只棕色的狗在草地上奔跑。", "狗在草坪上。")
+    ]
+    with open("own.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    ran = cli("check", "own.csv")
+    assert (ran.code, "'characters'" in ran.out) == (1, True), ran.out
 
 
 def test_the_report_as_text_and_as_json(own: Data, cli: Cli) -> None:

@@ -57,6 +57,15 @@ def test_clauses_in_place_of_words_are_refused_with_the_remedy():
             evaluate({"1": captions[0]}, {"1": captions})
 
 
+def test_a_second_language_without_spaces_is_refused():
+    english = ["A brown dog runs over the grass.", "The dog is on a wide lawn.", "A dog is running."]
+    with pytest.raises(
+        DataError, match=r"some of them are Chinese or Japanese, without spaces.*'characters'"
+    ):
+        Vocabulary.build(CHINESE + english * 2, min_count=1)
+    assert len(Vocabulary.build(english * 20 + CHINESE, min_count=1)) > 12
+
+
 def test_words_with_spaces_between_them_are_words():
     for text in ("一只 棕色 的 狗 在 草地 上 奔跑", "สุนัข สี น้ำตาล วิ่ง บน สนามหญ้า", "a dog in the 中国 room"):
         assert unspaced(Counter(text.split())) is None
