@@ -119,7 +119,7 @@ def _programs(captioner: Captioner, images: Tensor, words: Tensor) -> Programs:
         [f"shared_{number}" for number in range(len(shared))],
         [f"carried_{number}" for number in range(len(carried))],
         ["log_probs", "weights", *([] if states[-1].trace.gate is None else ["gate"])],
-        start.shared.views[0].grid,
+        captioner.grids(captioner.encoder(images))[0],
     )
 
 

@@ -33,6 +33,7 @@ from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN
 from caption.models import checkpoint
+from caption.models.ensemble import ensemble
 from caption.models.export import onnx_files
 from caption.search import BeamSearch, Greedy, Sampling
 
@@ -79,6 +80,9 @@ MODELS = {
         ShowAttendAndTellDecoder(scored(smoothing=1.0, previous_word=True), 6, 7, cell=GRUCell()), Early()
     ),
     "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
+    "an ensemble": lambda: ensemble(
+        [large(ShowAttendAndTellDecoder(scored(), 6, 7)), large(ShowAttendAndTellDecoder(scored(), 6, 7))]
+    ),
 }
 
 
