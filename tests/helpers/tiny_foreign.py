@@ -86,11 +86,13 @@ def vit_gpt2(seed: int = 0, decoder: str = "gpt2", tower: Any = None) -> Tiny:
     return Tiny(model, vit_processor(), tokenizer)
 
 
-def swin_gpt2() -> Tiny:
-    """Of three stages with windows of 2 x 2 patches; the last one has a single window."""
-    return vit_gpt2(tower=transformers.SwinConfig(
-        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1, 1], num_heads=[1, 2, 2], window_size=2
+def swin_gpt2(size: int = 32) -> Tiny:
+    """Of three stages with windows of 2 x 2 patches; of 32 pixels, the last one has a single window."""
+    tiny = vit_gpt2(tower=transformers.SwinConfig(
+        image_size=size, patch_size=4, embed_dim=8, depths=[1, 1, 1], num_heads=[1, 2, 2], window_size=2
     ))  # fmt: skip
+    tiny.processor.size = {"height": size, "width": size}
+    return tiny
 
 
 def blip(seed: int = 0) -> Tiny:

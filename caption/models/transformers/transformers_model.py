@@ -256,10 +256,10 @@ class TransformersModel(ForeignModel):
         tokens, patch = self.features(pixels), self.tower.config.patch_size
         down, across = (patch, patch) if isinstance(patch, int) else patch
         height, width = pixels.shape[-2:]
-        for merged in (1, 2, 4, 8, 16, 32):  # towers may merge patches by twos
+        for merged in (1, 2, 4, 8, 16, 32):  # towers that merge patches by twos have no class tokens
             rows, cols = height // (down * merged), width // (across * merged)
             class_tokens = tokens.shape[1] - rows * cols
-            if 0 <= class_tokens <= MOST_CLASS_TOKENS:
+            if 0 <= class_tokens <= (MOST_CLASS_TOKENS if merged == 1 else 0):
                 return ImageTokens((tokens[:, class_tokens:],), ((rows, cols),), tokens[:, :class_tokens])
         raise UserError(
             f"{type(self.whole).__name__} makes {tokens.shape[1]} tokens of {height}x{width} pixels, which fill no "

@@ -103,6 +103,12 @@ def test_the_encoder_of_florence2_reads_the_photo_too() -> None:
         captioner(PHOTO)
 
 
+@pytest.mark.parametrize("size", [36, 40])
+def test_a_tower_that_pads_its_patches_to_merge_them_is_refused(size: int) -> None:
+    with pytest.raises(UserError, match=rf"{size}x{size} pixels, which fill no grid of its patches of 4x4"):
+        from_transformers(*swin_gpt2(size))
+
+
 def test_a_language_model_with_an_encoder_behind_query_tokens_is_refused() -> None:
     with pytest.raises(UserError, match="has an encoder of its own, through which query tokens"):
         from_transformers(*blip2(model_type="t5", d_model=16, d_ff=32, d_kv=8, num_heads=2, num_layers=1))
