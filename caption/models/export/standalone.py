@@ -149,7 +149,8 @@ class OnnxCaptioner:
         left = top = 0.0
         if resize := self.model["transform"].get("resize"):
             scale = min(width, height) / resize
-            left, top = (width - scale * across) / 2, (height - scale * down) / 2
+            # Rounding may give slightly more than the photo.
+            left, top = max(0.0, width - scale * across) / 2, max(0.0, height - scale * down) / 2
         elif fit == "crop":
             left = max(0.0, width - height * across / down) / 2
             top = max(0.0, height - width * down / across) / 2

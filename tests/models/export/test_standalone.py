@@ -143,6 +143,13 @@ def test_its_image_transform_is_that_of_the_package(
         np.testing.assert_array_equal(captioner.pixels(source), transform(open_image(source)).numpy())
 
 
+def test_rounding_does_not_extend_the_photo() -> None:
+    transform, image = ImageTransform(224, "crop", 224), tiny_captioner.photo(499, 640)
+    captioner = bare(transform=transform.to_dict())
+    assert captioner.seen(*image.size) == transform.box(*image.size)
+    np.testing.assert_array_equal(captioner.pixels(image), transform(image).numpy())
+
+
 def test_it_reads_deep_and_transparent_photos_as_the_package_does(tmp_path: Path) -> None:
     transform = ImageTransform(8, "squash")
     captioner = bare(transform=transform.to_dict())
