@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from caption.core.box import BoxLike
+from caption.text.scripts import HAN_AND_KANA, MARKS
 from caption.text.tokenizer import nfc
+
+_CHARACTER = re.compile(f"[{HAN_AND_KANA}][{MARKS}]*")
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,14 @@ def find_mentions(words: Sequence[str], boxes: Mapping[str, Sequence[BoxLike]]) 
     form of Unicode.
 
     Names do not overlap, and if two begin at the same word, the longer one is taken: "hot dog" is not a "dog". A name
-    without boxes gives a mention without boxes: the caption names an object that is not in the image.
+    without boxes gives a mention without boxes: the caption names an object that is not in the image. Names in Chinese
+    and Japanese are found as words and character by character.
     """
     names: dict[str, str] = {}
     for name in boxes:
         names.setdefault(" ".join(nfc(name).lower().split()), name)
+    for name in boxes:
+        names.setdefault(" ".join(_CHARACTER.sub(r" \g<0> ", nfc(name).lower()).split()), name)
     longest = max((name.count(" ") + 1 for name in names), default=0)
     lower = [nfc(word).lower() for word in words]
     mentions = []

@@ -55,6 +55,9 @@ DOGS: Boxes = {"dog": [], "hot dog": [], "DOG bowl": []}
         ("a green circle and a red square", TWO, []),
         ("", TWO, []),
         ("dog", {}, []),
+        ("黑 色 的 男 人 和 狗", {"男人": [], "狗": []}, [("男人", 4), ("狗", 6)]),
+        ("黑色 的 男人 和 狗", {"男人": [], "狗": []}, [("男人", 2), ("狗", 4)]),
+        ("穿 t 恤 的 人", {"T恤": []}, [("T恤", 2)]),
         ("a hot dog bowl by a dog bowl and a Dog", DOGS, [("hot dog", 2), ("DOG bowl", 7), ("dog", 10)]),
     ],
 )
