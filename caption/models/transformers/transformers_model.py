@@ -256,10 +256,12 @@ class TransformersModel(ForeignModel):
         tokens, patch = self.features(pixels), self.tower.config.patch_size
         down, across = (patch, patch) if isinstance(patch, int) else patch
         height, width = pixels.shape[-2:]
-        for merged in (1, 2, 4, 8, 16, 32):  # towers that merge patches by twos have no class tokens
+        for merged in (1, 2, 4, 8, 16, 32):  # towers may merge patches by twos
             rows, cols = height // (down * merged), width // (across * merged)
             class_tokens = tokens.shape[1] - rows * cols
-            if 0 <= class_tokens <= (MOST_CLASS_TOKENS if merged == 1 else 0):
+            # Swin pads odd numbers of patches: its additional tokens are not class tokens.
+            is_cut = merged > 1 and bool(height % (down * merged) or width % (across * merged))
+            if 0 <= class_tokens <= (0 if is_cut else MOST_CLASS_TOKENS):
                 return ImageTokens((tokens[:, class_tokens:],), ((rows, cols),), tokens[:, :class_tokens])
         raise UserError(
             f"{type(self.whole).__name__} makes {tokens.shape[1]} tokens of {height}x{width} pixels, which fill no "
