@@ -69,8 +69,13 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     for entry in reader.entries(content, findings):
         for fault in filter(None, map(caption_fault, entry.captions)):
             raise DataError(f"{entry.where} has {fault}")
-        if entry.file:
-            file.files[entry.image] = entry.file
+        if entry.file and split in (None, entry.split):
+            known = file.files.setdefault(entry.image, entry.file)
+            if _path(known) != _path(entry.file):
+                raise DataError(
+                    f"image {entry.image} of {name} is both '{known}' and '{entry.file}': name one split with --split, "
+                    "or give each image an id of its own."
+                )
         if entry.captions and split in (None, entry.split):
             for caption in entry.captions:
                 for kind in oddities(caption.strip(), entry):
@@ -160,6 +165,10 @@ def _names(references: CaptionFile) -> dict[str, Id]:
             images_of.setdefault(name, set()).add(image)
     unambiguous = {name: next(iter(images)) for name, images in images_of.items() if len(images) == 1}
     return unambiguous | {str(image): image for image in references.captions}
+
+
+def _path(file: str) -> PurePath:
+    return PurePath(nfc(file))
 
 
 def _spellings(image: Id) -> list[str]:

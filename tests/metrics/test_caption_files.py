@@ -66,6 +66,21 @@ def test_splits(read):
         read(text, "val")
 
 
+IDS_BY_SPLIT = [
+    {"image_id": 0, "image": "a.jpg", "caption": "a dog", "split": "train"},
+    {"image_id": 0, "image": "c.jpg", "caption": "a cat", "split": "test"},
+]
+
+
+def test_ids_that_start_again_in_each_split(read):
+    with pytest.raises(
+        DataError, match=r"image 0 .*is both 'a\.jpg' and 'c\.jpg': name one split with --split"
+    ):
+        read(IDS_BY_SPLIT)
+    file = read(IDS_BY_SPLIT, "train")
+    assert (file.captions, file.files) == ({0: ["a dog"]}, {0: "a.jpg"})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
