@@ -372,15 +372,15 @@ def gradients(log_prob: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """∂ log p / ∂ each of the inputs, 0 where log p does not depend on it. The graph stays.
 
     Raises:
-        UserError: log p was computed without gradients.
+        UserError: log p was computed without gradients, or depends on none of the inputs.
     """
     slopes: Sequence[Tensor | None] = ()
     if log_prob.requires_grad:
         slopes = torch.autograd.grad(log_prob, inputs, retain_graph=True, allow_unused=True)
     if all(slope is None for slope in slopes):  # quantised layers end the graph without an error
         raise UserError(
-            "this model computes without gradients, as quantised and exported models do: take the model that it was "
-            "made from, or a map that hides regions, such as occlusion"
+            "this model computes without gradients, as quantised and exported models do, or reads its maps without "
+            "any, as max pooling does: take a map that hides regions, such as occlusion"
         )
     pairs = zip(inputs, slopes, strict=True)
     return tuple(torch.zeros_like(at) if slope is None else slope for at, slope in pairs)

@@ -27,9 +27,10 @@ from caption.analysis.faithfulness.permutation import permute, permuted, real_re
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
 from caption.analysis.maps import maps
-from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
+from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences, words_alone
 from caption.attention.maps import named_maps
 from caption.captioner import Captioner
+from caption.core.errors import UserError
 from caption.core.tensor_tree import combine, leaves, map_tensors, select_images
 
 PHOTOS = [photo(seed=seed) for seed in range(3)]
@@ -306,3 +307,26 @@ def test_only_maps_over_the_regions_have_relevance(mechanism, method):
     drawn = maps(captioner(mechanism), PHOTOS[0], method=method)
     assert drawn.weights.shape[1:] == (8, 8)
     assert (drawn.weights > 0).any()
+
+
+# -- poolings that only ask which weights are 0 -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mechanism", [name for name in ATTENTIONS if "pool" in name or name == "deep_sets_max"]
+)
+def test_poolings_have_curves_of_every_order(mechanism):
+    model = captioner(mechanism)
+    curves = faithfulness_curves(model, PHOTOS[:1], [words_alone(WORDS[:3])], counts=[8])
+    assert curves.orders == tuple(ORDERS)
+    for name in ORDERS:
+        assert np.isfinite(curves.curve("deletion", name, logarithm=True)).all()
+
+
+def test_where_the_size_of_weights_does_not_matter_hiding_has_no_gradient():
+    model = captioner("max_pooling")
+    assert not maps(model, PHOTOS[0], method="gradient-of-hiding").weights.any()
+    assert maps(captioner("mean_pooling"), PHOTOS[0], method="gradient-of-hiding").weights.any()
+    for method in ("attention-x-gradient", "relevance"):
+        with pytest.raises(UserError, match=r"as max pooling does: take .* such as occlusion"):
+            maps(model, PHOTOS[0], method=method)

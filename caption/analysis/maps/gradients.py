@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.analysis import replay
 from caption.analysis.maps.trial import Trial
 from caption.core.regions import mean_region
 
@@ -38,11 +37,21 @@ def gradient_of_hiding(trial: Trial) -> Tensor:
     """∂ log p / ∂ k_i, where k_i is how much of a region is visible: to first order, the fall when it is hidden.
 
     Its reference is the vector that takes the place of a hidden region; that of a_i · ∂ log p / ∂ a_i is zero. With
-    z = Σ α_i a_i and g = ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`.
+    z = Σ α_i a_i and g = ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`. It is
+    0 for poolings that only ask which weights are 0, such as the maximum.
+
+    Raises:
+        UserError: the model computes without gradients.
     """
     with torch.enable_grad():
         visible = torch.ones_like(trial.step.weights[:, None], requires_grad=True)
-        return replay.gradients(trial.log_probs(visible).sum(), [visible])[0]
+        log_prob = trial.log_probs(visible).sum()
+        if log_prob.requires_grad:
+            (slope,) = torch.autograd.grad(log_prob, [visible], allow_unused=True)
+            if slope is not None:
+                return slope
+    trial.gradient()  # refuses a model in which log p has no gradient by the regions either
+    return torch.zeros_like(visible)
 
 
 def integrated_gradients(trial: Trial) -> Tensor:
