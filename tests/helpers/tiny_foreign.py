@@ -64,7 +64,8 @@ BERT: dict[str, Any] = {
 
 
 def vit_gpt2(seed: int = 0, decoder: str = "gpt2", tower: Any = None) -> Tiny:
-    """A VisionEncoderDecoderModel with two layers of two heads of GPT-2 or BERT; by default its tower is a ViT."""
+    """A VisionEncoderDecoderModel with two layers of two heads of GPT-2, BERT or TrOCR's decoder; by default its tower
+    is a ViT."""
     torch.manual_seed(seed)
     if decoder == "gpt2":
         tokenizer, start, end = byte_level_tokenizer(), 0, 0
@@ -74,8 +75,13 @@ def vit_gpt2(seed: int = 0, decoder: str = "gpt2", tower: Any = None) -> Tiny:
         )  # fmt: skip
     else:
         tokenizer = wordpiece_tokenizer()
-        text = transformers.BertConfig(vocab_size=len(tokenizer), **BERT)
         start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+        text = transformers.BertConfig(vocab_size=len(tokenizer), **BERT)
+        if decoder == "trocr":
+            text = transformers.TrOCRConfig(
+                vocab_size=len(tokenizer), d_model=16, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=32,
+                max_position_embeddings=64,
+            )  # fmt: skip
     tower = tower or transformers.ViTConfig(**TOWER)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(tower, text)
     special = {"decoder_start_token_id": start, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": end}

@@ -207,8 +207,9 @@ class TransformersModel(ForeignModel):
         """The layers that attend to the image, and the number of heads of each."""
         if not sites:
             raise UserError(
-                f"the attention of {type(self.whole).__name__} to the image cannot be found: load it with "
-                'attn_implementation="eager"'
+                f"the attention of {type(self.whole).__name__} to the image cannot be seen, because its layers do not "
+                "use the attention interface of transformers: take a model whose decoder does, such as GPT-2, BERT or "
+                "BART"
             )
         self.sites = list(sites)
         self.heads = tuple(heads)
