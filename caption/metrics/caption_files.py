@@ -97,7 +97,7 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     A number and its digits are the same name. Files match with or without folder and suffix.
 
     Raises:
-        DataError: an image has several captions, or none in the references.
+        DataError: an image has several captions, or none in the references, or another file there.
     """
     several = [image for image, texts in candidates.captions.items() if len(texts) > 1]
     if several:
@@ -115,10 +115,34 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     for image, texts in candidates.captions.items():
         spellings = [*_spellings(image), *_spellings(candidates.files.get(image, image))]
         referenced = next((names[name] for name in spellings if name in names), image)
+        referenced = _of_the_same_file(image, referenced, candidates, references)
         if referenced in captions:
             raise DataError(f"{candidates.name} has two captions for image {referenced}: keep one of them.")
         captions[referenced] = texts[0]
     return captions
+
+
+def _of_the_same_file(image: Id, referenced: Id, candidates: CaptionFile, references: CaptionFile) -> Id:
+    """The image found for a candidate. Where both name an id and a file, and the files differ, the file decides."""
+    file, other = candidates.files.get(image), references.files.get(referenced)
+    if not file or not other or file == str(image) or other == str(referenced) or _alike(file, other):
+        return referenced
+    same = [
+        known
+        for known, path in references.files.items()
+        if known in references.captions and _alike(file, path)
+    ]
+    if len(same) != 1:
+        raise DataError(
+            f"image {image} is '{file}' in {candidates.name}, but '{other}' in {references.name}: "
+            "do the files belong together?"
+        )
+    return same[0]
+
+
+def _alike(first: str, second: str) -> bool:
+    """Whether two files have the same name, without folder and suffix, or the same COCO id."""
+    return coco_id(_path(first).name) == coco_id(_path(second).name)
 
 
 def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, list[str]]:

@@ -143,3 +143,16 @@ def test_the_file_of_one_of_cocos_photos_means_its_id(read, name):
 def test_one_caption_for_each_image_that_has_references(read, candidates, message):
     with pytest.raises(DataError, match=message):
         match_images(read(candidates), read({"1": ["x"], "2.jpg": []}))
+
+
+def test_the_file_decides_where_ids_and_files_disagree(read):
+    """Two programs number the same images differently."""
+    references = read(
+        [{"image_id": i, "image": f"{name}.jpg", "caption": name} for i, name in enumerate("abc")]
+    )
+    shifted = [
+        {"image_id": i, "image": f"photos/{name}.jpg", "caption": name} for i, name in enumerate("cab")
+    ]
+    assert match_images(read(shifted), references) == {0: "a", 1: "b", 2: "c"}
+    with pytest.raises(DataError, match=r"image 0 is 'x\.jpg' in .*, but 'a\.jpg' in .*belong together"):
+        match_images(read([{"image_id": 0, "image": "x.jpg", "caption": "a"}]), references)
