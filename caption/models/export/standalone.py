@@ -186,7 +186,8 @@ class OnnxCaptioner:
         rows, cols = self.model["grid"]
         words = [self.model["words"][number] for number in ids]
         weights = np.array([step[0] for step in shown], np.float32).reshape(len(ids), rows, cols)
-        gates = np.array([step[1] for step in shown], np.float32) if shown and len(shown[0]) > 1 else None
+        has_gate = any(output.name == "gate" for output in self.step.get_outputs())
+        gates = np.array([step[1] for step in shown], np.float32) if has_gate else None
         text = re.sub(self.model["unwritten"], "", " ".join(words))
         return Caption(text, words, weights, gates, log_prob, finished)
 

@@ -127,6 +127,22 @@ def test_the_beam_may_be_chosen_and_nan_is_no_word() -> None:
     assert any(caption.words for caption in result)
 
 
+def test_a_caption_without_words_has_gates_if_the_model_has_one() -> None:
+    captioner = over(HashModel(WORDS, seed=3, dtype=torch.float32), BeamSearch(1, 4))
+
+    def ending(words: np.ndarray, shared_0: np.ndarray, carried_0: np.ndarray) -> list[np.ndarray]:
+        log_probs = np.where(np.arange(WORDS) == END, 0.0, -50.0)[None, None].repeat(len(words), 0)
+        return [log_probs, np.full((len(words), 1, 3), 1 / 3), np.ones((len(words), 1)), carried_0]
+
+    inputs = ["words", "shared_0", "carried_0"]
+    captioner.step = session(inputs, ["log_probs", "weights", "gate", "next_carried_0"], ending)
+    (caption,) = captioner.describe(np.arange(1))
+    assert caption.words == []
+    assert caption.weights.shape == (0, 1, 3)
+    assert caption.gates is not None
+    assert caption.gates.shape == (0,)
+
+
 @pytest.mark.parametrize(("fit", "resize"), [("squash", None), ("crop", None), ("crop", 48), ("pad", None)])
 @pytest.mark.parametrize("size", [32, (20, 44)])
 @pytest.mark.parametrize("photo", [(80, 40), (40, 88), (50, 31)])
