@@ -1,6 +1,6 @@
 """How many heads does a model need? The probability of its words while heads are removed, least important first.
 
-A head is removed by setting its map to 0, so that it adds nothing to the context. Its importance is the mean fall of
+A head is removed by setting its weights of all regions to 0. Its importance is the mean fall of
 log p of the words when it alone is removed (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", who
 estimate this by gradients; here it is measured). Only one step is changed at a time. The model is not trained
 again; `caption.objectives.AttentionPenalty` removes heads in training.
@@ -13,7 +13,7 @@ again; `caption.objectives.AttentionPenalty` removes heads in training.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,8 @@ from torch import Tensor
 
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Step, iter_photos, sentences
+from caption.attention.map_hooks import attentions
+from caption.attention.maps import named_maps, with_maps
 from caption.captioner import Captioner
 from caption.core.errors import UserError
 from caption.data.photos import Photo
@@ -30,7 +32,7 @@ from caption.results.caption import Caption
 
 @dataclass(frozen=True, repr=False)
 class HeadPruning(PerWord):
-    """N words of a model with H heads, counted through the maps of all its attentions."""
+    """N words of a model with H heads, hops or queries, counted through all its attentions."""
 
     order: tuple[int, ...]
     """The heads in the order in which they were removed."""
@@ -38,6 +40,11 @@ class HeadPruning(PerWord):
     """Of each head, in nats, in this order."""
     log_probs: np.ndarray
     """(N, H + 1) log p of each word with the first 0 to H heads of the order removed."""
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """Log p of the word by the number of heads removed."""
+        return {f"{number} removed": values for number, values in enumerate(self.log_probs.T)}
 
 
 def head_pruning(
@@ -49,7 +56,7 @@ def head_pruning(
         captioner, photos, captions: see `replay.sentences`. The end word is not measured.
 
     Raises:
-        UserError: the decoder has no attention, or a single map for each word.
+        UserError: the decoder has no attention, or fewer than two heads.
         ValueError: photos and captions differ in number, or there are no words.
         caption.core.errors.ImageError: a photo cannot be read.
     """
@@ -57,7 +64,7 @@ def head_pruning(
     captions = captioner.describe(photos) if captions is None else list(captions)
     heads = count_heads(captioner, photos, captions)
     if heads < 2:
-        raise UserError("this model has a single map for each word: take one with several heads or hops")
+        raise UserError("this model has fewer than two heads: take one with several heads, hops or queries")
     none_or_one = torch.cat((torch.zeros(1, heads), torch.eye(heads))).bool()
     mean = _pruned(captioner, photos, captions, none_or_one).log_probs.mean(0)
     falls = mean[0] - mean[1:]
@@ -68,14 +75,22 @@ def head_pruning(
 
 
 def count_heads(captioner: Captioner, photos: Iterable[Photo], captions: Iterable[Caption]) -> int:
-    """The number of a word's maps that lie on grids; ValueError if no caption has words."""
+    """The number of heads, hops or queries of all attentions; ValueError if no caption has words."""
     replay = Replay(captioner.decoder)
     for photo, caption in zip(photos, captions, strict=True):
         if caption.words:
             (batch,) = sentences(captioner, photo, [caption])
-            maps = replay.grid_maps(next(replay.steps(batch)))
-            return sum(math.prod(map_.shape[2:-1]) for map_ in maps)
+            return sum(map(math.prod, _axes_of_heads(replay, next(replay.steps(batch))).values()))
     raise ValueError("heads are measured at words, and these captions have none")
+
+
+def _axes_of_heads(replay: Replay, step: Step) -> dict[str, torch.Size]:
+    """Sizes of the dimensions between K and L of each attention's first map; attentions without any are left out."""
+    axes = {
+        name: named_maps(step.maps[name])[next(iter(attention.map_views))].shape[2:-1]
+        for name, attention in attentions(replay.decoder).items()
+    }
+    return {name: sizes for name, sizes in axes.items() if sizes}
 
 
 def _pruned(
@@ -91,10 +106,12 @@ def _pruned(
 
 
 def _without(replay: Replay, step: Step, removed: Tensor) -> Maps:
-    """The step's maps with K of each, in which the removed heads, (K, H) bool, are 0."""
-    remaining, kept = iter(removed.unbind(1)), []
-    for map_ in replay.grid_maps(step):
-        structure = map_.shape[2:-1]
-        of_map = torch.stack([next(remaining) for _ in range(math.prod(structure))], 1)
-        kept.append(map_ * ~of_map.view(len(removed), *structure, 1))
-    return replay.with_grid_maps(kept, step)
+    """The step's maps with K of each, in which the removed heads, (K, H) bool, are 0 on the grids of all views."""
+    maps, views, of_decoder = dict(step.maps), [view.grid for view in step.views], attentions(replay.decoder)
+    axes = _axes_of_heads(replay, step)
+    parts = removed.split(list(map(math.prod, axes.values())), 1)
+    for (name, sizes), part in zip(axes.items(), parts, strict=True):
+        kept, by_label = ~part.view(len(removed), *sizes, 1), named_maps(maps[name])
+        of_heads = [label for label in of_decoder[name].grids(views) if by_label[label].shape[2:-1] == sizes]
+        maps[name] = with_maps(maps[name], {label: by_label[label] * kept for label in of_heads})
+    return maps

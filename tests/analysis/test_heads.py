@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import tiny_captioner
+from helpers import mechanisms, tiny_captioner
 
 from caption.analysis.agreement import compare_maps
 from caption.analysis.pruned_heads import head_pruning
@@ -122,6 +122,8 @@ def test_heads_are_removed_in_the_order_of_what_the_words_lose(captioner: Captio
     assert list(pruning.importances) == sorted(pruning.importances)
     said = np.concatenate([one.word_log_probs for one in captions])
     assert pruning.log_probs[order, 0] == pytest.approx(said, abs=1e-5)
+    assert list(pruning.columns) == ["0 removed", "1 removed", "2 removed", "3 removed"]
+    assert pruning.columns["2 removed"].tolist() == pruning.log_probs[:, 2].tolist()
     falls = pruning.log_probs.mean(0)[0] - pruning.log_probs.mean(0)
     assert falls[1] == pytest.approx(pruning.importances[0], abs=1e-6)
 
@@ -144,6 +146,20 @@ def test_a_removed_head_has_no_weight_at_its_step(captioner: Captioner):
     assert pruning.log_probs[0, 1] == pytest.approx(float(log_probs[0, 0, word]), abs=1e-5)
 
 
-def test_one_map_cannot_be_pruned():
-    with pytest.raises(UserError, match="a single map for each word"):
-        head_pruning(tiny_captioner.captioner(), PHOTOS)
+@pytest.mark.parametrize(
+    ("mechanism", "heads"),
+    [
+        ("additive", 0),
+        ("hierarchical", 0),
+        ("pyramid_attention_pooled", 0),
+        ("parent_weighted", 0),
+        ("rotatory", 2),
+    ],
+)
+def test_levels_and_further_maps_of_an_attention_are_no_heads(mechanism: str, heads: int):
+    model = mechanisms.captioner(mechanisms.decoder(mechanism)).float()
+    if heads:
+        assert head_pruning(model, PHOTOS).log_probs.shape[1] == 1 + heads
+        return
+    with pytest.raises(UserError, match="fewer than two heads"):
+        head_pruning(model, PHOTOS)

@@ -23,6 +23,8 @@ from helpers.tiny_readers import QUERIES, blip2, florence2, kosmos2
 
 import caption
 from caption.analysis.maps import maps
+from caption.analysis.pruned_heads import head_pruning
+from caption.analysis.replay import Replay, sentences
 from caption.cli.main import main
 from caption.core.errors import UserError
 from caption.models.transformers.loading import from_transformers
@@ -77,6 +79,17 @@ def test_towers_that_mix_channels_or_take_patches_tiles_or_windows_are_not_rolle
 ) -> None:
     with pytest.raises(UserError, match="no vision tower with a token for each patch"):
         maps(from_transformers(*build()), PHOTO, method="rollout")
+
+
+def test_a_head_is_removed_from_tiles_and_thumbnail_together() -> None:
+    captioner: Any = from_transformers(*llava_next())
+    captions = captioner.describe([PHOTO])
+    pruning = head_pruning(captioner, PHOTO, captions)
+    assert sorted(pruning.order) == [0, 1, 2, 3]  # two of each layer
+    (batch,), replay = sentences(captioner, PHOTO, captions), Replay(captioner.decoder)
+    for step, log_probs in zip(replay.steps(batch), pruning.log_probs, strict=True):
+        without = replay.rerun(step, replay.over_grids(lambda map_, grid: map_ * 0, step))
+        assert log_probs[-1] == pytest.approx(float(step.of_word(without)), abs=1e-5)
 
 
 @pytest.mark.parametrize("build", [pix2struct, swin_gpt2])
