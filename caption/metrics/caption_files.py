@@ -34,6 +34,8 @@ class CaptionFile:
     """The file name of each image, where the caption file has it."""
     bare: set[Id] = field(default_factory=set)
     """The images that the file names without a caption."""
+    others: set[tuple[Id, str]] = field(default_factory=set)
+    """Id and file of the images without captions here, such as those of other splits; the file may be ""."""
     oddities: Findings = field(default_factory=Findings)
     """What `caption check` notes about single captions, too."""
 
@@ -82,9 +84,16 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
                     if kind is not Kind.LINES:  # a space, for all scores
                         file.oddities.add(kind, f"{entry.where}, {short_repr(caption)}")
             file.captions.setdefault(entry.image, []).extend(entry.captions)
-        elif not entry.captions:
-            file.bare.add(entry.image)
+        else:
+            file.others.add((entry.image, entry.file))
+            if not entry.captions:
+                file.bare.add(entry.image)
     findings.refuse(name, of_dataset=False)
+    file.others = {
+        (image, path)
+        for image, path in file.others
+        if image not in file.captions or (path and _path(path) != _path(file.files.get(image, path)))
+    }
     if not file.captions:
         of_split = f" of split '{split}'" if split else ""
         raise DataError(f"{name} holds no captions{of_split}. Is it the right file?")
@@ -114,7 +123,8 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
     captions: dict[Id, str] = {}
     for image, texts in candidates.captions.items():
         spellings = [*_spellings(image), *_spellings(candidates.files.get(image, image))]
-        referenced = next((names[name] for name in spellings if name in names), image)
+        found = next((names[name] for name in spellings if name in names), None)
+        referenced = image if found is None else found
         referenced = _of_the_same_file(image, referenced, candidates, references)
         if referenced in captions:
             raise DataError(f"{candidates.name} has two captions for image {referenced}: keep one of them.")
@@ -148,47 +158,51 @@ def _alike(first: str, second: str) -> bool:
 def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, list[str]]:
     """The captions of photos, by the given names, without spaces at their ends; photos without captions are left out.
 
-    A photo is found by its name, with or without folder and suffix, or by the id in the name of a COCO image file.
+    A photo is found by its name, with or without folders and suffix, or by the id in the name of a COCO image file.
+
+    Raises:
+        DataError: two photos belong to one image.
     """
     images = _images_of(references, photos)
     return {photo: [text.strip() for text in references.captions[image]] for photo, image in images.items()}
 
 
 def photos_of(references: CaptionFile, photos: Iterable[str]) -> dict[Id, Path]:
-    """The file of each image; images without one are left out. For names see `captions_of`.
-
-    Raises:
-        DataError: two photos belong to one image.
-    """
-    files: dict[Id, Path] = {}
-    for photo, image in _images_of(references, photos).items():
-        if image in files:
-            raise DataError(
-                f"'{files[image]}' and '{photo}' are both image {image} of {references.name}: keep one."
-            )
-        files[image] = Path(photo)
-    return files
+    """The file of each image; images without one are left out. For names and errors see `captions_of`."""
+    return {image: Path(photo) for photo, image in _images_of(references, photos).items()}
 
 
 def _images_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, Id]:
     """The image of each photo, by the given names; photos of no image are left out."""
     names = _names(references)
-    images = {}
+    photo_of: dict[Id, str] = {}
     for photo in photos:
         image = next((names[name] for name in _spellings(photo) if name in names), None)
-        if image is not None:
-            images[photo] = image
-    return images
+        if image is not None and photo_of.setdefault(image, photo) != photo:
+            raise DataError(
+                f"'{photo_of[image]}' and '{photo}' are both image {image} of {references.name}: keep one."
+            )
+    return {photo: image for image, photo in photo_of.items()}
 
 
-def _names(references: CaptionFile) -> dict[str, Id]:
-    """Every name that means exactly one image. An image's own name takes precedence over those derived from it."""
-    images_of: dict[str, set[Id]] = {}
-    for image in references.captions:
-        for name in (*_spellings(image), *_spellings(references.files.get(image, image))):
-            images_of.setdefault(name, set()).add(image)
-    unambiguous = {name: next(iter(images)) for name, images in images_of.items() if len(images) == 1}
-    return unambiguous | {str(image): image for image in references.captions}
+def _names(references: CaptionFile) -> dict[str, Id | None]:
+    """The image of every name that means exactly one image of the file; None if that image has no captions here.
+
+    An image's own name and file take precedence over the names derived from them.
+    """
+    captioned = {(image, references.files.get(image, "")) for image in references.captions}
+    own: dict[str, set[tuple[Id, str]]] = {}
+    derived: dict[str, set[tuple[Id, str]]] = {}
+    for image, file in captioned | references.others:
+        own.setdefault(str(_path(file or str(image))), set()).add((image, file))
+        for name in (*_spellings(image), *_spellings(file or image)):
+            derived.setdefault(name, set()).add((image, file))
+    names: dict[str, Id | None] = {}
+    for images_of in (derived, own):
+        for name, images in images_of.items():
+            if len(images) == 1:
+                names[name] = next((image for image, _ in images & captioned), None)
+    return names | {str(image): image for image in references.captions}
 
 
 def _path(file: str) -> PurePath:
@@ -196,6 +210,7 @@ def _path(file: str) -> PurePath:
 
 
 def _spellings(image: Id) -> list[str]:
-    """The name itself, in NFC, without folder, without suffix, and the id in the name of a COCO image file."""
+    """The name itself, in NFC, without its first folders, the longest first, without suffix, and its COCO id."""
     path = PurePath(nfc(str(image)))
-    return list(dict.fromkeys([str(image), str(path), path.name, path.stem, str(coco_id(path.name))]))
+    tails = [str(PurePath(*path.parts[start:])) for start in range(1, len(path.parts))]
+    return list(dict.fromkeys([str(image), str(path), *tails, path.stem, str(coco_id(path.name))]))

@@ -156,3 +156,25 @@ def test_the_file_decides_where_ids_and_files_disagree(read):
     assert match_images(read(shifted), references) == {0: "a", 1: "b", 2: "c"}
     with pytest.raises(DataError, match=r"image 0 is 'x\.jpg' in .*, but 'a\.jpg' in .*belong together"):
         match_images(read([{"image_id": 0, "image": "x.jpg", "caption": "a"}]), references)
+
+
+FOLDERS = "image,caption,split\ntrain/0.png,a dog,train\ntest/0.png,a cat,test\n"
+
+
+def test_images_of_one_name_in_several_folders(read):
+    """The longest common end of two paths decides."""
+    file = read(FOLDERS, "test")
+    assert captions_of(file, ["/data/train/0.png", "/data/test/0.png"]) == {"/data/test/0.png": ["a cat"]}
+    assert match_images(read({"data/test/0.png": "x"}), file) == {"test/0.png": "x"}
+    assert match_images(read({"train/0.png": "x"}), file) == {"train/0.png": "x"}  # without references
+    nested = read({"a.jpg": "A", "sub/a.jpg": "B"})
+    photos = ["photos/a.jpg", "photos/sub/a.jpg"]
+    assert captions_of(nested, photos) == {photos[0]: ["A"], photos[1]: ["B"]}
+    assert match_images(read(dict.fromkeys(photos, "x")), nested) == {"a.jpg": "x", "sub/a.jpg": "x"}
+    by_id = [{"image_id": i, "image": name, "caption": name} for i, name in enumerate(("a.jpg", "sub/a.jpg"))]
+    assert match_images(read(dict(zip(photos, "xy", strict=True))), read(by_id)) == {0: "x", 1: "y"}
+
+
+def test_two_photos_of_one_image_are_refused(read):
+    with pytest.raises(DataError, match=r"'x/a\.jpg' and 'y/a\.jpg' are both image a\.jpg of"):
+        captions_of(read({"a.jpg": "A"}), ["x/a.jpg", "y/a.jpg"])
