@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,9 +150,13 @@ def files_by_split(
 
 
 def split_in_name(file: Path) -> str | None:
-    """The split in a file's name; None if there is none, or more than one."""
-    stem = file.stem.lower()
-    splits = [split for split, words in SPLIT_WORDS.items() if any(word in stem for word in words)]
+    """The split in a file's name, at the start of a word or in trainval; None if there is none, or more than one."""
+    stem = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
+    splits = [
+        split
+        for split, words in SPLIT_WORDS.items()
+        if any(re.search(rf"(?<![a-z])(?:train)?{word}", stem) for word in words)
+    ]
     return splits[0] if len(splits) == 1 else None
 
 

@@ -15,6 +15,7 @@ import pytest
 from caption.core.errors import DataError, UserError
 from caption.data.findings import Findings
 from caption.data.readers.base import CaptionText
+from caption.data.readers.coco import split_in_name
 from caption.data.readers.detect import ALL, reader_for
 from caption.data.readers.tables import JsonLines
 from caption.metrics.caption_files import read_captions
@@ -221,6 +222,24 @@ def test_flickrs_lists_are_found_by_name_and_content(tmp_path: Path):
     assert "name them with --splits" in refused(without)
     written(without, {"train1.txt": "a.jpg", "train2.txt": "b.jpg"})  # too many
     assert "name them with --splits" in refused(without)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("latest.json", None),
+        ("festival.json", None),
+        ("device.json", None),
+        ("captions_trainval2014.json", None),
+        ("captionsTrain.json", "train"),
+        ("captions_val2017.json", "val"),
+        ("Flickr_8k.devImages.txt", "val"),
+        ("testImages.txt", "test"),
+        ("train_and_test.json", None),
+    ],
+)
+def test_splits_in_names_start_a_word(name: str, split: str | None):
+    assert split_in_name(Path(name)) == split
 
 
 # -- Karpathy, tables, fractions -------------------------------------------------------------------------------
