@@ -161,11 +161,13 @@ class Explorer:
         """Apply a change to the current caption.
 
         Raises:
-            UserError: it has no such place, step or word, or no region would be left to look at.
+            UserError: it has no such place, step or word, no region would be left to look at, or it is a `Move`.
         """
         check_changes([change])
         with _user_errors():
-            self._apply(request_of(change, self.caption))
+            request = request_of(change, self.caption)
+            of_word = isinstance(change, Force) and isinstance(change.where, str)
+            self._apply(request, change if of_word else None)  # a word's map may be signed, unlike a place
         return self._changed()
 
     def undo(self) -> Explorer:
@@ -239,10 +241,10 @@ class Explorer:
         self._search, self._search_request, self._original = search, request, original
         self._keep(0)
 
-    def _apply(self, request: dict[str, Any]) -> None:
+    def _apply(self, request: dict[str, Any], change: Change | None = None) -> None:
         before, lens = self._edited, lens_of(self._captioner)
         where = None if lens is None else partial(lens.where, self.photo.encoded)
-        change = change_from(request, before.caption, where)
+        change = change or change_from(request, before.caption, where)
         edits = before.edits.plus([change], before.caption)
         result = self._read(self.photo.caption(edits, self._search, before))
         self._applied, self._compared = [*self._applied, _Applied(request, change, result)], None

@@ -111,11 +111,16 @@ def change_from(
 def request_of(change: Change, caption: Caption) -> dict[str, Any]:
     """The request that describes a change; the inverse of `change_from`.
 
+    That of a word whose map is signed has the magnitudes.
+
     Raises:
+        UserError: no request describes the change.
         ValueError: the caption has no such place, step or word.
     """
+    if not isinstance(change, Change):
+        raise UserError(f"{type(change).__name__} is not among an explorer's changes: take intervene")
     if isinstance(change, Force) and isinstance(change.where, str):
-        place = caption.weights[step_of(change.where, tokens_of(caption))].astype(float)
+        place = np.abs(caption.weights[step_of(change.where, tokens_of(caption))].astype(float))
     else:
         place = amounts(change.where, caption)
     where = {"map": place.tolist()}

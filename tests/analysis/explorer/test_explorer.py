@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers import mechanisms
 from helpers.tiny_captioner import captioner, photo
 from helpers.tiny_lens import tiny_lens
 from PIL import Image
@@ -13,7 +14,7 @@ from PIL import Image
 from caption.analysis import intervene
 from caption.analysis.explorer import Explorer
 from caption.analysis.explorer.service import Service
-from caption.analysis.interventions import NO_EDITS, Erase, Force, Mask
+from caption.analysis.interventions import NO_EDITS, Erase, Force, Mask, Move
 from caption.analysis.interventions.encoded_photo import log_probs_of
 from caption.attention import Multinoulli
 from caption.core.errors import UserError
@@ -62,6 +63,27 @@ def test_one_change_gives_what_intervene_gives(model, explorer, change):
         np.testing.assert_allclose(one.under, other.under, atol=1e-5)
         np.testing.assert_allclose(one.without, other.without, atol=1e-5)
     assert found.steps == expected.steps
+
+
+def test_a_word_may_look_where_another_one_did_with_signed_weights():
+    model = mechanisms.captioner(mechanisms.decoder("de_attention"), scale=4.0, end=-6.0, seed=4).float()
+    explorer = Explorer(model, photo())
+    assert (explorer.original.weights < 0).any()
+    word = "sits"
+    expected = intervene(model, photo(), Force(word, at=0))
+    explorer.force(word, at=0)
+    assert explorer.caption.words == expected.changed.words
+    np.testing.assert_allclose(explorer.caption.weights, expected.changed.weights, atol=1e-6)
+    # A page goes on from the change.
+    (request,) = explorer.record()["change"]["requests"]
+    requests = explorer.answer({"changes": [request, {"kind": "mask", "steps": [1], "cells": [[0, 0]]}]})
+    assert len(requests["change"]["requests"]) == 2
+    assert explorer.changes[0].where == word
+
+
+def test_a_move_is_refused(explorer):
+    with pytest.raises(UserError, match="Move is not among an explorer's changes: take intervene"):
+        explorer.apply(Move(right=1))
 
 
 def test_the_kept_words_are_not_computed_again(explorer, monkeypatch):
