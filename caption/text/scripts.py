@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from caption.text.treebank_words import LETTER
 
 HAN_AND_KANA = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -21,16 +24,30 @@ SCRIPTS = {
     "Khmer": ("\u1780-\u17d3", 9, SPACES.format("")),
 }
 """By language: its characters, a length above the mean length of its words, and the remedy."""
+SIGNS_DROPPED = re.compile("[\u0a00-\u0a7f\u0b00-\u0b7f\u0c80-\u0dff\u0f00-\u109f\u1780-\u17ff]")
+"""Gurmukhi, Odia, Kannada, Malayalam, Sinhala, Tibetan, Burmese, Khmer: Stanford's tokenizer, and so "ptb", takes some
+or all of their vowel signs and final marks for spaces."""
+
+
+def has_dropped_signs(words: Iterable[str]) -> bool:
+    """Whether words have signs of vowels, or other marks, that the tokenizer "ptb" drops (see `SIGNS_DROPPED`)."""
+    signs = {letter for word in words for letter in SIGNS_DROPPED.findall(word)}
+    return any(unicodedata.category(sign)[0] == "M" and not re.fullmatch(LETTER, sign) for sign in signs)
 
 
 def unspaced(counts: Mapping[str, int]) -> str | None:
     """A message with reason and remedy if a language written without spaces has more than a tenth of the letters and
-    its words are clauses; else None. Three English and two Chinese captions per photo have a fifth.
+    its words are clauses, or if most letters are of a script whose signs the tokenizer has dropped; else None.
+
+    Three English and two Chinese captions per photo have a fifth of the letters in Chinese.
 
     Args:
         counts: the number of times that each word of a tokenizer occurs.
     """
     letters = sum(len(word) * count for word, count in counts.items())
+    signed = sum(len(SIGNS_DROPPED.findall(word)) * count for word, count in counts.items())
+    if 2 * signed > letters and not has_dropped_signs(counts):
+        return "the tokenizer drops vowel signs of their script: take 'none' (--data.tokenizer, --tokenizer)"
     for language, (characters, longest, remedy) in SCRIPTS.items():
         written = {word: count for word, count in counts.items() if re.search(f"[{characters}]", word)}
         length = sum(len(word) * count for word, count in written.items())

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, SupportsInt, overload
 
 from caption.core.errors import HIDDEN, DataError
-from caption.text.scripts import unspaced
+from caption.text.scripts import has_dropped_signs, unspaced
 from caption.text.sense import is_content_word
 from caption.text.tokenizer import get_tokenizer
 
@@ -91,6 +91,17 @@ class Vocabulary:
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[:max_size], tokenizer)
+
+    @cached_property
+    def scored_by(self) -> str:
+        """Name of the tokenizer for scoring captions in training: the tokenizer's `scored_by`, or the tokenizer itself
+        if the other drops vowel signs of these words."""
+        scoring = get_tokenizer(self.tokenizer.scored_by)
+        words = self.words[len(SPECIAL_TOKENS) :]
+        drops = has_dropped_signs(words) and unspaced(
+            Counter(split for word in words for split in scoring(word))
+        )
+        return self.tokenizer.name if drops else scoring.name
 
     @cached_property
     def content(self) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Evaluator:
             checkpoint: the model's file, which is named beside the scores with its digest; None = it has none.
         """
         answers, self.answers = gather(self.answers), {}
-        tokenizer = self.captioner.vocabulary.tokenizer.scored_by
+        tokenizer = self.captioner.vocabulary.scored_by
         evaluation = summarise(answers.values(), self.protocol(split, search), boxes, tokenizer)
         if folder is not None:
             write_results(evaluation.captions, folder, f"{split}_captions.json")

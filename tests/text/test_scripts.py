@@ -72,6 +72,40 @@ def test_words_with_spaces_between_them_are_words():
     assert len(Vocabulary.build(["เด็ก สอง คน เล่น"], 1, "none")) == 8
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ಕಂದು ಬಣ್ಣದ ನಾಯಿ ಹುಲ್ಲಿನ ಮೇಲೆ ಓಡುತ್ತಿದೆ",
+        "දුඹුරු බල්ලෙක් තණකොළ මත දුවයි",
+        "ଗୋଟିଏ ବାଦାମୀ କୁକୁର ଘାସ ଉପରେ ଦୌଡୁଛି",
+        "ཁྱི་ ཞིག་ རྒྱུག་ བཞིན་ འདུག",
+        "ഒരു തവിട്ടുനിറമുള്ള നായ പുല്ലിൽ ഓടുന്നു",
+        "ਇੱਕ ਭੂਰਾ ਕੁੱਤਾ ਘਾਹ ਉੱਤੇ ਦੌੜਦਾ ਹੈ",
+        "ခွေး တစ်ကောင် ပြေး နေ သည်",
+        "ឆ្កែ ពណ៌ត្នោត កំពុង រត់",
+    ],
+)
+def test_scripts_whose_signs_ptb_drops_are_refused_there_and_scored_by_none(text: str):
+    with pytest.raises(DataError, match="drops vowel signs of their script: take 'none'"):
+        Vocabulary.build([text], min_count=1)
+    with pytest.raises(UserError, match="references give no words: the tokenizer drops vowel signs"):
+        evaluate({"1": text}, {"1": [text]})
+    vocabulary = Vocabulary.build([text], 1, "none")
+    assert vocabulary.scored_by == "none"
+    assert evaluate({"1": text}, {"1": [text]}, vocabulary.scored_by)["BLEU-1"] == pytest.approx(1)
+
+
+def test_other_languages_are_scored_as_before():
+    for text in (
+        "एक भूरा कुत्ता घास पर दौड़ता है",
+        "ஒரு பழுப்பு நாய் புல்லில் ஓடுகிறது",
+        "a dog runs by a sign that says ខ្មែរ",
+    ):
+        assert Vocabulary.build([text], min_count=1).scored_by == "ptb"
+        assert Vocabulary.build([text], 1, "none").scored_by == "ptb"
+    assert Vocabulary.build(CHINESE, 1, "characters").scored_by == "characters"
+
+
 def test_perfect_captions_have_perfect_scores_by_character():
     references = {str(number): [text, text] for number, text in enumerate(CHINESE + JAPANESE)}
     scores = evaluate({image: texts[0] for image, texts in references.items()}, references, "characters")

@@ -6,7 +6,8 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,8 +27,9 @@ from caption.data.shapes import Shapes
 from caption.metrics.caption_files import read_captions
 from caption.results.caption import Caption
 from caption.search import Greedy
+from caption.text.vocabulary import Vocabulary
 from caption.training import evaluator
-from caption.training.evaluator import Answer, gather, summarise
+from caption.training.evaluator import Answer, Evaluator, gather, summarise
 from caption.training.module import CaptionTraining
 
 
@@ -58,6 +60,15 @@ def test_empty_captions_are_scored_and_do_not_crash():
     assert numbers["BLEU-4"] == pytest.approx(0, abs=1e-6)
     assert numbers["attention_entropy"] == 0
     assert all(math.isfinite(value) for value in numbers.values())
+
+
+def test_words_whose_vowel_signs_ptb_drops_are_scored_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    text = "ಕಂದು ಬಣ್ಣದ ನಾಯಿ ಓಡುತ್ತಿದೆ"
+    captioner = SimpleNamespace(vocabulary=Vocabulary.build([text], 1, "none"))
+    scorer = Evaluator(cast("Captioner", captioner))
+    monkeypatch.setattr(scorer, "protocol", lambda split, search: PROTOCOL)
+    scorer.answers = {1: answer(1, text), 2: answer(2, text)}
+    assert scorer.score("test", Greedy(), None).scores.signature.startswith("tok:none-1|")
 
 
 def test_pointing_is_that_of_the_naming_word_against_other_words_and_needs_boxes():

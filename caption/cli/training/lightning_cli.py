@@ -215,7 +215,7 @@ class CaptionCLI(LightningCLI):
         """Monitor NLL if CIDEr is 0 for any captions."""
         vocabulary, images = self.datamodule.vocabulary, self.datamodule.splits.get("val", ())
         watched = self._option("checkpoint")["monitor"]
-        tokenize = get_tokenizer(vocabulary.tokenizer.scored_by)
+        tokenize = get_tokenizer(vocabulary.scored_by)
         if (
             watched != "val/CIDEr"
             or not images
