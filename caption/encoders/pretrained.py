@@ -74,6 +74,8 @@ class PretrainedEncoder(Encoder):
         maps = self.maps(images.contiguous(memory_format=torch.channels_last))
         if self.grid is None:
             return maps
+        if torch.compiler.is_exporting():  # ONNX has no pooling to uneven cells in the other layout
+            maps = tuple(view.contiguous() for view in maps)
         return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in maps)
 
     def fixed_modules(self) -> set[nn.Module]:

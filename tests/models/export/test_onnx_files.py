@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from helpers import tiny_captioner
+from helpers import tiny_captioner, tiny_torchvision  # noqa: F401  (registers tiny_cnn)
 
 from caption.attention import (
     AdditiveScore,
@@ -31,7 +31,7 @@ from caption.core.errors import UserError
 from caption.core.runtime.atomic_files import MANIFEST
 from caption.data.photos import ImageTransform
 from caption.decoders import Decoder, Gate, GRUCell, ShowAttendAndTellDecoder, TransformerDecoder
-from caption.encoders import Encoder, SmallCNN
+from caption.encoders import Encoder, SmallCNN, TorchvisionEncoder
 from caption.models import checkpoint
 from caption.models.ensemble import ensemble
 from caption.models.export import onnx_files
@@ -80,6 +80,10 @@ MODELS = {
         ShowAttendAndTellDecoder(scored(smoothing=1.0, previous_word=True), 6, 7, cell=GRUCell()), Early()
     ),
     "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
+    "an encoder whose map is averaged to an uneven grid": lambda: large(
+        ShowAttendAndTellDecoder(scored(), 6, 7),
+        TorchvisionEncoder("tiny_cnn", "features.11", weights=None, grid=[14, 14]),
+    ),
     "an ensemble": lambda: ensemble(
         [large(ShowAttendAndTellDecoder(scored(), 6, 7)), large(ShowAttendAndTellDecoder(scored(), 6, 7))]
     ),
