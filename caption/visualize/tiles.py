@@ -210,9 +210,12 @@ def caption_tiles(
         scale: shared by several captions.
 
     Raises:
-        ValueError: there is no such word or map, or a box is wrong (`caption.data.box_faults`).
+        ValueError: there is no such word or map, `index` is given without `map`, or a box is wrong
+            (`caption.data.box_faults`).
         caption.core.errors.ImageError: the photo cannot be opened.
     """
+    if map is None and index is not None:
+        raise ValueError("index is that of a map: give map=, such as map='heads'")
     photo = open_image(image)
     for name, box in ((name, box) for name, several in (boxes or {}).items() for box in several):
         if fault := box_fault(box, (0, 0, *photo.size)):

@@ -361,6 +361,11 @@ def test_one_map_is_drawn_in_place_of_the_summary():
     assert "frame" not in texts_of(level)[-1]
 
 
+def test_an_index_without_a_map_is_refused():
+    with pytest.raises(ValueError, match="index is that of a map: give map="):
+        many_headed().plot(photo_of(), index=2)
+
+
 def test_every_head_has_a_row_on_one_scale_and_of_one_word_all_maps_are_panels():
     caption = many_headed()
     fig = plot_maps(caption, photo_of(), "heads")
