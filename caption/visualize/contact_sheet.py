@@ -119,7 +119,7 @@ def contact_sheet(
         names: of the photos, in the same order; by default the names of their files.
         columns: photos in a row at most.
         legend: state the scale at the bottom.
-        scale: of all photos, to compare their weights, such as `caption.visualize.scale.scale_of` gives.
+        scale: of all photos, to compare their weights, such as `OverlayStyle.scale_of` gives.
         options: see `plot_caption`.
 
     Raises:

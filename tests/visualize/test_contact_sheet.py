@@ -1,5 +1,8 @@
 """The contact sheet: photos, maps and captions, each on a scale of its own."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers.captions import caption_of
@@ -9,7 +12,9 @@ from caption.core.regions import WeightProperties
 from caption.results.lens_reading import OUT_OF_DISTRIBUTION, Doubt, LensReading, Seen
 from caption.visualize import contact_sheet
 from caption.visualize.contact_sheet import HEIGHT, summary_map
-from caption.visualize.scale import Scale
+from caption.visualize.scale import Scale, scale_of
+from caption.visualize.styles import OverlayStyle
+from caption.visualize.tiles import caption_tiles
 
 WIDE, TALL = (500, 375), (160, 240)
 
@@ -43,6 +48,15 @@ def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_a_scale_of_its_own
     assert summary_map(caption_of([], np.zeros((0, 2, 3)))).tolist() == [[0, 0, 0], [0, 0, 0]]
     dog.image = photos[0]
     assert len(contact_sheet([dog] * 4).axes) == 9  # over the photos that captions carry
+
+
+def test_the_scale_of_the_guide_is_that_of_what_is_drawn(dog):
+    guide = (Path(__file__).parents[2] / "docs" / "pictures.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"`scale=(.*caption\.weights for caption in captions.*?)`", guide)
+    names = {"OverlayStyle": OverlayStyle, "scale_of": scale_of, "captions": [dog]}
+    own = caption_tiles(dog, Image.new("RGB", WIDE), style="paper").scale
+    assert eval(recipe, names) == own
+    assert own.high < scale_of(dog.weights).high / 2  # on that of the weights, all would be dark
 
 
 @pytest.mark.parametrize(
