@@ -14,7 +14,8 @@ from caption.data.readers.base import ALL, CaptionText, CheckedReader, DetectedF
 from caption.data.splits import SPLIT_NAMES, Splits, check_split_names
 from caption.data.text_files import field, object_list
 
-SPLIT_WORDS = {"train": ("train",), "val": ("val", "dev"), "test": ("test",)}
+SPLIT_WORDS = {"train": ("train",), "val": ("val", "dev(?!ic)"), "test": ("test",)}
+"""How the words of a split begin in the names of files, as regular expressions: dev, but not device."""
 
 
 @dataclass
