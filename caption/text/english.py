@@ -14,7 +14,7 @@ from importlib.resources import files
 IRREGULAR = {
     "calf": "calves", "child": "children", "goose": "geese", "knife": "knives", "leaf": "leaves", "loaf": "loaves",
     "mouse": "mice", "ox": "oxen", "person": "people", "potato": "potatoes", "scarf": "scarves",
-    "volcano": "volcanoes", "wolf": "wolves",
+    "volcano": "volcanoes", "wife": "wives", "wolf": "wolves",
 }  # fmt: skip
 """Irregular plurals."""
 NO_OTHER_PLURAL = ("plural", "uncountable", "singular and plural")
@@ -30,7 +30,7 @@ def plural(noun: str) -> str:
 def _plural(word: str) -> str:
     if word in IRREGULAR or any(word in words_by_kind()[kind] for kind in NO_OTHER_PLURAL):
         return IRREGULAR.get(word, word)
-    if word.endswith("man") and word != "human":
+    if word.endswith("man") and word not in ("human", "doberman"):
         return f"{word[:-3]}men"
     if word.endswith(("s", "x", "z", "ch", "sh")):
         return f"{word}es"

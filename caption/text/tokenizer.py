@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from caption.core.errors import UserError
@@ -18,7 +18,6 @@ never match the lower-case "-lrb-", so brackets are words there, and therefore h
 
 BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
 """Brackets by their Treebank spelling, in lower case."""
-_BRACKET = re.compile("|".join(BRACKETS), re.IGNORECASE)
 
 
 def nfc(text: str) -> str:
@@ -40,6 +39,8 @@ class Tokenizer(ABC):
     """"removed" or "kept"; part of the signature."""
     scored_by: str = "ptb"
     """Name of the tokenizer for scoring captions in training, if the vocabulary has the words of this one."""
+    brackets: Mapping[str, str] = BRACKETS
+    """What a text has in the place of these words."""
     unwritten: str = "(?!)"
     """Regular expression of the spaces between words that are left out in a text; by default, it matches nothing."""
 
@@ -53,7 +54,9 @@ class Tokenizer(ABC):
 
     def join(self, words: Sequence[str]) -> str:
         """The text that this tokenizer splits into these words: "-lrb-" is written as "("."""
-        text = _BRACKET.sub(lambda found: BRACKETS[found[0].lower()], " ".join(words))
+        text = " ".join(words)
+        for spelling, bracket in self.brackets.items():
+            text = re.sub(spelling, bracket, text, flags=re.IGNORECASE)
         return re.sub(self.unwritten, "", text)
 
 
@@ -121,13 +124,10 @@ class WhitespaceTokenizer(Tokenizer):
     version = "1"
     case = "kept"
     punctuation = "kept"
+    brackets: Mapping[str, str] = {}
 
     def _split(self, text: str) -> list[str]:
         return text.split()
-
-    def join(self, words: Sequence[str]) -> str:
-        """The words with spaces between them."""
-        return " ".join(words)
 
 
 TOKENIZERS: dict[str, Tokenizer] = {

@@ -140,5 +140,6 @@ def test_words_of_categories():
     }.items():
         assert words <= set(coco_words(category))
     assert plural("toy") == "toys"
+    assert [plural("wife"), plural("doberman"), plural("fireman")] == ["wives", "dobermans", "firemen"]
     words = [word for row in read_table("coco_words.tsv") for word in coco_words(row["category"])]
     assert len(words) == len(set(words))  # no word stands for two categories

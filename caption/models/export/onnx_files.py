@@ -58,6 +58,7 @@ def write(captioner: Captioner, folder: Path) -> None:
     description = {
         "version": package_version(),
         "words": captioner.vocabulary.words,
+        "brackets": captioner.vocabulary.tokenizer.brackets,
         "unwritten": captioner.vocabulary.tokenizer.unwritten,
         "start": START,
         "end": END,

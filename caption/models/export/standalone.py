@@ -188,7 +188,10 @@ class OnnxCaptioner:
         weights = np.array([step[0] for step in shown], np.float32).reshape(len(ids), rows, cols)
         has_gate = any(output.name == "gate" for output in self.step.get_outputs())
         gates = np.array([step[1] for step in shown], np.float32) if has_gate else None
-        text = re.sub(self.model["unwritten"], "", " ".join(words))
+        text = " ".join(words)
+        for spelling, bracket in self.model["brackets"].items():
+            text = re.sub(spelling, bracket, text, flags=re.IGNORECASE)
+        text = re.sub(self.model["unwritten"], "", text)
         return Caption(text, words, weights, gates, log_prob, finished)
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +54,7 @@ def bare(**model: Any) -> OnnxCaptioner:
 
 
 def over(
-    model: HashModel, search: BeamSearch, words: str = "012345678", tokenizer: str = "ptb"
+    model: HashModel, search: BeamSearch, words: Sequence[str] = "012345678", tokenizer: str = "ptb"
 ) -> OnnxCaptioner:
     """A captioner whose images are numbers, and whose step is that of the toy model."""
 
@@ -68,6 +69,7 @@ def over(
 
     captioner = bare(
         words=list(words),
+        brackets=get_tokenizer(tokenizer).brackets,
         unwritten=get_tokenizer(tokenizer).unwritten,
         start=START,
         end=END,
@@ -187,9 +189,11 @@ def test_it_reads_deep_and_transparent_photos_as_the_package_does(tmp_path: Path
 @pytest.mark.parametrize("name", ["characters", "ptb"])
 def test_it_joins_words_as_the_tokenizer_does(name: str) -> None:
     model = HashModel(WORDS, seed=5, dtype=torch.float32)
-    results = over(model, BeamSearch(3, 8), "一隻狗が猫ゴ牛a馬", name).describe(np.arange(8))
+    written = ["一", "隻", "狗", "が", "-LRB-", "ゴ", ":-rrb-", "a", "馬"]
+    results = over(model, BeamSearch(3, 8), written, name).describe(np.arange(8))
     assert [each.text for each in results] == [get_tokenizer(name).join(each.words) for each in results]
-    assert (name == "characters") == any(" ".join(each.words) != each.text for each in results)
+    assert any("(" in each.text or ")" in each.text for each in results)
+    assert (name == "characters") == any("一隻" in each.text or "狗が" in each.text for each in results)
 
 
 def test_it_imports_nothing_but_numpy_onnxruntime_and_pillow() -> None:
