@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -19,6 +20,7 @@ from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_convention
 from caption.metrics.own import Metric
 from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
+from caption.text.scripts import unspaced
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
 HELP = """\
@@ -157,13 +159,19 @@ def _score(
     candidates = match_images(answers, file)
     if options.partial:
         references = references.only(candidates)
+    tokenize = get_tokenizer(options.tokenizer)
+    if reason := unspaced(Counter(word for text in candidates.values() for word in tokenize(text))):
+        raise UserError(f"the candidates give no words: {reason}")
     scores = evaluate(candidates, references, options.tokenizer, metrics, protocol=protocol, photos=photos)
     result = Result(path, scores)
     if options.confidence:
         result.intervals = {name: confidence_interval(scores.score(name)) for name in scores}
     if options.conventions:
         texts = dict(zip(references.ids, references.texts, strict=True))
-        result.conventions = bleu_conventions(candidates, texts, protocol)
+        try:
+            result.conventions = bleu_conventions(candidates, texts, protocol)
+        except UserError as error:
+            say("score", f"--conventions is left out: in the tokenizer ptb, {error}")
     return result
 
 

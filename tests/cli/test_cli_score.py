@@ -142,6 +142,25 @@ def test_odd_captions_are_counted_and_blank_references_refused(score: Score):
     assert "1 images have a blank reference: 1. Delete it" in err
 
 
+def test_languages_without_spaces(score: Score):
+    data = json.loads(json.dumps(REFERENCES))
+    for note in data["annotations"]:
+        note["caption"] = "一只 黑色 的 狗 在 草地 上 奔跑"
+    Path("references.json").write_text(json.dumps(data))
+    ids = sorted({note["image_id"] for note in data["annotations"]})
+    whole = [{"image_id": number, "caption": "一只黑色的狗在草地上奔跑"} for number in ids]
+    Path("whole.json").write_text(json.dumps(whole))
+    code, _, err = score("whole.json")
+    assert code != 0
+    assert "the candidates give no words: they are Chinese" in err
+    for note in data["annotations"]:
+        note["caption"] = whole[0]["caption"]
+    Path("references.json").write_text(json.dumps(data))
+    code, scored, err = score("whole.json", options="--tokenizer characters --conventions")
+    assert (code, scored["scores"]["BLEU-4"]) == (0, pytest.approx(1.0))
+    assert "--conventions is left out: in the tokenizer ptb, the references give no words" in err
+
+
 def test_intervals_conventions_and_other_options(score: Score):
     options = "--confidence --conventions"
     _, plain, _ = score("bad.json", options=options)

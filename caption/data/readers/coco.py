@@ -81,7 +81,10 @@ class Coco(CheckedReader):
             )
         if layout.fractions:
             # That of all images, also if it was given for one split.
-            folder = next(iter(layout.images.values()), "")
+            file = files[0]
+            folder = next(iter(layout.images.values()), "") or file.image_folder(
+                *_folders(file.path, split_in_name(file.path) or "train")
+            )
             return super().arguments(files, layout._replace(images={ALL: folder}))
         captions, folders = {}, {}
         for split, file in files_by_split(files, layout.captions).items():

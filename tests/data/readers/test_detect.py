@@ -183,7 +183,12 @@ def test_the_names_of_coco_files_tell_their_splits_and_the_folders_of_their_imag
         annotations, {"test": "there"}
     )
     one = annotations / "captions_train2014.json"
-    assert arguments(one, {"train": "there"}, {"train": "0.5", "val": "0.5"})["images"] == "there"
+    halves = {"train": "0.5", "val": "0.5"}
+    assert arguments(one, {"train": "there"}, halves)["images"] == "there"
+    assert arguments(annotations / "captions_val2014.json", {}, halves)["images"] == images["val"]
+    plain = written(tmp_path / "three", {"images/a.jpg": IMAGE})
+    written(plain / "annotations", {"captions.json": COCO})
+    assert arguments(plain / "annotations" / "captions.json", {}, halves)["images"] == str(plain / "images")
 
 
 def test_splits_of_coco_files_may_be_given(tmp_path: Path):
