@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.attention.maps import single_precision
 from caption.core.batch import CaptionBatch
 from caption.core.parts import Part, check_choice
 from caption.core.regions import Views
@@ -196,5 +197,5 @@ def check_units(per: Sequence[Unit]) -> None:
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:
     """log p(y[t] | y[<t], a) at the real steps, (N,), in nats; in float32 at least, even for logits in bf16."""
     logits = unrolled.logits
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = single_precision(logits)
     return -functional.cross_entropy(logits, unrolled.pack(targets), reduction="none")

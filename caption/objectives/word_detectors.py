@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.attention.maps import single_precision
 from caption.attention.smoothing import smoothed
 from caption.core.regions import Regions
 from caption.text.vocabulary import END, FORBIDDEN
@@ -86,7 +87,7 @@ class WordDetectors(nn.Module):
         scores = self.layer(vectors)
         if self.smoothing:
             scores = smoothed(scores.mT, regions.grid, self.smoothing, regions.mask).mT
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + initial.logit()
+        scores = single_precision(scores) + initial.logit()
         if regions.mask is not None:
             scores = scores.masked_fill(~regions.mask[..., None], FAR_BELOW)
         return scores

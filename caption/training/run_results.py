@@ -86,9 +86,8 @@ def read_run(name: str) -> RunResults:
         new = _logged(version / "metrics.csv") if (version / "metrics.csv").is_file() else {}
         if not new:  # it failed before its first step was logged
             continue
-        if (
-            "ckpt_path" in config and config["ckpt_path"] is None
-        ):  # a new training in the folder of an earlier one
+        # A new training in the folder of an earlier one.
+        if config.get("ckpt_path", version) is None:
             logged, watched = {}, (MONITOR, "max")
         # A resumed run goes on in another folder of logs; what came after its start belongs to the abandoned branch.
         start = min(place for numbers in new.values() for place in numbers)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from caption.attention.base import Attention, WeighOutput
-from caption.attention.maps import hide_masked
+from caption.attention.maps import hide_masked, single_precision
 from caption.core.regions import WeightProperties
 from caption.core.tensor_tree import TensorTree
 
@@ -168,7 +168,7 @@ def _of_patches(weights: Tensor, shares: Tensor) -> Tensor:
 
 def _precise(scores: Tensor) -> Tensor:
     """In single precision at least, for a softmax."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return single_precision(scores)
 
 
 def _grouped(heads: Tensor, key_heads: int) -> Tensor:

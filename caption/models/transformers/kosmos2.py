@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from caption.attention.maps import hide_masked
+from caption.attention.maps import hide_masked, single_precision
 from caption.core.tensor_tree import TensorTree
 from caption.models.transformers.families import check_processor, end_pieces
 from caption.models.transformers.model import Attend, ImageTokens
@@ -70,7 +70,7 @@ class Kosmos2(PrefixModel):
 
         def route(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
             nonlocal shares
-            scores = (query @ key.mT).to(torch.promote_types(query.dtype, torch.float32))
+            scores = single_precision(query @ key.mT)
             visible = scores.new_ones(len(scores), scores.shape[-1], dtype=torch.bool)
             visible[:, read] = True if mask is None else mask
             weights = hide_masked(scores, visible).softmax(-1)
